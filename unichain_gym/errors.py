@@ -1,0 +1,34 @@
+"""The package's exceptions: every one derives from `UnichainError`.
+
+Each message says what was wrong, with which value, and what to do instead.
+"""
+
+from __future__ import annotations
+
+
+class UnichainError(Exception):
+    """Base of every error that `unichain_gym` raises deliberately."""
+
+
+class InvalidModelError(UnichainError, ValueError):
+    """A model, policy or state that does not fit: wrong shape, range or sum."""
+
+
+class InvalidMnemonicError(UnichainError, ValueError):
+    """A mnemonic such as ``h4b`` that names no environment."""
+
+
+class MulticlassError(UnichainError, ValueError):
+    """A quantity of unichain chains was asked of a chain with several recurrent classes."""
+
+
+class PeriodicChainError(UnichainError, ValueError):
+    """A limit of p^t was asked of a periodic chain, where it does not exist."""
+
+
+class ConvergenceError(UnichainError, ArithmeticError):
+    """An iterative solver stopped short of its tolerance; the message states the residual."""
+
+
+class MissingDependencyError(UnichainError, ImportError):
+    """An optional extra is needed and not installed."""
