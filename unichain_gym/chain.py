@@ -451,14 +451,14 @@ def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -
         state = int(np.searchsorted(P.indptr, bad[0], side="right")) - 1
         raise InvalidModelError(
             f"the probability of going from state {state} to {P.indices[bad[0]]} is "
-            f"{P.data[bad[0]]!r}; it must be finite and not negative"
+            f"{float(P.data[bad[0]])!r}; it must be finite and not negative"
         )
     residual = row_sums(P) - 1.0
     off = np.abs(residual) > sum_tolerance(max(1, int(np.diff(P.indptr).max())))
     if off.any():
         state = int(np.argmax(off))
         raise InvalidModelError(
-            f"the transition probabilities of state {state} sum to {1.0 + residual[state]!r}, not "
+            f"the transition probabilities of state {state} sum to {1.0 + float(residual[state])!r}, not "
             "1; normalize the row"
         )
     check_distribution(initial, "initial_distribution")

@@ -100,7 +100,8 @@ class Limits:
         if solver is None:
             uniform = 1.0 / class_size[self.label]
             A = sparse.csr_array(self._laplacian.T)
-            p, n = iterate(A, np.zeros_like(uniform), uniform, "stationary distribution")
+            zero = np.zeros_like(uniform)
+            p, n = iterate(lambda x: A @ x, zero, uniform, "stationary distribution")
             self.iterations["stationary distribution"] = n
         else:
             p = np.ones(self.recurrent.size)
@@ -180,8 +181,14 @@ class Limits:
         c = excess[self.recurrent]
         b = np.zeros_like(c)
         if self.recurrent_solver is None:
-            scale = float(np.abs(values).max())
-            b, n = iterate(self._laplacian, c, b, "bias", scale)
+            # With P* added to I - P no part of the error is left alone.
+            b, n = iterate(
+                lambda x: self._laplacian @ x + self.class_mean(x)[self.label],
+                c,
+                b,
+                "bias",
+                float(np.abs(values).max()),
+            )
             self.iterations["bias"] = n
         elif self.afloat.size:
             b[self.afloat] = self.recurrent_solver.solve(c[self.afloat])
@@ -197,7 +204,15 @@ class Limits:
         c = c + on_transient @ self.P_TR
         if self.recurrent_solver is None:
             A = sparse.csr_array(self._laplacian.T)
-            on_recurrent, _ = iterate(A, c, on_recurrent, "left potential", 1.0)
+            on_recurrent, _ = iterate(
+                lambda x: (
+                    A @ x + self.stationary * group_sums(self.label, x, self.n_classes)[self.label]
+                ),
+                c,
+                on_recurrent,
+                "left potential",
+                1.0,
+            )
         elif self.afloat.size:
             on_recurrent[self.afloat] = self.recurrent_solver.solve_transposed(c[self.afloat])
         carried = on_recurrent

@@ -27,7 +27,7 @@ def check_distribution(p: FloatArray, what: str) -> None:
     if not np.isfinite(p).all() or (p < 0.0).any():
         state = int(np.argmax(~(p >= 0.0)))
         raise InvalidModelError(
-            f"{what} must be finite and not negative; state {state} has {p[state]!r}"
+            f"{what} must be finite and not negative; state {state} has {float(p[state])!r}"
         )
     residual = float(p.sum()) - 1.0
     if abs(residual) > sum_tolerance(p.size):
@@ -50,15 +50,15 @@ def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatA
             s, a, k = place(mask)
             raise InvalidModelError(
                 f"outcome {k} of state {s}, action {a} {problem}: next state "
-                f"{next_state[s, a, k]}, probability {probability[s, a, k]!r}, reward "
-                f"{reward[s, a, k]!r}"
+                f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
+                f"{float(reward[s, a, k])!r}"
             )
     residual = probability.sum(axis=2) - 1.0
     off = np.abs(residual) > sum_tolerance(K)
     if off.any():
         s, a = place(off)
         raise InvalidModelError(
-            f"the outcomes of state {s}, action {a} sum to {1.0 + residual[s, a]!r} (residual "
+            f"the outcomes of state {s}, action {a} sum to {1.0 + float(residual[s, a])!r} (residual "
             f"{residual[s, a]:.3g}), not 1; normalize them or add the missing outcome"
         )
 
