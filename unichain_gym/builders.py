@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from unichain_gym.errors import InvalidModelError
+from unichain_gym.structure import search_breadth_first
 
 if TYPE_CHECKING:
     import gymnasium
@@ -145,7 +146,10 @@ def read_toy_text(
     is_terminal = np.zeros(S, dtype=bool)
     is_terminal[successor[ends]] = True
     keep = ~is_terminal[state]
-    ambiguous = np.flatnonzero(keep & ~ends & is_terminal[successor])
+    # Taxi lists moves between states that no episode visits, some into terminal ones.
+    moves = sparse.csr_array((np.ones(keep.sum()), (state[keep], successor[keep])), shape=(S, S))
+    _, depth = search_breadth_first(moves, np.flatnonzero(start))
+    ambiguous = np.flatnonzero(keep & ~ends & is_terminal[successor] & (depth[state] >= 0))
     if ambiguous.size:
         raise InvalidModelError(
             f"state {successor[ambiguous[0]]} is entered with and without terminating (without: "

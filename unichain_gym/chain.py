@@ -453,12 +453,12 @@ def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -
             f"the probability of going from state {state} to {P.indices[bad[0]]} is "
             f"{float(P.data[bad[0]])!r}; it must be finite and not negative"
         )
-    residual = row_sums(P) - 1.0
-    off = np.abs(residual) > sum_tolerance(max(1, int(np.diff(P.indptr).max())))
+    total = row_sums(P)
+    off = np.abs(total - 1.0) > sum_tolerance(int(np.diff(P.indptr).max()))
     if off.any():
         state = int(np.argmax(off))
         raise InvalidModelError(
-            f"the transition probabilities of state {state} sum to {1.0 + float(residual[state])!r}, not "
-            "1; normalize the row"
+            f"the transition probabilities of state {state} sum to {float(total[state])!r}, not 1; "
+            "normalize the row"
         )
     check_distribution(initial, "initial_distribution")

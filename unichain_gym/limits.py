@@ -187,7 +187,6 @@ class Limits:
                 c,
                 b,
                 "bias",
-                float(np.abs(values).max()),
             )
             self.iterations["bias"] = n
         elif self.afloat.size:
@@ -211,7 +210,6 @@ class Limits:
                 c,
                 on_recurrent,
                 "left potential",
-                1.0,
             )
         elif self.afloat.size:
             on_recurrent[self.afloat] = self.recurrent_solver.solve_transposed(c[self.afloat])

@@ -53,13 +53,13 @@ def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatA
                 f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
                 f"{float(reward[s, a, k])!r}"
             )
-    residual = probability.sum(axis=2) - 1.0
-    off = np.abs(residual) > sum_tolerance(K)
+    total = probability.sum(axis=2)
+    off = np.abs(total - 1.0) > sum_tolerance(K)
     if off.any():
         s, a = place(off)
         raise InvalidModelError(
-            f"the outcomes of state {s}, action {a} sum to {1.0 + float(residual[s, a])!r} (residual "
-            f"{residual[s, a]:.3g}), not 1; normalize them or add the missing outcome"
+            f"the outcomes of state {s}, action {a} sum to {float(total[s, a])!r} (residual "
+            f"{total[s, a] - 1.0:.3g}), not 1; normalize them or add the missing outcome"
         )
 
 
