@@ -47,8 +47,8 @@ def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
                     f"action {a} is {matrix.shape}"
                 )
         matrices = [sparse.coo_array(matrix) for matrix in P]
-        state = np.concatenate([m.coords[0] for m in matrices])
-        successor = np.concatenate([m.coords[1] for m in matrices])
+        state = np.concatenate([m.row for m in matrices])
+        successor = np.concatenate([m.col for m in matrices])
         action = np.repeat(np.arange(A), [m.data.size for m in matrices])
         probability = np.concatenate([m.data for m in matrices]).astype(np.float64)
     else:

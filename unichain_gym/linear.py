@@ -71,7 +71,9 @@ def off_diagonal(N: sparse.csr_array) -> sparse.csr_array:
 def grounded_matrix(N: sparse.csr_array, exit_rate: FloatArray) -> sparse.csr_array:
     """Return A = diag(N 1 + e) - N; the diagonal of N is ignored."""
     N = off_diagonal(N)
-    return sparse.csr_array(sparse.diags_array(row_sums(N) + exit_rate) - N)
+    n = exit_rate.size
+    leaving = sparse.dia_array(((row_sums(N) + exit_rate)[None], [0]), shape=(n, n))
+    return sparse.csr_array(leaving - N)
 
 
 def direct_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver | None:

@@ -126,7 +126,7 @@ def test_files_without_an_mdp_are_refused(tmp_path: Path) -> None:
         (np.ones((2, 2)), [0, 0], r"list of one sparse \(S, S\) matrix per action; got shape"),
         (np.ones((2, 1, 3)) / 3, [0, 0], r"got shape \(2, 1, 3\)"),
         (TWO_STATES, [0, 0, 0], r"R has shape \(2, 2\), \(2, 2, 2\) or \(2,\) .* got \(3,\)"),
-        ([sparse.eye_array(2), sparse.eye_array(3)], [0, 0], r"of action 1 is \(3, 3\)"),
+        ([sparse.identity(2), sparse.identity(3)], [0, 0], r"of action 1 is \(3, 3\)"),
         (TWO_STATES * [1.0, 0.5], [0, 0], r"state 0, action 0 sum to 0\.75 \(residual -0\.25\)"),
         (TWO_STATES, [np.nan, 0.0], "state 0, action 0 has a reward that is not finite"),
     ],
