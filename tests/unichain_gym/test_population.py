@@ -225,16 +225,25 @@ def test_an_absorbing_state_keeps_all_trials():
 
 
 def test_rounding_never_sends_a_trial_to_an_outcome_of_probability_zero():
-    """Ten times 0.1 adds up to 1 - 1.1e-16, which 2^53 trials would notice in most draws."""
-    p = np.array([0.1] * 10 + [0.0])
-    assert p.cumsum()[-1] < 1.0
-    table = np.broadcast_to(np.arange(11), (11, 1, 11))
-    mdp = TabularMDP(table, np.broadcast_to(p, (11, 1, 11)), np.zeros((11, 1, 11)), p)
-    chain = mdp.induce(np.zeros(11, dtype=int))
-    population = simulate_counts(chain, 2**53, 200, np.random.default_rng(10))
-    check_invariants(population, 2**53)
-    assert not (population.transition_counts.indices % 11 == 10).any()
-    assert not (population.transition_counts.indices // 11 == 10).any()
+    """Taking 0.1 from 1 nine times leaves 0.1 + 2.8e-17, which 2^53 trials would notice.
+
+    States 0 to 10 lead to each other but not to themselves. State 11, never visited, has more
+    outcomes, so that their rows of outcomes are padded.
+    """
+    P = np.full((12, 1, 12), 0.1)
+    P[:, :, 11] = 0.0
+    P[range(11), 0, range(11)] = 0.0
+    P[11, 0, :11] = 1 / 11
+    mdp = TabularMDP.from_arrays(P, np.zeros((12, 1)), [0.1] * 10 + [0.0, 0.0])
+    chain = mdp.induce(np.zeros(12, dtype=int))
+    for seed in range(20):
+        population = simulate_counts(chain, 2**53, 50, np.random.default_rng(seed))
+        check_invariants(population, 2**53)
+        state, after = np.divmod(population.transition_counts.indices, 12)
+        assert (state != after).all()
+        assert (state != 11).all()
+        assert (after != 11).all()
+        assert 10 not in population.transition_counts[[0]].indices // 12
 
 
 def test_actions_of_probability_zero_are_never_taken():
