@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -250,6 +251,15 @@ class TabularMDP:
         probability = dense[state, action, successor]
         table = pad_outcomes(shape, state, action, successor, probability, reward)
         return cls(*table, initial_distribution=np.asarray(initial), name=name)
+
+    def plot(self, path: str | PathLike[str], values: ArrayLike | None = None) -> None:
+        """Write a picture of the MDP (PNG, PDF or SVG, by the name's ending).
+
+        ``values`` (S,) colors the states: see `unichain_gym.drawing.draw_mdp`.
+        """
+        from unichain_gym.drawing import draw_mdp
+
+        draw_mdp(self, values=values).savefig(path)
 
 
 def sum_tolerance(n_terms: int) -> float:
