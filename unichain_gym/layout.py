@@ -107,10 +107,12 @@ def _place_classes(classes: list[IntArray], hub: int | None, position: FloatArra
     between = _ring(len(classes)) * (2 * max(radii) / SPACING + 2)
     for number, (states, rim, radius) in enumerate(zip(classes, rims, radii, strict=True)):
         center = between * _unit(np.pi - 2 * np.pi * number / len(classes))
-        # The first state faces left, where a single stream comes from; those around a hub are
-        # turned away from there.
-        turn = 0.5 if rim.size < states.size else 0.0
-        angle = np.pi - 2 * np.pi * (np.arange(rim.size) + turn) / max(1, rim.size)
+        number_in_rim = np.arange(rim.size)
+        if rim.size == states.size:  # the first faces left, where a single stream comes from
+            angle = np.pi - 2 * np.pi * number_in_rim / rim.size
+        else:  # as evenly as leaves two states out of line with the hub, and with few streams
+            step = 2 * np.pi / max(rim.size, 8 / 3)
+            angle = np.pi / 2 - step * (number_in_rim - (rim.size - 1) / 2)
         position[states] = center
         position[rim] += radius * _unit(angle)
     return between + max(radii)
@@ -203,7 +205,8 @@ def _radial(successor: IntArray, distance: IntArray, core_radius: float) -> Floa
     start = np.zeros(S)
     for d, ring in enumerate(rings):
         parent = successor[ring] if d else np.zeros_like(ring)
-        ring, parent = ring[order := np.argsort(parent, kind="stable")], parent[order]
+        order = np.argsort(parent, kind="stable")
+        ring, parent = ring[order], parent[order]
         before = np.cumsum(leaves[ring]) - leaves[ring]
         first = np.searchsorted(parent, parent)  # the first state with the same parent
         start[ring] = start[parent] * (d > 0) + before - before[first]

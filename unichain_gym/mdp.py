@@ -253,9 +253,14 @@ class TabularMDP:
         return cls(*table, initial_distribution=np.asarray(initial), name=name)
 
     def plot(self, path: str | PathLike[str], values: ArrayLike | None = None) -> None:
-        """Write a picture of the MDP (PNG, PDF or SVG, by the name's ending).
+        """Write a picture of the MDP: see `unichain_gym.drawing.draw_mdp`.
 
-        ``values`` (S,) colors the states: see `unichain_gym.drawing.draw_mdp`.
+        Parameters
+        ----------
+        path : path-like
+            The file; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
+        values : array_like of float, shape (S,), optional
+            Colors the states.
         """
         from unichain_gym.drawing import draw_mdp
 

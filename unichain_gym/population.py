@@ -98,8 +98,22 @@ def simulate_replicates(
 ) -> list[TransitionCounts]:
     """Simulate independent populations of ``n_trials`` trials in one pass over time.
 
-    Parameters and errors are those of `simulate_counts`, for each of ``n_replicates`` ≥ 1
-    populations. One population is an entry of the returned list.
+    Parameters
+    ----------
+    chain, n_trials, t_max, rng
+        As in `simulate_counts`; every population has ``n_trials`` trials.
+    n_replicates : int
+        Number of populations.
+
+    Returns
+    -------
+    list of TransitionCounts
+        One entry a population.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If ``n_trials``, ``t_max`` or ``n_replicates`` is out of range.
     """
     for what, value, low, high in (
         ("n_trials", n_trials, 1, MAX_TRIALS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 from unichain_gym.drawing import check_member, draw_background, make_axes, mark_state
 from unichain_gym.layout import lay_out
 from unichain_gym.mdp import TabularMDP
-
-if TYPE_CHECKING:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 
 def render_rgb(mdp: TabularMDP, state: int, action: int | None = None) -> NDArray[np.uint8]:
@@ -73,7 +70,7 @@ class _Animation:
     def __init__(self, mdp: TabularMDP) -> None:
         self._mdp, self._layout = mdp, lay_out(mdp)
         self._ax = make_axes(mdp, self._layout)
-        self._canvas = cast("FigureCanvasAgg", self._ax.figure.canvas)
+        self._canvas: Any = cast(Any, self._ax.figure.canvas)  # matplotlib leaves Agg's untyped
         draw_background(mdp, self._layout, self._ax)
         self._canvas.draw()
         self._background = self._canvas.copy_from_bbox(self._ax.figure.bbox)
