@@ -18,6 +18,10 @@ class InvalidMnemonicError(UnichainError, ValueError):
     """A mnemonic such as ``h4b`` that names no environment."""
 
 
+class InvalidArgumentError(UnichainError, ValueError):
+    """An environment was called with something it cannot take: an action, option or mode."""
+
+
 class MulticlassError(UnichainError, ValueError):
     """A quantity of unichain chains was asked of a chain with several recurrent classes."""
 
