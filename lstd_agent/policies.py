@@ -127,6 +127,6 @@ def _takes_batches(
     """Try the policy on a batch of two, a size no single observation's answer mimics."""
     batch = observation[np.zeros(2, dtype=np.int64)]
     try:
-        return np.shape(policy(batch)) == (2, *action_shape)
+        return bool(np.shape(policy(batch)) == (2, *action_shape))
     except Exception:  # whatever a policy for single observations raises on a batch
         return False

@@ -75,7 +75,7 @@ def assign_references(
         served = waiting & support[:, chosen]
         state[served] = chosen
         waiting &= ~served
-        eligible = support[~waiting].any(axis=0)
+        eligible = np.asarray(support[~waiting].any(axis=0))
         known = occupancy[~waiting].max(axis=0)
     return References(state, main)
 

@@ -75,7 +75,7 @@ def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArr
     keep = eigenvalue > rcond * eigenvalue[:, -1:]
     root = np.zeros_like(eigenvalue)
     root[keep] = eigenvalue[keep] ** -0.5
-    return root[:, :, None] * U.transpose(0, 2, 1)
+    return np.asarray(root[:, :, None] * U.transpose(0, 2, 1))
 
 
 def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
@@ -141,4 +141,4 @@ def projector(
     """
     Z = features.T @ (distribution[:, None] * features)
     MF = inverse_square_root(Z[None], rcond)[0] @ features.T
-    return MF.T @ (MF * distribution)
+    return np.asarray(MF.T @ (MF * distribution))

@@ -140,9 +140,7 @@ def _count(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
     return present, count
 
 
-def _stack_rows(
-    rows: Sequence[tuple[IntArray, NDArray[Any]]], n_columns: int
-) -> sparse.csr_array:
+def _stack_rows(rows: Sequence[tuple[IntArray, NDArray[Any]]], n_columns: int) -> sparse.csr_array:
     """Make a CSR matrix of rows given as (columns, values)."""
     indptr = np.cumsum([0, *(columns.size for columns, _ in rows)])
     columns = np.concatenate([columns for columns, _ in rows])
@@ -189,7 +187,9 @@ class SampledStatistics:
         """Number of visits of each state at each timestep, CSR (t_max + 1, S)."""
         N = self.counts.transition_counts
         S = self.counts.n_states
-        visits = sparse.csr_array((N.data, N.indices // S, N.indptr), shape=(N.shape[0], S))
+        # Merging duplicates works in place, so the counts are copied first.
+        entries = (N.data.copy(), N.indices // S, N.indptr.copy())
+        visits = sparse.csr_array(entries, shape=(N.shape[0], S))
         visits.sum_duplicates()
         return visits
 

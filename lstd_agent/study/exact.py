@@ -67,5 +67,5 @@ class ExactStatistics:
         return np.asarray(self.distributions[start:stop].mean(axis=0))
 
     def mean_reward(self, start: int, stop: int) -> float:
-        """Expected mean reward over the timesteps from start up to stop."""
+        """Mean expected reward over the timesteps from start up to stop."""
         return float(self._average(start, stop) @ self.reward)
