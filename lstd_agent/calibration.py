@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from lstd_agent.references import References
+from lstd_agent.references import ReferenceStates
 from lstd_agent.seminorm_lstd import FloatArray
 
 
 def calibrate_offsets(
     weights: FloatArray,
     features: FloatArray,
-    references: References,
+    references: ReferenceStates,
     occupancy: FloatArray,
     support_threshold: float = 0.0,
     rule: str = "occupancy",
@@ -28,7 +28,7 @@ def calibrate_offsets(
     weights : ndarray, shape (n, d)
     features : ndarray, shape (M, d)
         Of the candidate reference states.
-    references : References
+    references : ReferenceStates
         Every neighbourhood has one.
     occupancy : ndarray, shape (n, M)
     support_threshold : float

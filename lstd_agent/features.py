@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -96,6 +96,7 @@ def feature_table(features: Features, n_states: int, start: int = 0) -> FloatArr
         If the table has the wrong shape or holds a number that is not finite.
     """
     observations = np.arange(start, start + n_states)
+    table: Any
     if isinstance(features, TableBuilder):
         table = features.table(n_states)
     elif isinstance(features, Transformer):

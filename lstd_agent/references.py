@@ -26,7 +26,7 @@ RULES = ("occupancy", "most_common")
 
 
 @dataclass(frozen=True)
-class References:
+class ReferenceStates:
     """The reference state of each neighbourhood.
 
     Attributes
@@ -43,7 +43,7 @@ class References:
 
 def assign_references(
     occupancy: FloatArray, support_threshold: float = 0.0, rule: str = "occupancy"
-) -> References:
+) -> ReferenceStates:
     """Choose the main and the auxiliary reference states (Algorithm ``identify_sref``).
 
     Parameters
@@ -57,7 +57,7 @@ def assign_references(
 
     Returns
     -------
-    References
+    ReferenceStates
     """
     if rule not in RULES:
         raise InvalidInputError(f"reference must be one of {RULES}; got {rule!r}")
@@ -77,7 +77,7 @@ def assign_references(
         waiting &= ~served
         eligible = np.asarray(support[~waiting].any(axis=0))
         known = occupancy[~waiting].max(axis=0)
-    return References(state, main)
+    return ReferenceStates(state, main)
 
 
 def _most_common(
@@ -103,7 +103,9 @@ def _most_common(
     return int(np.argmax(np.where(tied, np.minimum(smallest, known), -1.0)))
 
 
-def merge_neighborhoods(anchors: IntArray, references: References) -> tuple[IntArray, References]:
+def merge_neighborhoods(
+    anchors: IntArray, references: ReferenceStates
+) -> tuple[IntArray, ReferenceStates]:
     """Merge neighbourhoods without a reference state into the nearest one that has one.
 
     Nearest is by the distance between anchors; ties go to the preceding neighbourhood. The
@@ -112,12 +114,12 @@ def merge_neighborhoods(anchors: IntArray, references: References) -> tuple[IntA
     Parameters
     ----------
     anchors : ndarray of int, shape (n,)
-    references : References
+    references : ReferenceStates
 
     Returns
     -------
     anchors : ndarray of int
-    references : References
+    references : ReferenceStates
         Of the remaining neighbourhoods.
     """
     has = np.flatnonzero(references.state >= 0)
@@ -126,4 +128,4 @@ def merge_neighborhoods(anchors: IntArray, references: References) -> tuple[IntA
     # Distances are compared left to right, so argmin gives a tie to the preceding one.
     nearest = np.argmin(np.abs(anchors[:, None] - anchors[has]), axis=1)
     first = np.searchsorted(nearest, np.arange(has.size))
-    return anchors[first], References(references.state[has], references.main)
+    return anchors[first], ReferenceStates(references.state[has], references.main)

@@ -15,7 +15,7 @@ import numpy as np
 from lstd_agent.calibration import calibrate_offsets
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.neighborhoods import neighborhood_windows
-from lstd_agent.references import References, assign_references, merge_neighborhoods
+from lstd_agent.references import ReferenceStates, assign_references, merge_neighborhoods
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, minimize
 from lstd_agent.statistics import Statistics
 
@@ -67,7 +67,7 @@ class System:
     offsets : ndarray, shape (n,)
     anchors : ndarray of int, shape (n,)
     windows : ndarray of int, shape (n, 2)
-    references : References
+    references : ReferenceStates
     occupancy : ndarray, shape (n, M)
     n_samples, rank : ndarray of int, shape (n,)
     condition : ndarray, shape (n,)
@@ -79,7 +79,7 @@ class System:
     offsets: FloatArray
     anchors: IntArray
     windows: IntArray
-    references: References
+    references: ReferenceStates
     occupancy: FloatArray
     n_samples: IntArray
     rank: IntArray
@@ -116,9 +116,8 @@ class System:
 
     def values(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
         """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,)."""
-        return (
-            np.einsum("md,md->m", features, self.weights[neighborhood]) + self.offsets[neighborhood]
-        )
+        linear = np.einsum("md,md->m", features, self.weights[neighborhood])
+        return np.asarray(linear + self.offsets[neighborhood])
 
 
 def fit_system(
@@ -180,7 +179,7 @@ def fit_system(
 
 def _linked_neighborhoods(
     statistics: Statistics, anchors: IntArray, rule: str, tail: str
-) -> tuple[IntArray, IntArray, References, FloatArray]:
+) -> tuple[IntArray, IntArray, ReferenceStates, FloatArray]:
     """Give every neighbourhood a reference state, merging those that cannot have one."""
     while True:
         windows = neighborhood_windows(anchors, statistics.t_max, tail)
