@@ -19,7 +19,7 @@ class InvalidMnemonicError(UnichainError, ValueError):
 
 
 class InvalidArgumentError(UnichainError, ValueError):
-    """A number or option out of range, such as zero trials."""
+    """A number, option or action out of range, such as zero trials."""
 
 
 class MulticlassError(UnichainError, ValueError):
