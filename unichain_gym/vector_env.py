@@ -223,7 +223,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     def _check_actions(self, actions: ArrayLike) -> IntArray:
         array = np.asarray(actions)
-        if array.shape != (self.num_envs,) or not np.issubdtype(array.dtype, np.integer):
+        if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
             raise InvalidArgumentError(
                 f"actions must be integers of shape ({self.num_envs},); got {array.dtype} of "
                 f"shape {array.shape}"
