@@ -17,15 +17,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.env import (
-    check_info_level,
-    check_states,
-    cumulative_thresholds,
-    draw_start,
-    state_classes,
-)
+from unichain_gym.env import check_info_level, state_classes
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
+from unichain_gym.start import check_states, cumulative_thresholds, draw_start
 from unichain_gym.streams import make_mdp
 
 BoolArray = NDArray[np.bool_]
