@@ -180,9 +180,7 @@ def _collect(
     """Step environments for more trials and append their rounds."""
     assert chain.policy is not None
     n_stored = task.settings.n_stored - sum(len(r.states) for r in rounds)
-    env = gym.make_vec(
-        f"unichain_gym:Unichain-{task.env}-v0", num_envs=min(n_trials, _NUM_ENVS)
-    )
+    env = gym.make_vec(f"unichain_gym:Unichain-{task.env}-v0", num_envs=min(n_trials, _NUM_ENVS))
     collect_rounds(
         env,
         chain.policy.argmax(axis=1),
