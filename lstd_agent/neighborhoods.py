@@ -39,12 +39,25 @@ class AnchorSearch:
         # Distances from an anchor to the timesteps after it, as far as they were needed.
         self._rows: dict[int, FloatArray] = {}
 
-    def anchors(self, tolerance: float) -> IntArray:
-        """Return the anchors for one tolerance Δ (the inner loop of ``approx_anchor``)."""
+    def anchors(self, tolerance: float, at_most: int) -> IntArray:
+        """Return the anchors for one tolerance Δ (the inner loop of ``approx_anchor``).
+
+        Stops at the first anchor beyond ``at_most``, so that tolerances that are far too small
+        cost little.
+        """
         found = [0]
         while (following := self._next_anchor(found[-1], tolerance**2)) is not None:
             found.append(following)
+            if len(found) > at_most:
+                break
         return np.array(found, dtype=np.int64)
+
+    def doubling(self, n_anchors: int) -> IntArray:
+        """Double the tolerance until there are no more than ``n_anchors`` anchors."""
+        tolerance = FIRST_TOLERANCE
+        while (anchors := self.anchors(tolerance, n_anchors)).size > n_anchors:
+            tolerance *= 2.0
+        return anchors
 
     def _next_anchor(self, anchor: int, squared_tolerance: float) -> int | None:
         """Return the first timestep at which the running average exceeds the tolerance."""
@@ -94,11 +107,7 @@ def find_anchors(squared_distance: SquaredDistance, t_max: int, n_anchors: int |
         return np.arange(t_max + 1)
     if n_anchors == 1:
         return np.zeros(1, dtype=np.int64)
-    search = AnchorSearch(squared_distance, t_max)
-    tolerance = FIRST_TOLERANCE
-    while (anchors := search.anchors(tolerance)).size > n_anchors:
-        tolerance *= 2.0
-    return anchors
+    return AnchorSearch(squared_distance, t_max).doubling(n_anchors)
 
 
 def check_anchors(anchors: object, t_max: int) -> IntArray:

@@ -116,3 +116,13 @@ class MarkovChain:
             power = power @ P
             t += 1
         return t
+
+    def bisimulation_distance(self, discount: float = 0.999) -> FloatArray:
+        """d(s, s') = max_a |q(s, a) - q(s', a)|."""
+        assert self.mdp is not None
+        P = self.transition_matrix.toarray()
+        v = np.linalg.solve(np.eye(self.n_states) - discount * P, self.reward)
+        mdp = self.mdp
+        successors = np.einsum("sak,sak->sa", mdp.probability, v[mdp.next_state])
+        q = mdp.expected_reward + discount * successors
+        return np.asarray(np.abs(q[:, None] - q[None]).max(axis=2))

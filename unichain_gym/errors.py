@@ -19,7 +19,7 @@ class InvalidMnemonicError(UnichainError, ValueError):
 
 
 class InvalidArgumentError(UnichainError, ValueError):
-    """An environment was called with something it cannot take: an action, option or mode."""
+    """A number, option or action out of range, such as zero trials."""
 
 
 class MulticlassError(UnichainError, ValueError):

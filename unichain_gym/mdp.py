@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -250,6 +251,20 @@ class TabularMDP:
         probability = dense[state, action, successor]
         table = pad_outcomes(shape, state, action, successor, probability, reward)
         return cls(*table, initial_distribution=np.asarray(initial), name=name)
+
+    def plot(self, path: str | PathLike[str], values: ArrayLike | None = None) -> None:
+        """Write a picture of the MDP: see `unichain_gym.drawing.draw_mdp`.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
+        values : array_like of float, shape (S,), optional
+            Colors the states.
+        """
+        from unichain_gym.drawing import draw_mdp
+
+        draw_mdp(self, values=values).savefig(path)
 
 
 def sum_tolerance(n_terms: int) -> float:

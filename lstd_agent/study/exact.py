@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lstd_agent.neighborhoods import SquaredDistance
 from lstd_agent.seminorm_lstd import FloatArray, IntArray, Moments
 from lstd_agent.statistics import window_chunks
 from unichain_gym import MarkovChain
@@ -17,18 +18,17 @@ class ExactStatistics:
     chain : MarkovChain
     features : ndarray, shape (S, d)
     distributions : ndarray, shape (t_max + 1, S)
-        p^t; the stationary distribution is kept after them, as timestep t_max + 1, for
-        ``tail="stationary"``.
+        p^t. The stationary distribution p* stands for timestep t_max + 1, which
+        ``tail="stationary"`` asks for.
     """
 
     support_threshold = 1e-8
 
     def __init__(self, chain: MarkovChain, features: FloatArray, distributions: FloatArray) -> None:
+        self.chain = chain
         self.features = features
         self.distributions = distributions
-        self.reward = chain.reward
-        self.increments: FloatArray = features - chain.transition_matrix @ features
-        self._stationary = chain.stationary_distribution
+        self._increments: FloatArray = features - chain.transition_matrix @ features
 
     @property
     def t_max(self) -> int:
@@ -47,25 +47,51 @@ class ExactStatistics:
     def moments_of(self, distributions: FloatArray, gain: float) -> Moments:
         """X, Z, y of each state distribution (n, S)."""
         F = self.features
-        d = F.shape[1]
-        n = len(distributions)
+        n, d = len(distributions), F.shape[1]
         X, Z = np.empty((n, d, d)), np.empty((n, d, d))
         for chunk in window_chunks(n, F.size):
             weight = distributions[chunk, :, None]
-            X[chunk] = F.T @ (weight * self.increments)
+            X[chunk] = F.T @ (weight * self._increments)
             Z[chunk] = F.T @ (weight * F)
-        y = (distributions * (self.reward - gain)) @ F
+        y = (distributions * (self.chain.reward - gain)) @ F
         return Moments(X, Z, y, np.zeros(n, dtype=np.int64))
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Mean distribution of each window, shape (n, S)."""
         return np.stack([self._average(int(start), int(stop)) for start, stop in windows])
 
-    def _average(self, start: int, stop: int) -> FloatArray:
-        if start > self.t_max:
-            return self._stationary
-        return np.asarray(self.distributions[start:stop].mean(axis=0))
-
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean expected reward over the timesteps from start up to stop."""
-        return float(self._average(start, stop) @ self.reward)
+        return float(self._average(start, stop) @ self.chain.reward)
+
+    def _average(self, start: int, stop: int) -> FloatArray:
+        if start > self.t_max:
+            return self.chain.stationary_distribution
+        return np.asarray(self.distributions[start:stop].mean(axis=0))
+
+
+def settled_time(chain: MarkovChain, distributions: FloatArray) -> int:
+    """Return the first timestep from which p^t moves by rounding alone, at most t_max.
+
+    Total variation to p* never grows, so the last timestep above the threshold decides.
+    """
+    distance = 0.5 * np.abs(distributions - chain.stationary_distribution).sum(axis=1)
+    moving = np.flatnonzero(distance > 1e-14)
+    first = int(moving[-1]) + 1 if moving.size else 0
+    return min(first, len(distributions) - 1)
+
+
+def until_settled(squared_distance: SquaredDistance, settled: int) -> SquaredDistance:
+    """Return the same distances, computed only up to the settled timestep.
+
+    From there on the distributions are equal, and so are their distances to any other.
+    """
+
+    def squared(anchor: int, start: int, stop: int) -> FloatArray:
+        anchor, last = min(anchor, settled), min(stop, settled + 1)
+        first = min(start, settled)
+        distances = squared_distance(anchor, first, max(last, first + 1))
+        repeated = stop - start - len(distances)
+        return np.concatenate((distances, np.full(repeated, distances[-1])))
+
+    return squared
