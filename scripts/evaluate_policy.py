@@ -25,8 +25,9 @@ import numpy as np
 import unichain_gym
 from lstd_agent import GaussianFeatures, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import EvaluationError, InvalidInputError
-from lstd_agent.seminorm_lstd import projected_bellman_error
 from lstd_agent.study.exact import ExactStatistics
+from lstd_agent.study.metrics import StepwiseErrors
+from unichain_gym.errors import MissingDependencyError, UnichainError
 
 # Copies that step together: numpy's overhead fades with many; objects cost memory and a reset
 # each. Ctrl-C keeps the trials of finished rounds, so a round must not take long either.
@@ -43,18 +44,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except (EvaluationError, unichain_gym.UnichainError, gym.error.Error, ImportError) as error:
+    except (EvaluationError, UnichainError, gym.error.Error, ImportError, OSError) as error:
         parser.error(str(error))
-    except OSError as error:
-        parser.error(f"cannot use {error.filename}: {error.strerror}")
 
 
 def evaluate(args: argparse.Namespace) -> int:
     """Run the trials, fit the agent, and put the result where the arguments ask for it."""
     check_destinations(args)
-    single_env = gym.make(args.env_id)
-    policy = read_policy(args.policy, single_env)
-    mdp = getattr(single_env.unwrapped, "mdp", None)
+    env = gym.make(args.env_id)
+    policy = read_policy(args.policy, env)
+    mdp = getattr(env.unwrapped, "mdp", None)
+    first_state = int(env.observation_space.start)
+    env.close()
     chain = mdp.induce(policy) if isinstance(mdp, unichain_gym.TabularMDP) else None
     t_max = args.t_max if args.t_max is not None else default_t_max(chain)
 
@@ -70,7 +71,10 @@ def evaluate(args: argparse.Namespace) -> int:
         agent.collect(envs, policy, args.trials, t_max, seed=args.seed, progress=None)
     except KeyboardInterrupt:
         interrupted = True
-        print(f"interrupted: {agent.n_trials} trials finished", file=sys.stderr)
+        finished = (
+            f"{agent.n_trials} trials finished" if agent.n_trials else "no trial has finished"
+        )
+        print(f"interrupted: {finished}", file=sys.stderr)
         if agent.n_trials == 0:
             return 130
     finally:
@@ -82,7 +86,7 @@ def evaluate(args: argparse.Namespace) -> int:
         "n_trials": agent.n_trials,
         "t_max": t_max,
         "seed": args.seed,
-        **results(agent, chain, int(single_env.observation_space.start)),
+        **results(agent, chain, first_state),
     }
     if args.save:
         save(args.save, report, agent, policy)
@@ -165,7 +169,7 @@ def check_destinations(args: argparse.Namespace) -> None:
         try:
             import matplotlib  # noqa: F401
         except ImportError:
-            raise unichain_gym.errors.MissingDependencyError(
+            raise MissingDependencyError(
                 "--plot needs matplotlib: install the extra, pip install '.[plot]'"
             ) from None
 
@@ -266,25 +270,11 @@ def results(
         states["class"] = np.where(recurrent, "recurrent", "transient")
         states["exact"] = chain.relative_value(agent.main_reference_)
         states["error"] = estimated - states["exact"]
-        report["total_rems"], report["total_repb"] = total_errors(agent, chain)
+        p = chain.stepwise_distributions(agent.statistics.t_max)
+        errors = StepwiseErrors(ExactStatistics(chain, agent.statistics.features, p))
+        report["total_rems"] = float(errors.rems(agent.system_).sum())
+        report["total_repb"] = float(errors.repb(agent.system_).sum())
     return report
-
-
-def total_errors(agent: SeminormLSTDAgent, chain: unichain_gym.MarkovChain) -> tuple[float, float]:
-    """Return total rems and total repb (eq. ``tot_rooterr``)."""
-    system, features = agent.system_, agent.statistics.features
-    p = chain.stepwise_distributions(system.t_max)
-    k = system.neighborhood_at(np.arange(system.t_max + 1))
-    values = system.weights @ features.T + system.offsets[:, None]
-    squared = np.square(values - chain.relative_value(system.references.main))
-    rems = np.sqrt(np.einsum("ts,ts->t", p, squared[k])).sum()
-    exact = ExactStatistics(chain, features, p)
-    repb = 0.0
-    for t in range(0, system.t_max + 1, 100):
-        moments = exact.moments_of(p[t : t + 100], chain.gain)
-        error = projected_bellman_error(system.weights[k[t : t + 100]], moments)
-        repb += float(np.sqrt(error).sum())
-    return float(rems), repb
 
 
 def as_text(report: dict[str, Any]) -> str:
@@ -318,7 +308,8 @@ def table(columns: dict[str, np.ndarray[Any, Any]]) -> str:
     widths = [max(map(len, column)) for column in cells]
     rows = zip(*cells, strict=True)
     return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
     )
 
 
@@ -363,13 +354,17 @@ def plot(path: Path, report: dict[str, Any], occupancy: np.ndarray[Any, Any]) ->
     values.legend()
 
     # Logarithmic in time, since the start is where the distribution moves.
-    edges = np.unique(np.geomspace(1, len(occupancy) + 1, 400).round())
-    shown = np.where(occupancy > 0, occupancy, np.nan)[edges[:-1].astype(int) - 1]
-    bounds = np.append(state - 0.5, state[-1] + 0.5)
-    mesh = times.pcolormesh(edges, bounds, shown.T, norm=LogNorm(), cmap="viridis")
-    for anchor in report["neighborhoods"]["anchor"]:
-        times.axvline(anchor + 1, color="tab:red", lw=1.5)
-    times.set(xscale="log", xlabel="timestep + 1 (red: anchors)", ylabel="state")
+    edges = np.unique(np.geomspace(1, len(occupancy) + 1, 400).astype(int)) - 1
+    shown = np.where(occupancy > 0, occupancy, np.nan)[edges[:-1]]
+    bounds = np.append(state, state[-1] + 1) - 0.5
+    norm = LogNorm(0.5 / report["n_trials"], 1)
+    mesh = times.pcolormesh(edges, bounds, shown.T, norm=norm, cmap="viridis")
+    anchors = report["neighborhoods"]["anchor"]
+    bottom, top = bounds[[0, -1]]
+    times.vlines(anchors, bottom, top, color="tab:red", lw=min(1.5, 10 / len(anchors)))
+    times.plot(anchors, np.full(len(anchors), top), "v", color="tab:red", clip_on=False)
+    times.set_xscale("symlog", linthresh=1)
+    times.set(xlabel="timestep (red: anchors)", xlim=edges[[0, -1]], ylabel="state")
     figure.colorbar(mesh, ax=times, label="share of trials in the state")
     figure.savefig(path, dpi=120)
 
