@@ -17,7 +17,7 @@ from lstd_agent.neighborhoods import find_anchors
 from lstd_agent.parallel import run_tasks
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND, IntArray
 from lstd_agent.statistics import SampledStatistics, TransitionCounts
-from lstd_agent.study.exact import ExactStatistics
+from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
@@ -94,7 +94,7 @@ def sampling_rows(task: SamplingTask) -> list[Row]:
     """Collect once, and evaluate every panel and scheme at every checkpoint."""
     chain = random_chain(task.env, task.seed)
     t_max = 10 * chain.mixing_time()
-    distributions = chain.stepwise_distributions(t_max)
+    distributions = full_distributions(chain, t_max)
     panels = []
     for panel in PANELS:
         if panel.env == task.env:
