@@ -22,6 +22,11 @@ SquaredDistance = Callable[[int, int, int], FloatArray]
 
 FIRST_TOLERANCE = 1e-3
 
+SEARCHES = ("doubling", "exact")
+
+# Bisection stops when the two tolerances agree to this relative difference.
+_TOLERANCE_PRECISION = 1e-6
+
 
 class AnchorSearch:
     """Finds the anchors for any tolerance, computing each distance at most once.
@@ -76,7 +81,12 @@ class AnchorSearch:
             row = self._rows[anchor] = np.concatenate((row, more))
 
 
-def find_anchors(squared_distance: SquaredDistance, t_max: int, n_anchors: int | None) -> IntArray:
+def find_anchors(
+    squared_distance: SquaredDistance,
+    t_max: int,
+    n_anchors: int | None,
+    search: str = "doubling",
+) -> IntArray:
     """Return the anchors of at most ``n_anchors`` neighbourhoods (Algorithm ``approx_anchor``).
 
     Parameters
@@ -88,17 +98,24 @@ def find_anchors(squared_distance: SquaredDistance, t_max: int, n_anchors: int |
     n_anchors : int or None
         Wanted number of anchors. 1 gives one neighbourhood at 0; None, or as many as
         ``t_max`` or more, gives one anchor for each timestep (stepwise).
+    search : {"doubling", "exact"}
+        The paper doubles the tolerance, which may jump past the wanted number.
+        ``"exact"`` then bisects between the last two tolerances, and takes the anchors that
+        come closest to that number without exceeding it. (More tolerance does not always give
+        fewer anchors; bisection finds one place where it does.)
 
     Returns
     -------
     ndarray of int
-        Ascending, the first 0. Doubling the tolerance may jump past the wanted number.
+        Ascending, the first 0.
 
     Raises
     ------
     InvalidInputError
-        If ``n_anchors`` is below 1.
+        If ``n_anchors`` is below 1 or the search is unknown.
     """
+    if search not in SEARCHES:
+        raise InvalidInputError(f"search must be one of {SEARCHES}; got {search!r}")
     if n_anchors is not None and n_anchors < 1:
         raise InvalidInputError(
             f"n_anchors must be at least 1, or None for one per timestep; got {n_anchors}"
