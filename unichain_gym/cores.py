@@ -162,7 +162,7 @@ def machine_replacement() -> TabularMDP:
     States: 0 good as new, 1 minor wear, 2 major wear, 3 inoperable. Actions: 0 keep it
     running, 1 overhaul it (back to state 1), 2 replace it (back to state 0). Rewards are minus
     the cost of the week in thousands: running costs 0, 1 and 3 in states 0, 1 and 2, an
-    overhaul 4, a replacement 6. The kind of problem is Puterman's (1994, section 3.5); the
+    overhaul 4, a replacement 6. The kind of problem is Puterman's (1994); the
     numbers are the prototype example of Hillier & Lieberman, *Introduction to Operations
     Research*, chapter on Markov decision processes, which publishes what each policy costs.
 

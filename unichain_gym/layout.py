@@ -165,6 +165,8 @@ def _shortest_ways(
     recurrent = np.flatnonzero(is_recurrent)
     tail = np.concatenate([edges.col, np.full(recurrent.size, S)])
     head = np.concatenate([edges.row, recurrent])
+    # Older SciPy's graph searches take 32-bit indices alone.
+    tail, head = tail.astype(np.int32), head.astype(np.int32)
     backwards = sparse.csr_array((np.ones(tail.size), (tail, head)), shape=(S + 1, S + 1))
     successor = breadth_first_order(backwards, S)[1][:S].astype(np.int64)
     distance = dijkstra(backwards, indices=np.array([S]), unweighted=True)[0, :S] - 1

@@ -92,7 +92,7 @@ class Mnemonic:
             problem = f"has {self.n_states} states, but core {self.core!r} alone has {core_states}"
         else:
             problem = (
-                f"has {n_transient} transient states, which do not divide evenly among "
+                f"leaves {n_transient} for transient states, which does not divide evenly among "
                 f"{self.n_streams} streams"
             )
         raise InvalidMnemonicError(f"'{self}' {problem}; the nearest valid ones: {nearest}")
@@ -141,7 +141,7 @@ def make_mdp(
         )
     core = builder(**options)
     length = parsed.stream_length(core.n_states)
-    # Numbers that do not fit are an error even where there is no stream to use them.
+    # Built with a stream in any case: numbers that do not fit one are an error even without it.
     around = attach_streams(
         core,
         parsed.n_streams,

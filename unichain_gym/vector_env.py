@@ -17,15 +17,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.env import (
-    check_info_level,
-    check_states,
-    cumulative_thresholds,
-    draw_start,
-    state_classes,
-)
+from unichain_gym.env import check_info_level, state_classes
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
+from unichain_gym.start import check_states, cumulative_thresholds, draw_start
 from unichain_gym.streams import make_mdp
 
 BoolArray = NDArray[np.bool_]
@@ -223,7 +218,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     def _check_actions(self, actions: ArrayLike) -> IntArray:
         array = np.asarray(actions)
-        if array.shape != (self.num_envs,) or not np.issubdtype(array.dtype, np.integer):
+        if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
             raise InvalidArgumentError(
                 f"actions must be integers of shape ({self.num_envs},); got {array.dtype} of "
                 f"shape {array.shape}"

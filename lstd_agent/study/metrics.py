@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, inverse_square_root
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, inverse_square_root
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.system import System
 from unichain_gym import MarkovChain
@@ -58,7 +58,7 @@ class StepwiseErrors:
         error -= np.einsum("ts,ts->t", p, error)[:, None]
         return np.asarray(np.sqrt(np.einsum("ts,ts->t", p, error**2)))
 
-    def _neighborhood(self, system: System) -> FloatArray:
+    def _neighborhood(self, system: System) -> IntArray:
         return system.neighborhood_at(np.arange(self._statistics.t_max + 1))
 
     def _error(self, system: System) -> FloatArray:

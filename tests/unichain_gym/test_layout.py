@@ -85,6 +85,25 @@ def test_streams_of_different_entry_states_keep_apart():
     assert smallest_distance(layout.position) > 2 * NODE_RADIUS
 
 
+def deterministic_mdp(next_state):
+    table = np.array(next_state)[:, None, None]
+    return TabularMDP(table, np.ones(table.shape), np.zeros(table.shape), np.eye(len(table))[0])
+
+
+def test_many_states_around_one_do_not_overlap():
+    position = lay_out(deterministic_mdp([0] * 80)).position
+    assert smallest_distance(position) > 0.99 * SPACING
+
+
+def test_branches_stand_around_their_stem():
+    """State 2 leads to 0 past the leaf 1; states 3 and 4 lead to 2, and 5 to 3."""
+    position = lay_out(deterministic_mdp([0, 0, 0, 2, 2, 3])).position
+    angle = np.arctan2(*position.T)
+    assert angle[5] == pytest.approx(angle[3])
+    assert np.sin(angle[3] - angle[2]) == pytest.approx(-np.sin(angle[4] - angle[2]))
+    assert np.cos(angle[3] - angle[2]) > 0.0
+
+
 def test_self_transitions_of_a_stream_stand_on_both_of_its_sides():
     layout = lay_out(make_mdp("h36c"))
     step = layout.position[1] - layout.position[0]
