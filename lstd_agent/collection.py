@@ -136,8 +136,9 @@ def _vector_round(
     for t in range(t_max + 1):
         observation, reward, terminated, truncated, info = env.step(actor(observation, rng))
         ended = terminated | truncated
-        following = observation
+        following, newly_ended = observation, None
         if ended.any():
+            newly_ended = terminated[:n]
             _check_truncation(truncated[:n] & trials.living & ~terminated[:n], t, t_max)
             if mode == AutoresetMode.SAME_STEP:
                 index = np.flatnonzero(ended)
@@ -147,7 +148,7 @@ def _vector_round(
                 # Copies whose trial has ended go on, unobserved, so that the others can.
                 observation, _ = env.reset(options={"reset_mask": ended})
         trials.advance(
-            np.asarray(reward, dtype=np.float64)[:n], domain.encode(following)[:n], terminated[:n]
+            np.asarray(reward, dtype=np.float64)[:n], domain.encode(following)[:n], newly_ended
         )
         bar.update(n)
     keep(trials.finish())

@@ -7,6 +7,7 @@ task that ends has one more state, *terminal*: absorbing, without reward, all fe
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
@@ -64,24 +65,23 @@ class DiscreteDomain:
     def encode(self, observations: Any) -> States:
         """Return the state numbers (n,) of a batch of observations."""
         observed = np.asarray(observations)
-        if not np.issubdtype(observed.dtype, np.integer):
-            raise InvalidInputError(
-                f"observations must be integers from {self.start} to {self.start + self.n - 1}; "
-                f"got {observations!r}"
-            )
+        if observed.dtype.kind not in "iu":
+            raise self._misfit(observations)
         state = (observed - self.start).astype(np.int64, copy=False)
         # As unsigned numbers, negative states are huge: one pass finds both kinds.
         if state.size and state.view(np.uint64).max() >= self.n:
-            wrong = observed[(state < 0) | (state >= self.n)][0]
-            raise InvalidInputError(
-                f"observations must be integers from {self.start} to {self.start + self.n - 1}; "
-                f"got {wrong}"
-            )
+            raise self._misfit(observed[(state < 0) | (state >= self.n)][0])
         return state
 
     def encode_one(self, observation: Any) -> States:
         """Return a single observation as a batch of one state."""
-        return self.encode(np.asarray(observation)[None])
+        try:
+            state = operator.index(observation) - self.start
+        except TypeError:
+            state = -1
+        if not 0 <= state < self.n:
+            raise self._misfit(observation)
+        return np.array([state])
 
     def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
         """Return the states (m,) of one observation or an array of them, and its shape."""
@@ -95,6 +95,12 @@ class DiscreteDomain:
     def recorder(self) -> Recorder:
         """Return a recorder of transitions."""
         return CountRecorder(self.n_states)
+
+    def _misfit(self, observations: Any) -> InvalidInputError:
+        return InvalidInputError(
+            f"observations must be integers from {self.start} to {self.start + self.n - 1}; got "
+            f"{observations!r}"
+        )
 
     def statistics(self, counts: TransitionCounts, trials: States | None) -> SampledStatistics:
         """Return the statistics of counts and stored trials."""

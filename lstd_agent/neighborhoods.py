@@ -64,6 +64,21 @@ class AnchorSearch:
             tolerance *= 2.0
         return anchors
 
+    def exact(self, n_anchors: int) -> IntArray:
+        """Bisect for the tolerance that comes closest to ``n_anchors`` without exceeding it."""
+        too_small, enough = 0.0, FIRST_TOLERANCE
+        while (anchors := self.anchors(enough, n_anchors)).size > n_anchors:
+            too_small, enough = enough, 2.0 * enough
+        while anchors.size < n_anchors and enough - too_small > _TOLERANCE_PRECISION * enough:
+            middle = (too_small + enough) / 2.0
+            found = self.anchors(middle, n_anchors)
+            if found.size > n_anchors:
+                too_small = middle
+            else:
+                enough = middle
+                anchors = found if found.size > anchors.size else anchors
+        return anchors
+
     def _next_anchor(self, anchor: int, squared_tolerance: float) -> int | None:
         """Return the first timestep at which the running average exceeds the tolerance."""
         n_following = self._t_max - anchor
@@ -124,7 +139,8 @@ def find_anchors(
         return np.arange(t_max + 1)
     if n_anchors == 1:
         return np.zeros(1, dtype=np.int64)
-    return AnchorSearch(squared_distance, t_max).doubling(n_anchors)
+    found = AnchorSearch(squared_distance, t_max)
+    return found.exact(n_anchors) if search == "exact" else found.doubling(n_anchors)
 
 
 def check_anchors(anchors: object, t_max: int) -> IntArray:

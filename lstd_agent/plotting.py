@@ -52,6 +52,7 @@ def _draw_values(axes: Any, agent: SeminormLSTDAgent) -> None:
 def _draw_occupancies(axes: Any, agent: SeminormLSTDAgent) -> None:
     occupancy = agent.system_.occupancy
     image = axes.imshow(occupancy, aspect="auto", interpolation="nearest", vmin=0.0)
+    axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set(title="Occupancies", xlabel="state", ylabel="neighborhood")
     axes.figure.colorbar(image, ax=axes)
 

@@ -111,10 +111,13 @@ class CountRecorder:
     def record(self, state: IntArray, reward: FloatArray, next_state: IntArray) -> None:
         """Count the next timestep's transitions of all trials, each array of shape (n,)."""
         S = self.n_states
-        self._pairs.append(_count(state * S + next_state, S * S))
-        visited, _ = _count(state, S)
+        present, count = _count(state * S + next_state, S * S)
+        self._pairs.append((present, count))
+        # Pairs ascend, so those of one state are neighbors.
+        origin = present // S
+        visited = origin[np.append(True, origin[1:] != origin[:-1])]
         sums = np.bincount(state, weights=reward, minlength=S)[visited]
-        self._rewards.append((visited, sums.astype(np.float64)))
+        self._rewards.append((visited, sums))
 
     def counts(self, n_trials: int) -> TransitionCounts:
         """Return what has been recorded of ``n_trials`` complete trials."""
