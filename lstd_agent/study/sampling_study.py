@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from tqdm import tqdm
 
-from lstd_agent.collection import Round, collect_rounds
+from lstd_agent.collection import collect_rounds
 from lstd_agent.distances import MMD, sampled_distance
 from lstd_agent.domains import make_domain
 from lstd_agent.features import OneHot
@@ -24,6 +24,7 @@ from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.system import fit_system
+from lstd_agent.trials import Round
 from unichain_gym import MarkovChain
 from unichain_gym.population import simulate_counts
 
