@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.errors import InvalidModelError
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError
 from unichain_gym.structure import search_breadth_first
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def read_toy_text(
     initial : ndarray, shape (S,)
     """
     if on_termination not in ("absorb", "restart"):
-        raise InvalidModelError(
+        raise InvalidArgumentError(
             f"on_termination must be 'absorb' or 'restart'; got {on_termination!r}"
         )
     table = getattr(env.unwrapped, "P", None)

@@ -25,14 +25,15 @@ from scipy import sparse
 
 from unichain_gym import stepwise
 from unichain_gym.errors import (
+    InvalidArgumentError,
     InvalidModelError,
     ModelTooLargeError,
     MulticlassError,
     PeriodicChainError,
 )
 from unichain_gym.limits import Limits, hitting_times
-from unichain_gym.outcomes import check_distribution, sum_tolerance
-from unichain_gym.structure import Structure, find_periods, find_structure, group_sums, row_sums
+from unichain_gym.outcomes import check_chain
+from unichain_gym.structure import Structure, find_periods, find_structure, group_sums
 from unichain_gym.summary import Classification, SolverReport, abbreviate
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class MarkovChain:
         self.initial_distribution: FloatArray = np.asarray(initial_distribution, dtype=np.float64)
         self.mdp = mdp
         self.policy = policy
-        _check_chain(P, self.reward, self.initial_distribution)
+        check_chain(P, self.reward, self.initial_distribution)
 
     def __repr__(self) -> str:
         return f"MarkovChain(n_states={self.n_states})"
@@ -249,7 +250,7 @@ class MarkovChain:
     def discounted_value(self, discount: float) -> FloatArray:
         """Return v = (I - γP)^{-1} r, shape (S,), for a discount γ in [0, 1)."""
         if not 0.0 <= discount < 1.0:
-            raise InvalidModelError(
+            raise InvalidArgumentError(
                 f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
                 "case use gain and bias"
             )
@@ -332,7 +333,7 @@ class MarkovChain:
         (t_max - t) ‖p^t P - p^t‖₁ < tol.
         """
         if t_max < 0:
-            raise InvalidModelError(f"t_max must not be negative; got {t_max}")
+            raise InvalidArgumentError(f"t_max must not be negative; got {t_max}")
         return stepwise.distributions(self.transition_matrix, self.initial_distribution, t_max, tol)
 
     def mixing_time(
@@ -367,7 +368,7 @@ class MarkovChain:
         """
         _check_tolerance(tol)
         if start not in ("initial", "worst"):
-            raise InvalidModelError(f"start must be 'initial' or 'worst'; got {start!r}")
+            raise InvalidArgumentError(f"start must be 'initial' or 'worst'; got {start!r}")
         if self.period > 1 and not averaged:
             raise PeriodicChainError(
                 f"a chain of period {self.period} never mixes: p^t has no limit. Use "
@@ -432,33 +433,4 @@ class MarkovChain:
 
 def _check_tolerance(tol: float) -> None:
     if not tol > 0.0:
-        raise InvalidModelError(f"tol must be positive; got {tol!r}")
-
-
-def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -> None:
-    """Raise `InvalidModelError` unless P (S, S), reward (S,) and initial (S,) make a chain."""
-    S = reward.size
-    if S == 0 or P.shape != (S, S) or reward.shape != (S,) or initial.shape != (S,):
-        raise InvalidModelError(
-            "a chain of S > 0 states needs a transition matrix (S, S), a reward (S,) and an "
-            f"initial distribution (S,); got {P.shape}, {reward.shape} and {initial.shape}"
-        )
-    if not np.isfinite(reward).all():
-        state = int(np.argmax(~np.isfinite(reward)))
-        raise InvalidModelError(f"the reward of state {state} is {reward[state]}; make it finite")
-    bad = np.flatnonzero(~(np.isfinite(P.data) & (P.data > 0.0)))
-    if bad.size:
-        state = int(np.searchsorted(P.indptr, bad[0], side="right")) - 1
-        raise InvalidModelError(
-            f"the probability of going from state {state} to {P.indices[bad[0]]} is "
-            f"{float(P.data[bad[0]])!r}; it must be finite and not negative"
-        )
-    total = row_sums(P)
-    off = np.abs(total - 1.0) > sum_tolerance(int(np.diff(P.indptr).max()))
-    if off.any():
-        state = int(np.argmax(off))
-        raise InvalidModelError(
-            f"the transition probabilities of state {state} sum to {float(total[state])!r}, not 1; "
-            "normalize the row"
-        )
-    check_distribution(initial, "initial_distribution")
+        raise InvalidArgumentError(f"tol must be positive; got {tol!r}")

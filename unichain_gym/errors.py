@@ -18,6 +18,10 @@ class InvalidMnemonicError(UnichainError, ValueError):
     """A mnemonic such as ``h4b`` that names no environment."""
 
 
+class InvalidArgumentError(UnichainError, ValueError):
+    """A number, option or action out of range, such as zero trials."""
+
+
 class MulticlassError(UnichainError, ValueError):
     """A quantity of unichain chains was asked of a chain with several recurrent classes."""
 

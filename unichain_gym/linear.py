@@ -72,7 +72,9 @@ def grounded_matrix(N: sparse.csr_array, exit_rate: FloatArray) -> sparse.csr_ar
     """Return A = diag(N 1 + e) - N; the diagonal of N is ignored."""
     N = off_diagonal(N)
     n = exit_rate.size
-    leaving = sparse.dia_array(((row_sums(N) + exit_rate)[None], [0]), shape=(n, n))
+    leaving: sparse.dia_array[np.float64] = sparse.dia_array(
+        ((row_sums(N) + exit_rate)[None], np.zeros(1, dtype=np.int64)), shape=(n, n)
+    )
     return sparse.csr_array(leaving - N)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -293,6 +294,20 @@ class TabularMDP:
             outcomes.reward,
         )
         return cls(*table, initial_distribution=np.asarray(initial), name=name)
+
+    def plot(self, path: str | PathLike[str], values: ArrayLike | None = None) -> None:
+        """Write a picture of the MDP: see `unichain_gym.drawing.draw_mdp`.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
+        values : array_like of float, shape (S,), optional
+            Colors the states.
+        """
+        from unichain_gym.drawing import draw_mdp
+
+        draw_mdp(self, values=values).savefig(path)
 
     def to_arrays(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return dense arrays that `from_arrays` takes.

@@ -9,17 +9,29 @@ the core first; then the core. The source of the structure is the paper's sectio
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from unichain_gym.cores import CORES
 from unichain_gym.errors import InvalidMnemonicError, InvalidModelError
-from unichain_gym.mdp import TabularMDP
+from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
 
-_PATTERN = re.compile(r"([a-z])(\d+)([b-z]?)")
+_PATTERN = re.compile(r"([a-z])([1-9]\d*)([b-z]?)")
+
+MNEMONICS = (
+    *("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100"),  # the paper's
+    *("h3", "c5"),  # recurrent states only (first row of the paper's table unify_existing)
+    *("x10", "x9d"),  # transient states and one 0-reward recurrent state (its second row)
+    *("r6", "r16", "r36c", "q44", "q64b", "m4", "m16", "m34c", "g10", "g30", "g40c"),
+)
+"""The mnemonics that have an environment id of their own; any other is built as well."""
 
 
 @dataclass(frozen=True)
@@ -44,20 +56,54 @@ class Mnemonic:
             raise InvalidMnemonicError(
                 f"{text!r} is not a mnemonic: write a core letter ({', '.join(CORES)}), the "
                 "number of states, and for several streams a letter (b two, c three, …), as in "
-                "'h36c'"
+                f"'h36c'{_nearest(text)}"
             )
         core, n_states, stream = match.groups()
         if core not in CORES:
             raise InvalidMnemonicError(
-                f"unknown core letter {core!r} in {text!r}; known cores: {', '.join(CORES)}"
+                f"unknown core letter {core!r} in {text!r}; known cores: "
+                f"{', '.join(CORES)}{_nearest(text)}"
             )
         return cls(core, int(n_states), ord(stream) - ord("a") + 1 if stream else 1)
+
+    def __str__(self) -> str:
+        stream = "" if self.n_streams == 1 else chr(ord("a") + self.n_streams - 1)
+        return f"{self.core}{self.n_states}{stream}"
+
+    def stream_length(self, core_states: int) -> int:
+        """Return how many transient states each stream has around ``core_states`` states.
+
+        Raises
+        ------
+        InvalidMnemonicError
+            If there are too few states, or they do not divide evenly among the streams.
+        """
+        n_transient = self.n_states - core_states
+        length, rest = divmod(n_transient, self.n_streams)
+        shortest = 0 if self.n_streams == 1 else 1
+        if rest == 0 and length >= shortest:
+            return length
+        valid = sorted({max(shortest, length), max(shortest, length + 1)})
+        nearest = ", ".join(
+            str(Mnemonic(self.core, core_states + n * self.n_streams, self.n_streams))
+            for n in valid
+        )
+        if n_transient < 0:
+            problem = f"has {self.n_states} states, but core {self.core!r} alone has {core_states}"
+        else:
+            problem = (
+                f"leaves {n_transient} for transient states, which does not divide evenly among "
+                f"{self.n_streams} streams"
+            )
+        raise InvalidMnemonicError(f"'{self}' {problem}; the nearest valid ones: {nearest}")
 
 
 def make_mdp(
     mnemonic: str,
-    advance_probs: Sequence[float] = (0.3, 0.6),
-    stream_rewards: Sequence[float] = (0.0, 1.0),
+    advance_probs: ArrayLike | None = None,
+    stream_rewards: ArrayLike | None = None,
+    entry_state: int | Sequence[int] = 0,
+    core_options: Mapping[str, Any] | None = None,
 ) -> TabularMDP:
     """Build the unichain MDP that a mnemonic names.
 
@@ -65,11 +111,12 @@ def make_mdp(
     ----------
     mnemonic : str
         Core letter, number of states, stream letter: ``"h36c"``, ``"c10"``, ``"x9d"``.
-    advance_probs : sequence of float, one per action
-        Probability, in (0, 1], that the action advances a transient state by one; otherwise
-        the state stays.
-    stream_rewards : sequence of float, one per action
-        Reward of the action in a transient state, whatever its outcome.
+    advance_probs, stream_rewards, entry_state
+        As in `attach_streams`. On a mnemonic without transient states they have no effect.
+    core_options : mapping, optional
+        Keyword arguments of the core's function in `unichain_gym.cores`, for instance
+        ``{"n_states": 20, "branching": 4, "seed": 1}`` for core ``g``. They may change the
+        core's number of states, which the mnemonic's includes.
 
     Returns
     -------
@@ -80,103 +127,148 @@ def make_mdp(
     InvalidMnemonicError
         If the mnemonic names no environment.
     InvalidModelError
-        If the stream's numbers are out of range or do not fit the core's actions.
+        If a number is out of range or the core has no such option.
     """
     parsed = Mnemonic.parse(mnemonic)
-    core = CORES[parsed.core]()
-    n_transient = parsed.n_states - core.n_states
-    if n_transient < 0:
-        raise InvalidMnemonicError(
-            f"{mnemonic!r} has {parsed.n_states} states, but core {parsed.core!r} alone has "
-            f"{core.n_states}; ask for at least that many"
+    builder = CORES[parsed.core]
+    options = dict(core_options or {})
+    known = inspect.signature(builder).parameters
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise InvalidModelError(
+            f"core {parsed.core!r} has no option {unknown[0]!r}; it has: "
+            f"{', '.join(known) or 'none'}"
         )
-    if n_transient % parsed.n_streams or (n_transient == 0 and parsed.n_streams > 1):
-        raise InvalidMnemonicError(
-            f"{mnemonic!r} has {n_transient} transient states, which do not divide evenly among "
-            f"{parsed.n_streams} streams"
-        )
-    if n_transient == 0:
-        return core
-    return attach_streams(
+    core = builder(**options)
+    length = parsed.stream_length(core.n_states)
+    # Built with a stream in any case: numbers that do not fit one are an error even without it.
+    around = attach_streams(
         core,
         parsed.n_streams,
-        n_transient // parsed.n_streams,
+        max(1, length),
         advance_probs,
         stream_rewards,
+        entry_state,
         name=mnemonic,
     )
+    return around if length else core
 
 
 def attach_streams(
     core: TabularMDP,
     n_streams: int,
-    length: int,
-    advance_probs: Sequence[float] = (0.3, 0.6),
-    stream_rewards: Sequence[float] = (0.0, 1.0),
-    entry_state: int = 0,
+    length: int | Sequence[int],
+    advance_probs: ArrayLike | None = None,
+    stream_rewards: ArrayLike | None = None,
+    entry_state: int | Sequence[int] = 0,
     *,
     name: str | None = None,
 ) -> TabularMDP:
     """Put streams of transient states in front of a core.
 
+    In a transient state, action a advances by one with probability ``advance_probs[a]`` and
+    stays otherwise; either way it pays ``stream_rewards[a]``.
+
     Parameters
     ----------
     core : TabularMDP
-        The recurrent MDP that the streams enter.
-    n_streams, length : int
-        Number of streams, and transient states in each.
-    advance_probs, stream_rewards : sequence of float, one per action
-        As in `make_mdp`.
-    entry_state : int
-        The core's state that the streams enter.
+        The recurrent MDP that the streams enter; its number of actions A is kept.
+    n_streams : int
+        Number of streams, at least 1.
+    length : int or sequence of n_streams int
+        Transient states in each stream, at least 1.
+    advance_probs : array_like of float, shape (A,) or (n_streams, A), optional
+        Probabilities in (0, 1], for all streams or each. Default: evenly spaced from 0.3 (the
+        first action) to 0.6 (the last), which are the paper's two.
+    stream_rewards : array_like of float, shape (A,) or (n_streams, A), optional
+        Default: evenly spaced from 0 to 1.
+    entry_state : int or sequence of n_streams int
+        The core's state that each stream enters.
     name : str, optional
         What to call the MDP.
 
     Returns
     -------
     TabularMDP
-        With n_streams · length + core.n_states states; starts uniformly in a transient one.
+        With sum(length) + core.n_states states; it starts uniformly in a transient one.
 
     Raises
     ------
     InvalidModelError
         If a number is out of range or does not fit the core's actions.
     """
+    if n_streams < 1:
+        raise InvalidModelError(f"n_streams must be at least 1; got {n_streams}")
     A = core.n_actions
-    advance = np.asarray(advance_probs, dtype=np.float64)
-    pay = np.asarray(stream_rewards, dtype=np.float64)
-    for what, values in (("advance_probs", advance), ("stream_rewards", pay)):
-        if values.shape != (A,):
-            raise InvalidModelError(
-                f"{what} needs one number for each of the core's {A} actions; got shape "
-                f"{values.shape}"
-            )
+    if advance_probs is None:
+        advance_probs = np.linspace(0.3, 0.6, A)
+    if stream_rewards is None:
+        stream_rewards = np.linspace(0.0, 1.0, A)
+    advance = _by_stream_and_action("advance_probs", advance_probs, n_streams, A)
+    pay = _by_stream_and_action("stream_rewards", stream_rewards, n_streams, A)
     if not ((advance > 0.0) & (advance <= 1.0)).all():
         raise InvalidModelError(
-            f"advance_probs must be above 0 and at most 1 (else a stream never ends); got "
-            f"{advance.tolist()}"
+            "advance_probs must be above 0 and at most 1 (else a stream never ends); got "
+            f"{np.asarray(advance_probs).tolist()}"
         )
-    n_transient = n_streams * length
+    lengths = _by_stream("length", length, n_streams, 1, None)
+    entries = _by_stream("entry_state", entry_state, n_streams, 0, core.n_states - 1)
+
+    n_transient = int(lengths.sum())
     S = n_transient + core.n_states
-    K = max(2, core.next_state.shape[2])
+    core_outcomes = core.next_state.shape[2]
+    K = max(2, core_outcomes)
     next_state = np.broadcast_to(np.arange(S)[:, None, None], (S, A, K)).copy()
     probability = np.zeros((S, A, K))
     reward = np.zeros((S, A, K))
 
-    state = np.arange(n_transient)
-    follower = state + 1
-    follower[length - 1 :: length] = n_transient + entry_state
+    stream = np.repeat(np.arange(n_streams), lengths)
+    follower = np.arange(1, n_transient + 1)
+    follower[np.cumsum(lengths) - 1] = n_transient + entries
     next_state[:n_transient, :, 1] = follower[:, None]
-    probability[:n_transient, :, 0] = 1.0 - advance
-    probability[:n_transient, :, 1] = advance
-    reward[:n_transient, :, :2] = pay[:, None]
+    probability[:n_transient, :, 0] = 1.0 - advance[stream]
+    probability[:n_transient, :, 1] = advance[stream]
+    reward[:n_transient, :, :2] = pay[stream, :, None]
 
-    core_outcomes = core.next_state.shape[2]
     next_state[n_transient:, :, :core_outcomes] = core.next_state + n_transient
     probability[n_transient:, :, :core_outcomes] = core.probability
     reward[n_transient:, :, :core_outcomes] = core.reward
 
     initial = np.zeros(S)
     initial[:n_transient] = 1.0 / n_transient
-    name = name or f"{core.name} with {n_streams} streams of {length}"
+    name = name or f"{core.name} with {n_streams} streams"
     return TabularMDP(next_state, probability, reward, initial, name=name)
+
+
+def _nearest(text: str) -> str:
+    """Return the end of an error message that suggests mnemonics spelled like ``text``."""
+    close = difflib.get_close_matches(text.lower(), MNEMONICS)
+    return f"; the nearest valid ones: {', '.join(close)}" if close else ""
+
+
+def _by_stream_and_action(what: str, values: ArrayLike, n_streams: int, A: int) -> FloatArray:
+    """Return finite ``values`` for every stream and action, shape (n_streams, A)."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape not in ((A,), (n_streams, A)):
+        raise InvalidModelError(
+            f"{what} needs one number for each of the core's {A} actions, shape ({A},), or that "
+            f"for each stream, shape ({n_streams}, {A}); got shape {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        raise InvalidModelError(f"{what} must be finite; got {array.tolist()}")
+    return np.broadcast_to(array, (n_streams, A))
+
+
+def _by_stream(
+    what: str, values: int | Sequence[int], n_streams: int, low: int, high: int | None
+) -> IntArray:
+    """Return the integers ``values``, checked, for every stream, shape (n_streams,)."""
+    array = np.asarray(values)
+    if array.shape not in ((), (n_streams,)) or not np.issubdtype(array.dtype, np.integer):
+        raise InvalidModelError(
+            f"{what} must be one integer or one for each of the {n_streams} streams; got {values!r}"
+        )
+    if (array < low).any() or (high is not None and (array > high).any()):
+        bounds = f"at least {low}" if high is None else f"{low} to {high}"
+        raise InvalidModelError(f"{what} must be {bounds}; got {values!r}")
+    return np.broadcast_to(array.astype(np.int64), (n_streams,))

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym import TabularMDP, make_mdp
-from unichain_gym.errors import InvalidModelError, ModelTooLargeError
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError, ModelTooLargeError
 
 TWO_STATES = np.array([[[0.5, 0.5], [0.0, 1.0]], [[1.0, 0.0], [0.25, 0.75]]])
 
@@ -207,6 +207,17 @@ def test_frozen_lake_has_its_known_success_probability() -> None:
     assert TabularMDP.from_gymnasium(env).is_unichain() is False
 
 
+def test_cliff_walk_that_restarts_earns_its_length_every_round() -> None:
+    # Up, eleven times right, down: 13 steps of reward -1, and one to restart.
+    env = gymnasium.make(max(id for id in gymnasium.registry if id.startswith("CliffWalking-v")))
+    continuing = TabularMDP.from_gymnasium(env, on_termination="restart")
+    policy = np.r_[np.ones(24), np.ones(11), 2, np.zeros(12)].astype(int)
+    chain = continuing.induce(policy)
+    assert chain.gain == pytest.approx(-13 / 14, rel=1e-14)
+    assert chain.period == 14
+    assert TabularMDP.from_gymnasium(env).induce(policy).mean_absorption_time[36] == 13.0
+
+
 class Tabled(gymnasium.Env[Any, Any]):
     """An environment that is its table."""
 
@@ -223,7 +234,7 @@ def test_environments_without_what_is_needed_are_refused() -> None:
         TabularMDP.from_gymnasium(Tabled(table))
     mdp = TabularMDP.from_gymnasium(Tabled(table), initial=[1.0, 0.0])
     assert mdp.induce([0, 0]).stationary_distribution.tolist() == [0.0, 1.0]
-    with pytest.raises(InvalidModelError, match="'absorb' or 'restart'; got 'stop'"):
+    with pytest.raises(InvalidArgumentError, match="'absorb' or 'restart'; got 'stop'"):
         TabularMDP.from_gymnasium(Tabled(table), on_termination="stop")  # type: ignore[arg-type]
     with pytest.raises(InvalidModelError, match=r"initial must have shape \(2,\)"):
         TabularMDP.from_gymnasium(Tabled(table), initial=[1.0])

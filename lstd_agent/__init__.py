@@ -1,0 +1,21 @@
+"""A model-free evaluator of the bias from transient and recurrent states.
+
+The system of seminorm LSTD approximators of Dewanto & Gallagher (arXiv:2204.04324).
+"""
+
+from lstd_agent.agent import SeminormLSTDAgent
+from lstd_agent.distances import MMD
+from lstd_agent.features import GaussianFeatures, OneHot
+from lstd_agent.kernels import Kernel
+from lstd_agent.vector_features import Polynomial, RadialBasis, TileCoding
+
+__all__ = [
+    "MMD",
+    "GaussianFeatures",
+    "Kernel",
+    "OneHot",
+    "Polynomial",
+    "RadialBasis",
+    "SeminormLSTDAgent",
+    "TileCoding",
+]

@@ -1,0 +1,58 @@
+"""Kernels on state features: how alike two states look to the maximum mean discrepancy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial.distance import cdist, pdist
+
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.seminorm_lstd import FloatArray
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel k(s, s') on state features.
+
+    Parameters
+    ----------
+    name : {"gaussian", "dirac"}
+        Gaussian RBF exp(-‖f(s) - f(s')‖² / (2 width²)) (eq. ``gauss_kernel``), or 1 where the
+        features are equal and 0 elsewhere.
+    width : float or "median"
+        Of the Gaussian; ``"median"`` is the median distance between distinct states.
+    """
+
+    name: str = "gaussian"
+    width: float | str = 1.0
+
+    def __post_init__(self) -> None:
+        if self.name not in ("gaussian", "dirac"):
+            raise InvalidInputError(f"kernel must be 'gaussian' or 'dirac'; got {self.name!r}")
+        number = isinstance(self.width, (int, float)) and 0.0 < self.width < np.inf
+        if self.width != "median" and not number:
+            raise InvalidInputError(
+                f"kernel width must be a positive number or 'median'; got {self.width!r}"
+            )
+
+    def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """Return k between every row of x (n, d) and every row of y (m, d), shape (n, m)."""
+        return self._of_squared_distance(cdist(x, y, "sqeuclidean"))
+
+    def paired(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """Return k between corresponding rows of x and y (..., d), shape (...)."""
+        return self._of_squared_distance(np.square(x - y).sum(axis=-1))
+
+    def _of_squared_distance(self, squared: FloatArray) -> FloatArray:
+        if self.name == "dirac":
+            return np.asarray(squared == 0.0, dtype=np.float64)
+        return np.asarray(np.exp(squared / (-2.0 * float(self.width) ** 2)))
+
+    def fit_width(self, features: FloatArray) -> Kernel:
+        """Return this kernel with a number for its width, measured on features (m, d)."""
+        if self.width != "median":
+            return self
+        distance = pdist(features)
+        positive = distance[distance > 0.0]
+        return Kernel(self.name, float(np.median(positive)) if positive.size else 1.0)

@@ -1,0 +1,186 @@
+r"""Anchors and timestep neighbourhoods (Def ``neighborhood``, Algorithm ``approx_anchor``).
+
+A neighbourhood is a run of consecutive timesteps that share one approximator; its first
+timestep is its anchor. For a tolerance Δ, timestep t becomes the next anchor when the running
+average of the *squared* distances between the last anchor's state distribution and those of
+its neighbours so far, t included, exceeds Δ². The tolerance starts small and doubles until
+there are no more anchors than wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.seminorm_lstd import FloatArray, IntArray
+
+SquaredDistance = Callable[[int, int, int], FloatArray]
+"""``squared_distance(anchor, start, stop)``: squared distances from the distribution at
+``anchor`` to those at ``start`` up to ``stop``."""
+
+FIRST_TOLERANCE = 1e-3
+
+SEARCHES = ("doubling", "exact")
+
+# Bisection stops when the two tolerances agree to this relative difference.
+_TOLERANCE_PRECISION = 1e-6
+
+
+class AnchorSearch:
+    """Finds the anchors for any tolerance, computing each distance at most once.
+
+    Parameters
+    ----------
+    squared_distance : SquaredDistance
+    t_max : int
+        The last timestep.
+    """
+
+    def __init__(self, squared_distance: SquaredDistance, t_max: int) -> None:
+        self._squared_distance = squared_distance
+        self._t_max = t_max
+        # Distances from an anchor to the timesteps after it, as far as they were needed.
+        self._rows: dict[int, FloatArray] = {}
+
+    def anchors(self, tolerance: float, at_most: int) -> IntArray:
+        """Return the anchors for one tolerance Δ (the inner loop of ``approx_anchor``).
+
+        Stops at the first anchor beyond ``at_most``, so that tolerances that are far too small
+        cost little.
+        """
+        found = [0]
+        while (following := self._next_anchor(found[-1], tolerance**2)) is not None:
+            found.append(following)
+            if len(found) > at_most:
+                break
+        return np.array(found, dtype=np.int64)
+
+    def doubling(self, n_anchors: int) -> IntArray:
+        """Double the tolerance until there are no more than ``n_anchors`` anchors."""
+        tolerance = FIRST_TOLERANCE
+        while (anchors := self.anchors(tolerance, n_anchors)).size > n_anchors:
+            tolerance *= 2.0
+        return anchors
+
+    def exact(self, n_anchors: int) -> IntArray:
+        """Bisect for the tolerance that comes closest to ``n_anchors`` without exceeding it."""
+        too_small, enough = 0.0, FIRST_TOLERANCE
+        while (anchors := self.anchors(enough, n_anchors)).size > n_anchors:
+            too_small, enough = enough, 2.0 * enough
+        while anchors.size < n_anchors and enough - too_small > _TOLERANCE_PRECISION * enough:
+            middle = (too_small + enough) / 2.0
+            found = self.anchors(middle, n_anchors)
+            if found.size > n_anchors:
+                too_small = middle
+            else:
+                enough = middle
+                anchors = found if found.size > anchors.size else anchors
+        return anchors
+
+    def _next_anchor(self, anchor: int, squared_tolerance: float) -> int | None:
+        """Return the first timestep at which the running average exceeds the tolerance."""
+        n_following = self._t_max - anchor
+        row = self._rows.get(anchor, np.empty(0))
+        while True:
+            average = np.cumsum(row) / np.arange(1, row.size + 1)
+            exceeds = average > squared_tolerance
+            if exceeds.any():
+                return anchor + 1 + int(np.argmax(exceeds))
+            if row.size == n_following:
+                return None
+            # Most anchors have few neighbours: look ahead in blocks that double.
+            size = min(max(1, 2 * row.size), n_following)
+            more = self._squared_distance(anchor, anchor + 1 + row.size, anchor + 1 + size)
+            row = self._rows[anchor] = np.concatenate((row, more))
+
+
+def find_anchors(
+    squared_distance: SquaredDistance,
+    t_max: int,
+    n_anchors: int | None,
+    search: str = "doubling",
+) -> IntArray:
+    """Return the anchors of at most ``n_anchors`` neighbourhoods (Algorithm ``approx_anchor``).
+
+    Parameters
+    ----------
+    squared_distance : SquaredDistance
+        Called only for ``2 <= n_anchors < t_max``.
+    t_max : int
+        The last timestep.
+    n_anchors : int or None
+        Wanted number of anchors. 1 gives one neighbourhood at 0; None, or as many as
+        ``t_max`` or more, gives one anchor for each timestep (stepwise).
+    search : {"doubling", "exact"}
+        The paper doubles the tolerance, which may jump past the wanted number.
+        ``"exact"`` then bisects between the last two tolerances, and takes the anchors that
+        come closest to that number without exceeding it. (More tolerance does not always give
+        fewer anchors; bisection finds one place where it does.)
+
+    Returns
+    -------
+    ndarray of int
+        Ascending, the first 0.
+
+    Raises
+    ------
+    InvalidInputError
+        If ``n_anchors`` is below 1 or the search is unknown.
+    """
+    if search not in SEARCHES:
+        raise InvalidInputError(f"search must be one of {SEARCHES}; got {search!r}")
+    if n_anchors is not None and n_anchors < 1:
+        raise InvalidInputError(
+            f"n_anchors must be at least 1, or None for one per timestep; got {n_anchors}"
+        )
+    if n_anchors is None or n_anchors >= max(t_max, 2):
+        return np.arange(t_max + 1)
+    if n_anchors == 1:
+        return np.zeros(1, dtype=np.int64)
+    found = AnchorSearch(squared_distance, t_max)
+    return found.exact(n_anchors) if search == "exact" else found.doubling(n_anchors)
+
+
+def check_anchors(anchors: object, t_max: int) -> IntArray:
+    """Validate anchors given outright: integers from 0, ascending, at most ``t_max``."""
+    array = np.asarray(anchors)
+    if (
+        array.ndim != 1
+        or array.size == 0
+        or not np.issubdtype(array.dtype, np.integer)
+        or array[0] != 0
+        or (np.diff(array) <= 0).any()
+        or array[-1] > t_max
+    ):
+        raise InvalidInputError(
+            f"anchors must be ascending integers that start at 0 and end at t_max = {t_max} or "
+            f"before; got {anchors!r}"
+        )
+    return array.astype(np.int64)
+
+
+def neighborhood_windows(anchors: IntArray, t_max: int, tail: str) -> IntArray:
+    """Return the timesteps each neighbourhood averages over, shape (n, 2), stop exclusive.
+
+    Parameters
+    ----------
+    anchors : ndarray of int, shape (n,)
+    t_max : int
+        The last timestep.
+    tail : {"window", "settled", "stationary"}
+        What the last neighbourhood averages: all its timesteps up to t_max; their second half,
+        by when the chain has settled; or, in exact statistics alone, the limit p*, which they
+        keep as timestep t_max + 1.
+    """
+    windows = np.stack((anchors, np.append(anchors[1:], t_max + 1)), axis=1)
+    if tail == "settled":
+        windows[-1, 0] += (windows[-1, 1] - windows[-1, 0]) // 2
+    elif tail == "stationary":
+        windows[-1] = (t_max + 1, t_max + 2)
+    elif tail != "window":
+        raise InvalidInputError(
+            f"tail must be 'window', 'settled' or (exact statistics) 'stationary'; got {tail!r}"
+        )
+    return windows

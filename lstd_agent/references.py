@@ -1,0 +1,150 @@
+"""Reference states and merging (section ``sref_offset``, Algorithm ``identify_sref``).
+
+Each approximator knows the bias up to its own offset; states that two neighbourhoods share
+tie their offsets together. The *main* reference state is the most common one among all
+neighbourhood supports. Neighbourhoods without it get *auxiliary* reference states: again the
+most common among those still without, but contained in the support of one that has its
+reference. Neighbourhoods that no shared state reaches are merged into their nearest one.
+
+Among equally common states the paper takes one of the earliest neighbourhood (rule
+``"most_common"``; the lowest such state here). That is often a rarely visited state, whose
+noisy estimate then shifts every other. Rule ``"occupancy"`` takes the state whose *smallest*
+visiting frequency, over the neighbourhoods that will rely on it, is largest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.seminorm_lstd import FloatArray, IntArray
+
+RULES = ("occupancy", "most_common")
+
+
+@dataclass(frozen=True)
+class ReferenceStates:
+    """The reference state of each neighbourhood.
+
+    Attributes
+    ----------
+    state : ndarray of int, shape (n,)
+        -1 for a neighbourhood that got none.
+    main : int
+        The main reference state, whose relative value is 0.
+    """
+
+    state: IntArray
+    main: int
+
+
+def assign_references(
+    occupancy: FloatArray,
+    support_threshold: float = 0.0,
+    rule: str = "occupancy",
+    main: int | None = None,
+) -> ReferenceStates:
+    """Choose the main and the auxiliary reference states (Algorithm ``identify_sref``).
+
+    Parameters
+    ----------
+    occupancy : ndarray, shape (n, M)
+        Mean probability of each candidate state in each neighbourhood.
+    support_threshold : float
+        A state is in a neighbourhood's support if its occupancy exceeds this.
+    rule : {"occupancy", "most_common"}
+        How equally common states are told apart.
+    main : int, optional
+        The main reference state, where it is known: a terminal state, whose value is 0. It is
+        passed over if no neighbourhood has it in its support.
+
+    Returns
+    -------
+    ReferenceStates
+
+    Raises
+    ------
+    InvalidInputError
+        If the rule is unknown, or no candidate is in any support.
+    """
+    if rule not in RULES:
+        raise InvalidInputError(f"reference must be one of {RULES}; got {rule!r}")
+    support = occupancy > support_threshold
+    state = np.full(len(occupancy), -1, dtype=np.int64)
+    waiting = np.ones(len(occupancy), dtype=bool)
+    eligible = np.ones(occupancy.shape[1], dtype=bool)
+    if main is not None and support[:, main].any():
+        eligible = np.arange(occupancy.shape[1]) == main
+    known = np.full(occupancy.shape[1], np.inf)
+    chosen_main = -1
+    while waiting.any():
+        chosen = _most_common(support[waiting], occupancy[waiting], eligible, known, rule)
+        if chosen is None:
+            break
+        chosen_main = chosen if chosen_main < 0 else chosen_main
+        served = waiting & support[:, chosen]
+        state[served] = chosen
+        waiting &= ~served
+        eligible = np.asarray(support[~waiting].any(axis=0))
+        known = occupancy[~waiting].max(axis=0)
+    if chosen_main < 0:
+        raise InvalidInputError(
+            "no candidate state is in the support of any neighbourhood (largest occupancy "
+            f"{occupancy.max():.3g}, threshold {support_threshold}): the kernel is too narrow; "
+            "raise its width"
+        )
+    return ReferenceStates(state, chosen_main)
+
+
+def _most_common(
+    support: NDArray[np.bool_],
+    occupancy: FloatArray,
+    eligible: NDArray[np.bool_],
+    known: FloatArray,
+    rule: str,
+) -> int | None:
+    """Return the most common eligible state of the waiting neighbourhoods, if there is one.
+
+    ``known`` is each state's largest occupancy in a neighbourhood whose reference is settled:
+    an auxiliary reference relies on that one too.
+    """
+    count = np.where(eligible, support.sum(axis=0), 0)
+    if count.max() == 0:
+        return None
+    tied = count == count.max()
+    if rule == "most_common":
+        earliest = np.argmax((support & tied).any(axis=1))
+        return int(np.argmax(support[earliest] & tied))
+    smallest = np.where(support, occupancy, np.inf).min(axis=0)
+    return int(np.argmax(np.where(tied, np.minimum(smallest, known), -1.0)))
+
+
+def merge_neighborhoods(
+    anchors: IntArray, references: ReferenceStates
+) -> tuple[IntArray, ReferenceStates]:
+    """Merge neighbourhoods without a reference state into the nearest one that has one.
+
+    Nearest is by the distance between anchors; ties go to the preceding neighbourhood. The
+    earliest anchor of those merged becomes the anchor.
+
+    Parameters
+    ----------
+    anchors : ndarray of int, shape (n,)
+    references : ReferenceStates
+
+    Returns
+    -------
+    anchors : ndarray of int
+    references : ReferenceStates
+        Of the remaining neighbourhoods.
+    """
+    has = np.flatnonzero(references.state >= 0)
+    if has.size == anchors.size:
+        return anchors, references
+    # Distances are compared left to right, so argmin gives a tie to the preceding one.
+    nearest = np.argmin(np.abs(anchors[:, None] - anchors[has]), axis=1)
+    first = np.searchsorted(nearest, np.arange(has.size))
+    return anchors[first], ReferenceStates(references.state[has], references.main)

@@ -1,0 +1,1 @@
+"""The paper's experiments: the only part that imports both packages."""

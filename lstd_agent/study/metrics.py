@@ -1,0 +1,96 @@
+r"""Errors of a fitted system along one trial, by the exact p^t (section ``xprmt_metric``).
+
+.. math:: \varepsilon_x = \sum_{t=0}^{t_{max}} \sqrt{e_x^t(w_t)}
+
+(eq. ``tot_rooterr``), where w_t are the weights of the neighbourhood of t, and e_x^t weights
+states by p^t:
+
+- *repb*, x = PB: the root of the projected Bellman error (eq. ``epb``);
+- *rems*, x = MS: the root of the mean squared error of the calibrated values (eq. ``ems``);
+- *rems without offset*: the same after the error's mean under p^t is taken out of it, which
+  leaves what calibration cannot mend.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, inverse_square_root
+from lstd_agent.study.exact import ExactStatistics
+from lstd_agent.system import System
+from unichain_gym import MarkovChain
+
+
+class StepwiseErrors:
+    """The errors of any number of systems on one chain with one set of features.
+
+    Parameters
+    ----------
+    statistics : ExactStatistics
+        Of all timesteps to evaluate.
+    rcond : float
+        Relative cutoff of the pseudoinverses of Z.
+    """
+
+    def __init__(self, statistics: ExactStatistics, rcond: float = DEFAULT_RCOND) -> None:
+        chain = statistics.chain
+        self._statistics = statistics
+        # e_PB(w) = ‖A w - c‖² with A = Z^{†/2} X and c = Z^{†/2} y, for each timestep.
+        moments = statistics.moments_of(statistics.distributions, chain.gain)
+        M = inverse_square_root(moments.Z, rcond)
+        self._A = M @ moments.X
+        self._c = (M @ moments.y[:, :, None])[:, :, 0]
+
+    def repb(self, system: System) -> FloatArray:
+        """Root projected Bellman error of each timestep, shape (t_max + 1,)."""
+        weights = system.weights[self._neighborhood(system)]
+        residual = (self._A @ weights[:, :, None])[:, :, 0] - self._c
+        return np.asarray(np.linalg.norm(residual, axis=1))
+
+    def rems(self, system: System) -> FloatArray:
+        """Root mean squared error of the calibrated values, shape (t_max + 1,)."""
+        p, error = self._statistics.distributions, self._error(system)
+        return np.asarray(np.sqrt(np.einsum("ts,ts->t", p, error**2)))
+
+    def rems_without_offset(self, system: System) -> FloatArray:
+        """Root mean squared error about the mean error, shape (t_max + 1,)."""
+        p, error = self._statistics.distributions, self._error(system)
+        error -= np.einsum("ts,ts->t", p, error)[:, None]
+        return np.asarray(np.sqrt(np.einsum("ts,ts->t", p, error**2)))
+
+    def _neighborhood(self, system: System) -> IntArray:
+        return system.neighborhood_at(np.arange(self._statistics.t_max + 1))
+
+    def _error(self, system: System) -> FloatArray:
+        """Estimated minus exact relative value, shape (t_max + 1, S)."""
+        values = system.weights @ self._statistics.features.T + system.offsets[:, None]
+        exact = self._statistics.chain.relative_value(system.references.main)
+        return np.asarray((values - exact)[self._neighborhood(system)])
+
+
+def total_repb(
+    system: System, chain: MarkovChain, features: FloatArray, distributions: FloatArray
+) -> float:
+    """Return ε_PB, the total root projected Bellman error (eq. ``tot_rooterr``).
+
+    Parameters
+    ----------
+    system : System
+    chain : MarkovChain
+    features : ndarray, shape (S, d)
+    distributions : ndarray, shape (t_max + 1, S)
+        p^t for the timesteps to sum over.
+    """
+    statistics = ExactStatistics(chain, features, distributions)
+    return float(StepwiseErrors(statistics).repb(system).sum())
+
+
+def total_rems(
+    system: System, chain: MarkovChain, features: FloatArray, distributions: FloatArray
+) -> float:
+    """Return ε_MS, the total root mean squared error (eq. ``tot_rooterr``).
+
+    Parameters are those of `total_repb`.
+    """
+    statistics = ExactStatistics(chain, features, distributions)
+    return float(StepwiseErrors(statistics).rems(system).sum())

@@ -1,0 +1,244 @@
+"""The sampling experiments: errors against the number of trials, on h6 and c10."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+from tqdm import tqdm
+
+from lstd_agent.collection import collect_rounds
+from lstd_agent.distances import MMD, sampled_distance
+from lstd_agent.domains import make_domain
+from lstd_agent.features import OneHot
+from lstd_agent.neighborhoods import find_anchors
+from lstd_agent.parallel import run_tasks
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND, IntArray
+from lstd_agent.statistics import SampledStatistics, TransitionCounts
+from lstd_agent.study.exact import ExactStatistics, full_distributions
+from lstd_agent.study.metrics import StepwiseErrors
+from lstd_agent.study.problems import random_chain, random_features
+from lstd_agent.study.rows import Row, RowStore
+from lstd_agent.system import fit_system
+from lstd_agent.trials import Round
+from unichain_gym import MarkovChain
+from unichain_gym.population import simulate_counts
+
+SCHEMES = ("p01", "p02md", "paxmd", "pinf")
+KEY = ("env", "n_features", "seed", "n_trials", "scheme")
+
+# How many copies of the environment run at once; the law of the samples does not depend on it.
+_NUM_ENVS = 5_000
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of the figure: an environment with a number of features."""
+
+    env: str
+    n_features: int
+    rho: float
+    n_anchors_max: int
+
+
+PANELS = (
+    Panel("h6", 1, 0.19, 5),
+    Panel("h6", 2, 0.49, 2),
+    Panel("c10", 3, 0.33, 3),
+    Panel("c10", 4, 0.49, 2),
+)
+CHECKPOINTS = {
+    "h6": tuple(range(1_000, 10_001, 1_000)),
+    "c10": tuple(range(5_000, 50_001, 5_000)),
+}
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """What every row of the sampling study depends on.
+
+    Attributes
+    ----------
+    engine : {"trials", "population"}
+        Stepping environments, or drawing all trials' counts at once (`simulate_counts`).
+    estimator : {"quadratic", "linear"}
+        Of the MMD: all pairs of trials, or the paper's disjoint pairs (of at most
+        ``n_stored`` trials, engine ``"trials"`` only).
+    n_stored : int
+    tail : {"window", "settled"}
+    reference : {"most_common", "occupancy"}
+    rcond : float
+    """
+
+    engine: str = "trials"
+    estimator: str = "quadratic"
+    n_stored: int = 2_000
+    tail: str = "window"
+    reference: str = "most_common"
+    rcond: float = DEFAULT_RCOND
+
+
+@dataclass(frozen=True)
+class SamplingTask:
+    """One collection: an environment and a seed, and the rows it is to serve."""
+
+    env: str
+    seed: int
+    checkpoints: tuple[int, ...]
+    missing: frozenset[tuple[int, int, str]]
+    settings: SamplingSettings
+
+
+def sampling_rows(task: SamplingTask) -> list[Row]:
+    """Collect once, and evaluate every panel and scheme at every checkpoint."""
+    chain = random_chain(task.env, task.seed)
+    t_max = 10 * chain.mixing_time()
+    distributions = full_distributions(chain, t_max)
+    panels = []
+    for panel in PANELS:
+        if panel.env == task.env:
+            features = random_features(chain.n_states, panel.n_features, task.seed)
+            errors = StepwiseErrors(ExactStatistics(chain, features, distributions))
+            panels.append((panel, features, errors))
+    rows = []
+    for counts, trials in cumulative_samples(task, chain, t_max):
+        for panel, features, errors in panels:
+            statistics = SampledStatistics(counts, features, trials)
+            for scheme in SCHEMES:
+                if (panel.n_features, counts.n_trials, scheme) not in task.missing:
+                    continue
+                system = fit_system(
+                    statistics,
+                    scheme_anchors(scheme, statistics, panel.n_anchors_max, task.settings),
+                    chain.gain,
+                    reference=task.settings.reference,
+                    tail=task.settings.tail,
+                    rcond=task.settings.rcond,
+                )
+                rows.append(
+                    {
+                        "env": task.env,
+                        "rho": panel.rho,
+                        "n_features": panel.n_features,
+                        "seed": task.seed,
+                        "n_trials": counts.n_trials,
+                        "scheme": scheme,
+                        "n_anchors": len(system.anchors),
+                        "t_max": t_max,
+                        "total_repb": float(errors.repb(system).sum()),
+                        "total_rems": float(errors.rems(system).sum()),
+                    }
+                )
+    return rows
+
+
+def scheme_anchors(
+    scheme: str, statistics: SampledStatistics, n_anchors_max: int, settings: SamplingSettings
+) -> IntArray:
+    """Return the anchors of a sampled scheme."""
+    n_anchors = {"p01": 1, "p02md": 2, "paxmd": n_anchors_max, "pinf": None}[scheme]
+    squared = sampled_distance(MMD(settings.estimator), statistics)
+    return find_anchors(squared, statistics.t_max, n_anchors)
+
+
+def cumulative_samples(
+    task: SamplingTask, chain: MarkovChain, t_max: int
+) -> Iterator[tuple[TransitionCounts, np.ndarray | None]]:
+    """Yield all counts, and the stored trials, up to each checkpoint."""
+    increments = np.diff((0, *task.checkpoints)).tolist()
+    seeds = np.random.SeedSequence([task.seed, 1]).spawn(len(increments))
+    rounds: list[Round] = []
+    total: TransitionCounts | None = None
+    for increment, seed in zip(increments, seeds, strict=True):
+        if task.settings.engine == "population":
+            drawn = simulate_counts(chain, increment, t_max, np.random.default_rng(seed))
+            new = [
+                TransitionCounts(
+                    drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
+                )
+            ]
+        else:
+            start = len(rounds)
+            _collect(task, chain, increment, t_max, seed, rounds)
+            new = [r.counts for r in rounds[start:]]
+        for counts in new:
+            total = counts if total is None else total + counts
+        assert total is not None
+        stored = [r.states for r in rounds]
+        yield total, np.concatenate(stored) if stored else None
+
+
+def _collect(
+    task: SamplingTask,
+    chain: MarkovChain,
+    n_trials: int,
+    t_max: int,
+    seed: np.random.SeedSequence,
+    rounds: list[Round],
+) -> None:
+    """Step environments for more trials and append their rounds."""
+    assert chain.policy is not None
+    n_stored = task.settings.n_stored - sum(len(r.states) for r in rounds)
+    env = gym.make_vec(f"unichain_gym:Unichain-{task.env}-v0", num_envs=min(n_trials, _NUM_ENVS))
+    collect_rounds(
+        env,
+        make_domain(env.single_observation_space, OneHot(), ends=False),
+        chain.policy.argmax(axis=1),
+        rounds.append,
+        n_trials=n_trials,
+        t_max=t_max,
+        seed=int(seed.generate_state(1)[0]),
+        n_stored=n_stored,
+    )
+    env.close()
+
+
+def run_sampling_study(
+    out: Path,
+    settings: SamplingSettings,
+    *,
+    n_seeds: int = 20,
+    workers: int = 1,
+    executor: Executor | None = None,
+) -> list[Row]:
+    """Compute the rows that ``out`` lacks and return all that were asked for.
+
+    Parameters
+    ----------
+    out : Path
+        Folder of ``sampling_rows.jsonl``.
+    settings : SamplingSettings
+    n_seeds : int
+        Seeds 0 to n_seeds - 1.
+    workers, executor
+        See `lstd_agent.parallel.run_tasks`.
+    """
+    store = RowStore(out / "sampling_rows.jsonl", asdict(settings), KEY)
+    tasks = list(_missing(store, settings, range(n_seeds)))
+    results = run_tasks(sampling_rows, tasks, workers=workers, executor=executor)
+    for rows in tqdm(results, total=len(tasks), unit="collection", disable=None):
+        store.add(rows)
+    return [row for row in store.rows if row["seed"] < n_seeds]
+
+
+def _missing(
+    store: RowStore, settings: SamplingSettings, seeds: Sequence[int]
+) -> Iterator[SamplingTask]:
+    for env in ("c10", "h6"):  # the longer collections first
+        for seed in seeds:
+            missing = frozenset(
+                (panel.n_features, n_trials, scheme)
+                for panel in PANELS
+                if panel.env == env
+                for n_trials in CHECKPOINTS[env]
+                for scheme in SCHEMES
+                if (env, panel.n_features, seed, n_trials, scheme) not in store
+            )
+            if missing:
+                last = max(n_trials for _, n_trials, _ in missing)
+                checkpoints = tuple(n for n in CHECKPOINTS[env] if n <= last)
+                yield SamplingTask(env, seed, checkpoints, missing, settings)

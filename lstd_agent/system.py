@@ -1,0 +1,250 @@
+"""A system of seminorm LSTD approximators (Def ``general_lstd``), fitted to statistics.
+
+statistics → neighbourhoods → references → weights → offsets → values. Each arrow is one
+module; `fit_system` reads like the list. It does not know whether its statistics are sampled
+or exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lstd_agent.calibration import calibrate_offsets
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.neighborhoods import neighborhood_windows
+from lstd_agent.references import ReferenceStates, assign_references, merge_neighborhoods
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, Minimizer, minimize
+from lstd_agent.statistics import Statistics
+
+
+@dataclass(frozen=True, eq=False)
+class Neighborhood:
+    """One timestep neighbourhood and its approximator v(s) = f(s)·weights + offset.
+
+    Attributes
+    ----------
+    anchor, stop : int
+        It predicts for timesteps anchor up to, not including, stop.
+    window : tuple of int
+        Timesteps (start, stop) whose samples it is fitted to; narrower than the above only for
+        a settled tail.
+    reference : int
+        Its reference state, an index into the candidate states.
+    weights : ndarray, shape (d,)
+    offset : float
+    occupancy : ndarray, shape (M,)
+        Mean probability of each candidate state over the window.
+    n_samples : int
+        Transitions in the window; 0 for exact statistics.
+    rank : int
+        Numerical rank of Z^{†/2} X.
+    condition : float
+        Ratio of its largest to its smallest singular value kept.
+    """
+
+    anchor: int
+    stop: int
+    window: tuple[int, int]
+    reference: int
+    weights: FloatArray
+    offset: float
+    occupancy: FloatArray
+    n_samples: int
+    rank: int
+    condition: float
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """Fitted approximators, one a neighbourhood, with a common offset.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (n, d)
+    offsets : ndarray, shape (n,)
+    anchors : ndarray of int, shape (n,)
+    windows : ndarray of int, shape (n, 2)
+    references : ReferenceStates
+    occupancy : ndarray, shape (n, M)
+    n_samples, rank : ndarray of int, shape (n,)
+    condition : ndarray, shape (n,)
+    t_max : int
+    gain : float
+    """
+
+    weights: FloatArray
+    offsets: FloatArray
+    anchors: IntArray
+    windows: IntArray
+    references: ReferenceStates
+    occupancy: FloatArray
+    n_samples: IntArray
+    rank: IntArray
+    condition: FloatArray
+    t_max: int
+    gain: float
+
+    @property
+    def neighborhoods(self) -> list[Neighborhood]:
+        """The neighbourhoods, in order of time."""
+        stops = np.append(self.anchors[1:], self.t_max + 1)
+        return [
+            Neighborhood(
+                anchor=int(self.anchors[k]),
+                stop=int(stops[k]),
+                window=(int(self.windows[k, 0]), int(self.windows[k, 1])),
+                reference=int(self.references.state[k]),
+                weights=self.weights[k],
+                offset=float(self.offsets[k]),
+                occupancy=self.occupancy[k],
+                n_samples=int(self.n_samples[k]),
+                rank=int(self.rank[k]),
+                condition=float(self.condition[k]),
+            )
+            for k in range(len(self.anchors))
+        ]
+
+    def neighborhood_at(self, t: IntArray | int) -> IntArray:
+        """Index of the neighbourhood that predicts for timestep t (the last, beyond t_max)."""
+        timestep = np.asarray(t)
+        if not np.issubdtype(timestep.dtype, np.integer) or (timestep < 0).any():
+            raise InvalidInputError(f"a timestep is an integer from 0; got {t!r}")
+        return np.asarray(np.searchsorted(self.anchors, timestep, side="right") - 1)
+
+    def values(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
+        """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,)."""
+        linear = np.einsum("md,md->m", features, self.weights[neighborhood])
+        return np.asarray(linear + self.offsets[neighborhood])
+
+
+def fit_system(
+    statistics: Statistics,
+    anchors: IntArray,
+    gain: float,
+    *,
+    reference: str = "occupancy",
+    tail: str = "settled",
+    rcond: float = DEFAULT_RCOND,
+    main_reference: int | None = None,
+) -> System:
+    """Fit one approximator to each neighbourhood and calibrate their offsets.
+
+    Parameters
+    ----------
+    statistics : Statistics
+    anchors : ndarray of int, shape (n,)
+        First timesteps of the neighbourhoods.
+    gain : float
+    reference : {"occupancy", "most_common"}
+        Rule for reference states.
+    tail : {"settled", "window", "stationary"}
+        What the last neighbourhood averages.
+    rcond : float
+        Relative cutoff of the pseudoinverses; see `lstd_agent.seminorm_lstd.minimize`.
+    main_reference : int, optional
+        The candidate state whose value is known to be 0, if there is one.
+
+    Returns
+    -------
+    System
+    """
+    anchors, windows, references, occupancy = _linked_neighborhoods(
+        statistics, anchors, reference, tail, main_reference
+    )
+    solution, offsets, n_samples = _approximators(
+        statistics, windows, references, occupancy, gain, reference, rcond
+    )
+    return System(
+        solution.weights,
+        offsets,
+        anchors,
+        windows,
+        references,
+        occupancy,
+        n_samples,
+        solution.rank,
+        solution.condition,
+        statistics.t_max,
+        gain,
+    )
+
+
+def refit(
+    system: System, statistics: Statistics, gain: float, *, reference: str, rcond: float
+) -> System:
+    """Fit weights and offsets to other statistics, with the same windows and references.
+
+    Parameters
+    ----------
+    system : System
+        Its neighbourhoods, reference states and occupancies are kept.
+    statistics : Statistics
+        Of other trials, with the same candidate states.
+    gain : float
+    reference : {"occupancy", "most_common"}
+    rcond : float
+    """
+    solution, offsets, n_samples = _approximators(
+        statistics, system.windows, system.references, system.occupancy, gain, reference, rcond
+    )
+    return replace(
+        system,
+        weights=solution.weights,
+        offsets=offsets,
+        n_samples=n_samples,
+        rank=solution.rank,
+        condition=solution.condition,
+        gain=gain,
+    )
+
+
+def _approximators(
+    statistics: Statistics,
+    windows: IntArray,
+    references: ReferenceStates,
+    occupancy: FloatArray,
+    gain: float,
+    rule: str,
+    rcond: float,
+) -> tuple[Minimizer, FloatArray, IntArray]:
+    """Return the weights, the offsets and the number of samples of each neighbourhood."""
+    moments = statistics.moments(windows, gain)
+    solution = minimize(moments, rcond)
+    offsets = calibrate_offsets(
+        solution.weights,
+        statistics.candidate_features,
+        references,
+        occupancy,
+        statistics.support_threshold,
+        rule,
+    )
+    return solution, offsets, moments.n_samples
+
+
+def _linked_neighborhoods(
+    statistics: Statistics, anchors: IntArray, rule: str, tail: str, main: int | None
+) -> tuple[IntArray, IntArray, ReferenceStates, FloatArray]:
+    """Give every neighbourhood a reference state, merging those that cannot have one."""
+    while True:
+        windows = neighborhood_windows(anchors, statistics.t_max, tail)
+        occupancy = statistics.occupancy(windows)
+        references = assign_references(occupancy, statistics.support_threshold, rule, main)
+        merged, references = merge_neighborhoods(anchors, references)
+        if merged.size == anchors.size:
+            return anchors, windows, references, occupancy
+        anchors = merged
+        last_window = windows[-1]
+        windows = neighborhood_windows(anchors, statistics.t_max, tail)
+        occupancy = statistics.occupancy(windows)
+        # Merging only adds to supports, except that a settled tail moves: then choose again.
+        if (windows[-1] == last_window).all() or tail != "settled":
+            return anchors, windows, references, occupancy
+
+
+def best_neighborhood(system: System, state: Sequence[int] | IntArray) -> IntArray:
+    """Index of the neighbourhood with the most visits of each candidate state."""
+    visits = system.occupancy * np.maximum(system.n_samples, 1)[:, None]
+    return np.asarray(np.argmax(visits[:, state], axis=0))

@@ -1,0 +1,72 @@
+"""Ids: which there are, and that they take every option as a keyword."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from unichain_gym import make_mdp
+from unichain_gym.errors import InvalidMnemonicError
+from unichain_gym.streams import MNEMONICS
+
+PAPER = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100")
+TABLE_1 = ("h3", "c5", "x9d", "x10")
+
+
+@pytest.mark.parametrize("mnemonic", [*PAPER, *TABLE_1])
+def test_every_environment_of_the_paper_has_an_id(mnemonic):
+    mdp = gym.make(f"Unichain-{mnemonic}-v0").unwrapped.mdp
+    assert mdp.name == mnemonic
+
+
+def test_every_core_has_an_id():
+    assert {mnemonic[0] for mnemonic in MNEMONICS} == set("hcxrqmg")
+
+
+def test_an_id_with_the_module_in_front_imports_it():
+    code = (
+        "import sys, gymnasium as gym\n"
+        "assert 'unichain_gym' not in sys.modules\n"
+        "env = gym.make('unichain_gym:Unichain-h36c-v0')\n"
+        "print(env.observation_space.n)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "36"
+
+
+def test_options_are_keywords_that_survive_the_spec():
+    options = {
+        "mnemonic": "g12b",
+        "advance_probs": [[0.1, 0.2], [0.3, 0.4]],
+        "stream_rewards": [1.0, 2.0],
+        "entry_state": [0, 3],
+        "core_options": {"n_states": 8, "branching": 2, "seed": 5},
+    }
+    env = gym.make("Unichain-v0", **options)
+    again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+    envs = gym.make_vec("Unichain-v0", num_envs=2, **options)
+    expected = make_mdp(**options)
+    for mdp in (env.unwrapped.mdp, again.unwrapped.mdp, envs.mdp):
+        np.testing.assert_array_equal(mdp.outcome_thresholds, expected.outcome_thresholds)
+        np.testing.assert_array_equal(mdp.next_state, expected.next_state)
+        np.testing.assert_array_equal(mdp.reward, expected.reward)
+
+
+def test_the_default_mnemonic_is_h36c():
+    assert gym.make("Unichain-v0").unwrapped.mdp.name == "h36c"
+
+
+def test_a_wrong_mnemonic_is_told_by_make():
+    with pytest.raises(InvalidMnemonicError, match="the nearest valid ones: h5b"):
+        gym.make("Unichain-v0", mnemonic="h4b")
+
+
+def test_import_brings_in_nothing_heavy():
+    heavy = "{'matplotlib', 'ot', 'scipy.stats', 'scipy.optimize', 'torch', 'numba'}"
+    code = f"import sys, unichain_gym; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

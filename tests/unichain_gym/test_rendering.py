@@ -1,0 +1,206 @@
+"""Pictures show what they say: colors, marks, edges; and files, errors and imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.colors import Normalize, to_rgb
+from matplotlib.figure import Figure
+
+from unichain_gym import TabularMDP, make_mdp
+from unichain_gym.drawing import ACTION_COLORS, RECURRENT_COLOR, TRANSIENT_COLOR, draw_mdp
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError, MissingDependencyError
+from unichain_gym.layout import NODE_RADIUS, lay_out
+from unichain_gym.rendering import _Animation, render_ansi, render_rgb
+
+
+def pixels(figure):
+    """The picture (height, width, 3), and where the layout's places are in it (row, column)."""
+    figure.canvas.draw()
+    picture = np.asarray(figure.canvas.buffer_rgba())[..., :3]
+
+    def place(position):
+        column, up = figure.axes[0].transData.transform(position).T
+        return picture.shape[0] - 1 - up, column
+
+    return picture, place
+
+
+def colors_of_states(figure, mdp):
+    """Colors (S, 3) just under the upper rim of each state, clear of its number."""
+    picture, place = pixels(figure)
+    row, column = place(lay_out(mdp).position + np.array([0.0, 0.75 * NODE_RADIUS]))
+    return picture[row.round().astype(int), column.round().astype(int)] / 255
+
+
+def n_edges(figure):
+    lines = [c for c in figure.axes[0].collections if isinstance(c, LineCollection)]
+    return sum(len(c.get_segments()) for c in lines)
+
+
+@pytest.mark.parametrize("mnemonic", ["h6", "x9d", "h36c", "h100"])
+def test_transient_states_are_green_and_recurrent_ones_gray(mnemonic):
+    mdp = make_mdp(mnemonic)
+    recurrent = mdp.induce(np.zeros(mdp.n_states, dtype=int)).recurrent_states
+    expected = np.tile(to_rgb(TRANSIENT_COLOR), (mdp.n_states, 1))
+    expected[recurrent] = to_rgb(RECURRENT_COLOR)
+    assert np.abs(colors_of_states(draw_mdp(mdp), mdp) - expected).max() < 0.01
+
+
+def test_values_color_the_states_by_their_place_between_the_extremes():
+    mdp = make_mdp("h36c")
+    bias = mdp.induce(np.ones(36, dtype=int)).bias
+    figure = draw_mdp(mdp, values=bias)
+    expected = matplotlib.colormaps["viridis"](Normalize(bias.min(), bias.max())(bias))[:, :3]
+    assert np.abs(colors_of_states(figure, mdp) - expected).max() < 0.01
+    colorbar = figure.axes[0].child_axes[0]
+    assert colorbar.get_ylim() == pytest.approx((bias.min(), bias.max()))
+
+
+def test_equal_values_are_drawn_without_complaint():
+    mdp = make_mdp("h6")
+    color = colors_of_states(draw_mdp(mdp, values=np.ones(6)), mdp)
+    assert (color == color[0]).all()
+
+
+def test_there_is_an_edge_for_every_possible_transition():
+    mdp = make_mdp("h6")
+    # Two for each transient state and action; of the core's rows only (s1, a0) has a zero.
+    assert n_edges(draw_mdp(mdp)) == 3 * 2 * 2 + 3 * 2 * 3 - 1
+    # From the start to the third state by action 0, then the core by action 1.
+    assert n_edges(draw_mdp(mdp, policy=[0, 0, 0, 1, 1, 1])) == 3 * 2 + 3 * 3
+
+
+def test_outcomes_that_differ_in_reward_alone_share_an_edge():
+    mdp = TabularMDP([[[0, 0]]], [[[0.5, 0.5]]], [[[1.0, 2.0]]], [1.0])
+    assert n_edges(draw_mdp(mdp)) == 1
+
+
+def test_frames_differ_only_in_the_mark_and_come_back_exactly():
+    mdp = make_mdp("h36c")
+    first, second, again = (render_rgb(mdp, state, 1) for state in (3, 17, 3))
+    assert first.dtype == np.uint8
+    assert first.shape == second.shape
+    assert first.shape[0] % 2 == first.shape[1] % 2 == 0
+    assert (first == again).all()
+    assert not np.shares_memory(first, again)
+    _, place = pixels(draw_mdp(mdp))
+    row, column = place(lay_out(mdp).position[[3, 17]])
+    unit = np.diff(place([[0.0, 0.0], [1.0, 0.0]])[1])[0]
+    changed = np.argwhere((first != second).any(axis=2))
+    distance = np.hypot(changed[:, :1] - row, changed[:, 1:] - column)
+    near = distance < 2 * NODE_RADIUS * unit
+    assert near.any(axis=0).all()
+    assert (changed[~near.any(axis=1), 0] < 40).all()  # the line of text above
+
+
+def test_rendering_leaves_nothing_behind_on_the_kept_figure():
+    mdp = make_mdp("h6")
+    artists = _Animation.of(mdp)._ax.get_children()
+    for state in range(6):
+        render_rgb(mdp, state, 0)
+    assert _Animation.of(mdp)._ax.get_children() == artists
+
+
+def test_the_current_state_is_ringed_in_the_color_of_the_last_action():
+    mdp = make_mdp("h36c")
+    _, place = pixels(draw_mdp(mdp))
+    angle = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    ring = 1.3 * NODE_RADIUS * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    row, column = (x.round().astype(int) for x in place(lay_out(mdp).position[5] + ring))
+    for action, color in ((0, ACTION_COLORS[0]), (1, ACTION_COLORS[1]), (None, "black")):
+        for picture in (
+            render_rgb(mdp, 5, action),
+            pixels(draw_mdp(mdp, state=5, action=action))[0],
+        ):
+            assert np.abs(picture[row, column] / 255 - to_rgb(color)).max() < 0.02
+        assert np.abs(render_rgb(mdp, 6, action)[row, column] / 255 - to_rgb(color)).max() > 0.2
+
+
+def test_ansi_is_one_line_that_names_state_class_action_and_reward():
+    mdp = make_mdp("h36c")
+    assert render_ansi(mdp, 12, 1, 1.0) == (
+        "h36c: state 12 of 36 (transient), after action 1 with reward 1"
+    )
+    assert render_ansi(mdp, 33, 0, 2.75) == (
+        "h36c: state 33 of 36 (recurrent), after action 0 with reward 2.75"
+    )
+    assert render_ansi(mdp, 0, None, None) == "h36c: state 0 of 36 (transient)"
+
+
+@pytest.mark.parametrize(
+    ("name", "signature"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.svg", b"<?xml")]
+)
+def test_plot_writes_the_format_of_the_file_name(tmp_path, name, signature):
+    make_mdp("x9d").plot(tmp_path / name, values=np.arange(9))
+    assert (tmp_path / name).read_bytes().startswith(signature)
+
+
+def test_axes_of_the_user_are_drawn_on():
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    assert draw_mdp(make_mdp("h6"), ax=right) is figure
+    assert not left.collections
+    assert right.collections
+
+
+@pytest.mark.parametrize("n_actions", [1, 3, 12])
+def test_any_number_of_actions_can_be_drawn(n_actions):
+    P = np.full((4, n_actions, 4), 0.25)
+    mdp = TabularMDP.from_arrays(P, np.zeros((4, n_actions)), np.full(4, 0.25))
+    assert n_edges(draw_mdp(mdp)) == 16 * n_actions
+    assert render_rgb(mdp, 3, n_actions - 1).std() > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"values": [1.0, 2.0]}, r"values must have shape \(6,\), a number a state; got \(2,\)"),
+        ({"values": [0, 0, np.nan, 0, 0, 0]}, "values must be finite .* state 2 has nan"),
+        ({"state": 6}, "state must be from 0 to 5; got 6"),
+        ({"state": 0, "action": -1}, "action must be from 0 to 1; got -1"),
+    ],
+)
+def test_what_does_not_fit_the_mdp_is_refused(arguments, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        draw_mdp(make_mdp("h6"), **arguments)
+
+
+def test_states_and_actions_out_of_range_are_not_rendered():
+    mdp = make_mdp("h6")
+    with pytest.raises(InvalidArgumentError, match="state must be from 0 to 5; got 7"):
+        render_rgb(mdp, 7, 0)
+    with pytest.raises(InvalidArgumentError, match="action must be from 0 to 1; got 2"):
+        render_ansi(mdp, 0, 2, 0.0)
+    with pytest.raises(InvalidModelError, match="takes action 2 in state 0"):
+        draw_mdp(mdp, policy=[2] * 6)
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    mdp = make_mdp("h6")
+    for draw in (
+        lambda: render_rgb(mdp, 0, 0),
+        lambda: draw_mdp(mdp),
+        lambda: mdp.plot(tmp_path / "a.png"),
+    ):
+        with pytest.raises(MissingDependencyError, match=r'pip install "unichain-gym\[plot\]"'):
+            draw()
+    assert render_ansi(mdp, 0, None, None) == "h6: state 0 of 6 (transient)"
+
+
+def test_importing_needs_no_matplotlib_and_drawing_no_pyplot():
+    code = """
+import sys
+import unichain_gym.drawing, unichain_gym.rendering
+assert "matplotlib" not in sys.modules
+unichain_gym.rendering.render_rgb(unichain_gym.make_mdp("h6"), 0, 0)
+assert "matplotlib" in sys.modules
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,282 @@
+"""Pictures of an MDP, in the manner of the paper's figure ``unichain_generic``.
+
+Transient states are green circles, recurrent ones gray and dashed; each action has a color, and
+an edge is the stronger the more probable it is. matplotlib, the extra ``plot``, is imported only
+when something is drawn, and drawn on without a display or pyplot's global state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
+from unichain_gym.layout import NODE_RADIUS, Layout, edge_curves, lay_out
+from unichain_gym.mdp import TabularMDP
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FloatArray = NDArray[np.float64]
+
+TRANSIENT_COLOR = "#8fd694"
+RECURRENT_COLOR = "#d9d9d9"
+ACTION_COLORS = (
+    "#d62728", "#1f5fb4", "#e08a00", "#8041b0", "#12857a", "#a0522d", "#d6489b", "#5f6b2d",
+)  # fmt: skip
+DPI = 100
+MARGIN = 2.4 * NODE_RADIUS  # a state and its loop
+TITLE_INCHES = 0.4
+
+
+def draw_mdp(
+    mdp: TabularMDP,
+    *,
+    values: ArrayLike | None = None,
+    policy: ArrayLike | None = None,
+    state: int | None = None,
+    action: int | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw an MDP.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+        What to draw.
+    values : array_like of float, shape (S,), optional
+        Colors the states, with a color bar: a bias, estimates, errors, a distribution.
+    policy : array_like, shape (S,) of int or (S, A) of float, optional
+        Draw only the transitions of this policy; by default those of all actions.
+    state, action : int, optional
+        Mark this state as the current one, in the color of the last action.
+    ax : matplotlib Axes, optional
+        Where to draw; by default on a figure made for the purpose.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InvalidArgumentError
+        If ``values``, ``state`` or ``action`` do not fit the MDP.
+    MissingDependencyError
+        If matplotlib is not installed.
+    """
+    layout = lay_out(mdp)
+    if ax is None:
+        ax = make_axes(mdp, layout, with_colorbar=values is not None)
+    draw_background(mdp, layout, ax, values, policy)
+    if state is not None:
+        mark_state(mdp, layout, ax, state, action)
+    return ax.figure.figure
+
+
+def make_axes(mdp: TabularMDP, layout: Layout, *, with_colorbar: bool = False) -> Axes:
+    """Return axes, as large as the layout needs, on a figure with space for a legend."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependencyError(
+            'drawing needs matplotlib: pip install "unichain-gym[plot]"'
+        ) from error
+    # The longer side gets nine inches, or less if the states would become huge.
+    extent = np.ptp(layout.position, axis=0) + 2 * MARGIN
+    inches = extent * min(9.0 / extent.max(), 0.75)
+    width = max(inches[0], 5.6) + with_colorbar
+    legend = TITLE_INCHES * (1 if mdp.n_actions <= 3 else 2)
+    height = max(inches[1], 1.5) + TITLE_INCHES + legend
+    # Video encoders want an even number of pixels.
+    width, height = 2.0 * np.ceil(np.array([width, height]) * DPI / 2.0) / DPI
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    bottom = legend / height
+    share = 1.0 - with_colorbar / width
+    axes: Axes = figure.add_axes((0.0, bottom, share, 1.0 - bottom - TITLE_INCHES / height))
+    return axes
+
+
+def draw_background(
+    mdp: TabularMDP,
+    layout: Layout,
+    ax: Axes,
+    values: ArrayLike | None = None,
+    policy: ArrayLike | None = None,
+) -> None:
+    """Draw everything but the marker of the current state."""
+    low, high = layout.position.min(axis=0) - MARGIN, layout.position.max(axis=0) + MARGIN
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+    ax.set_axis_off()
+    ax.set_title(mdp.name, loc="left", x=0.02, y=1.0, fontsize=12, fontweight="bold")
+    _draw_edges(mdp, layout, ax, policy)
+    color = _draw_states(mdp, layout, ax, values)
+    _draw_labels(layout, ax, color)
+    _draw_legend(mdp, ax, with_states=values is None)
+
+
+def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | None) -> None:
+    """Draw an arrow for each state, action and next state of positive probability."""
+    from matplotlib.collections import LineCollection, PolyCollection
+
+    S, A = mdp.n_states, mdp.n_actions
+    taken = np.ones((S, A)) if policy is None else mdp.check_policy(policy)
+    weight = taken[:, :, None] * mdp.probability
+    s, a, k = np.nonzero(weight)
+    edge, number = np.unique((s * A + a) * S + mdp.next_state[s, a, k], return_inverse=True)
+    probability = np.bincount(number, weights=weight[s, a, k])
+    rest, after = np.divmod(edge, S)
+    before, action = np.divmod(rest, A)
+
+    curve = edge_curves(layout, before, action, after, A)
+    rgba = _action_colors(A)[action]
+    # Many edges at one state make a thicket, in which only the probable ones should stand out.
+    crowd = np.sqrt(min(1.0, 12.0 * S / edge.size))
+    rgba[:, 3] = crowd * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
+    dashed = layout.is_recurrent[before]
+    width = 0.036 * _points_per_unit(ax)
+    for chosen, style in ((~dashed, "-"), (dashed, (0, (4, 2)))):
+        ax.add_collection(
+            LineCollection(
+                list(curve[chosen]),
+                colors=rgba[chosen],
+                linewidths=width,
+                linestyles=style,
+                zorder=1,
+            )
+        )
+    tip, back = curve[:, -1], curve[:, -1] - curve[:, -5]
+    back *= 0.18 / np.linalg.norm(back, axis=1, keepdims=True)
+    across = 0.4 * back[:, ::-1] * (-1.0, 1.0)
+    head = np.stack([tip, tip - back + across, tip - back - across], axis=1)
+    ax.add_collection(PolyCollection(list(head), facecolors=rgba, edgecolors="none", zorder=1))
+
+
+def _draw_states(mdp: TabularMDP, layout: Layout, ax: Axes, values: ArrayLike | None) -> FloatArray:
+    """Draw the states and return their colors (S, 4)."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.collections import EllipseCollection
+    from matplotlib.colors import to_rgba
+
+    recurrent = layout.is_recurrent
+    if values is None:
+        color = np.where(recurrent[:, None], to_rgba(RECURRENT_COLOR), to_rgba(TRANSIENT_COLOR))
+    else:
+        array = np.asarray(values, dtype=np.float64)
+        if array.shape != (mdp.n_states,):
+            raise InvalidArgumentError(
+                f"values must have shape ({mdp.n_states},), a number a state; got {array.shape}"
+            )
+        if not np.isfinite(array).all():
+            wrong = int(np.argmin(np.isfinite(array)))
+            raise InvalidArgumentError(
+                f"values must be finite to be colored; state {wrong} has {array[wrong]}"
+            )
+        scale = ScalarMappable(cmap="viridis")
+        color = scale.to_rgba(array)
+        scale.set_array(array)
+        ax.figure.colorbar(scale, cax=ax.inset_axes((1.01, 0.1, 0.025, 0.8)))
+    for chosen, style in ((~recurrent, "-"), (recurrent, (0, (3, 2)))):
+        size = np.full(int(chosen.sum()), 2 * NODE_RADIUS)
+        ax.add_collection(
+            EllipseCollection(
+                size,
+                size,
+                np.zeros_like(size),
+                units="xy",
+                offsets=layout.position[chosen],
+                offset_transform=ax.transData,
+                facecolors=color[chosen],
+                edgecolors="black",
+                linewidths=min(1.0, 0.03 * _points_per_unit(ax)),
+                linestyles=[style],
+                zorder=2,
+            )
+        )
+    return color
+
+
+def _draw_labels(layout: Layout, ax: Axes, color: FloatArray) -> None:
+    """Write the states' numbers, or every tenth or hundredth where all are too many to read."""
+    size = 0.75 * NODE_RADIUS * _points_per_unit(ax)
+    step = 1 if size > 4.5 else 10 if size > 2.0 else 100
+    luminance = color[:, :3] @ (0.299, 0.587, 0.114)
+    for s in range(0, luminance.size, step):
+        ax.text(
+            layout.position[s, 0],
+            layout.position[s, 1],
+            str(s),
+            color="black" if luminance[s] > 0.5 else "white",
+            fontsize=np.clip(size, 5.0 if step == 1 else 8.0, 13.0),
+            ha="center",
+            va="center",
+            zorder=3,
+        )
+
+
+def _draw_legend(mdp: TabularMDP, ax: Axes, *, with_states: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    n_colors = len(ACTION_COLORS)
+    handles = [
+        Line2D([], [], color=color, label=f"action {a}" + ", …" * (a + n_colors < mdp.n_actions))
+        for a, color in enumerate(ACTION_COLORS[: mdp.n_actions])
+    ]
+    if with_states:
+        handles += [
+            Line2D([], [], ls="", marker="o", mfc=color, mec="black", ms=9, label=label)
+            for label, color in (("transient", TRANSIENT_COLOR), ("recurrent", RECURRENT_COLOR))
+        ]
+    ax.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        ncols=min(5, len(handles)),
+        frameon=False,
+    )
+
+
+def mark_state(
+    mdp: TabularMDP, layout: Layout, ax: Axes, state: int, action: int | None
+) -> list[Any]:
+    """Ring the current state in the color of the last action, say both, and return the artists."""
+    from matplotlib.patches import Circle
+
+    check_member("state", state, mdp.n_states)
+    color: Any = "black"
+    text = f"state {state}"
+    if action is not None:
+        check_member("action", action, mdp.n_actions)
+        color = _action_colors(mdp.n_actions)[action]
+        text += f", after action {action}"
+    width = min(5.0, 0.15 * _points_per_unit(ax))
+    ring = Circle(
+        layout.position[state], 1.3 * NODE_RADIUS, fill=False, ec=color, lw=width, zorder=4
+    )
+    label = ax.text(0.98, 1.01, text, transform=ax.transAxes, ha="right", va="bottom", color=color)
+    return [ax.add_artist(ring), label]
+
+
+def check_member(what: str, value: int, n: int) -> None:
+    """Raise `InvalidArgumentError` unless a state or action is one of ``n``."""
+    if not 0 <= value < n:
+        raise InvalidArgumentError(f"{what} must be from 0 to {n - 1}; got {value}")
+
+
+def _action_colors(n_actions: int) -> FloatArray:
+    """Return a color (RGBA) for each action."""
+    from matplotlib.colors import to_rgba_array
+
+    return np.asarray(to_rgba_array(ACTION_COLORS))[np.arange(n_actions) % len(ACTION_COLORS)]
+
+
+def _points_per_unit(ax: Axes) -> float:
+    """Return how many points long a unit of the layout is."""
+    left, right = ax.get_xlim()
+    bottom, top = ax.get_ylim()
+    pixels = min(ax.bbox.width / (right - left), ax.bbox.height / (top - bottom))
+    return float(72.0 * pixels / ax.figure.dpi)

@@ -1,0 +1,249 @@
+"""Where the states of an MDP go in a picture: recurrent classes in the middle, the rest around.
+
+Transient states form a forest: each hangs from the next state on its shortest way into a
+recurrent class. Short trees are drawn radially, a ring for each distance, which puts streams on
+rays into the core; streams too long for a ray wind around the core as arms of one spiral.
+Lengths are in units of `SPACING`, the distance between a state and its successor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import breadth_first_order, connected_components, dijkstra
+
+from unichain_gym.mdp import TabularMDP
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+SPACING = 1.6
+NODE_RADIUS = 0.42
+ARM_GAP = 1.2 * SPACING
+MOST_ACROSS = 9  # stream states on a straight line through the core; more go on a spiral
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Places of the states of an MDP.
+
+    Parameters
+    ----------
+    position : ndarray of float, shape (S, 2)
+    is_recurrent : ndarray of bool, shape (S,)
+        Whether a state is recurrent when all actions are taken.
+    loop_angle : ndarray of float, shape (S, A)
+        Where around the state the self-transition of each action goes, in radians.
+    """
+
+    position: FloatArray
+    is_recurrent: NDArray[np.bool_]
+    loop_angle: FloatArray
+
+
+def lay_out(mdp: TabularMDP) -> Layout:
+    """Place the states of an MDP in the plane."""
+    S, A = mdp.n_states, mdp.n_actions
+    chain = mdp.induce(np.full((S, A), 1.0 / A))
+    is_recurrent = np.zeros(S, dtype=bool)
+    is_recurrent[chain.recurrent_states] = True
+    successor, distance = _shortest_ways(chain.transition_matrix, is_recurrent)
+
+    position = np.zeros((S, 2))
+    entries = successor[distance == 1]
+    hub = int(entries[0]) if entries.size > 1 and (entries == entries[0]).all() else None
+    core_radius = _place_classes(chain.recurrent_classes, hub, position)
+    _place_transient(successor, distance, core_radius, position)
+    loop_angle = _free_angles(chain.transition_matrix, successor, position, A)
+    return Layout(position, is_recurrent, loop_angle)
+
+
+def edge_curves(
+    layout: Layout,
+    before: IntArray,
+    action: IntArray,
+    after: IntArray,
+    n_actions: int,
+    n_points: int = 24,
+) -> FloatArray:
+    """Return the curve of each edge, shape (edges, n_points, 2), from rim to rim of the states."""
+    S = layout.is_recurrent.size
+    start, end = layout.position[before], layout.position[after]
+    # Edges in both directions keep to their left; alone, the actions part to both sides.
+    both_ways = np.isin(before * S + after, after * S + before)
+    spread = min(0.16, 0.8 / n_actions)
+    bend = spread * np.where(both_ways, 0.75 * (1 + action), action - (n_actions - 1) / 2)
+    step = end - start
+    middle = (start + end) / 2 + bend[:, None] * step[:, ::-1] * (-1.0, 1.0)
+    length = np.maximum(np.linalg.norm(step, axis=1), 1e-9)
+    cut = np.minimum(NODE_RADIUS / length, 0.5)[:, None]
+    t = (cut + (1.0 - 2.0 * cut) * np.linspace(0.0, 1.0, n_points))[..., None]
+    curve: FloatArray = (
+        (1 - t) ** 2 * start[:, None] + 2 * t * (1 - t) * middle[:, None] + t**2 * end[:, None]
+    )
+
+    stays = before == after
+    angle = layout.loop_angle[before[stays], action[stays]]
+    around = np.linspace(0.75 * np.pi, -0.75 * np.pi, n_points) + angle[:, None]
+    center = start[stays] + 1.35 * NODE_RADIUS * _unit(angle)
+    curve[stays] = center[:, None] + 0.55 * NODE_RADIUS * _unit(around)
+    return curve
+
+
+def _place_classes(classes: list[IntArray], hub: int | None, position: FloatArray) -> float:
+    """Put each recurrent class on a circle, and the circles on a circle; return the radius of all.
+
+    The ``hub``, a state that several streams enter, goes to the middle of its circle.
+    """
+    rims = [states[states != hub] for states in classes]
+    radii = [
+        # Around a hub there is always room for a rim.
+        _ring(rim.size) if rim.size in (0, states.size) else max(SPACING, _ring(rim.size))
+        for states, rim in zip(classes, rims, strict=True)
+    ]
+    between = _ring(len(classes)) * (2 * max(radii) / SPACING + 2)
+    for number, (states, rim, radius) in enumerate(zip(classes, rims, radii, strict=True)):
+        center = between * _unit(np.pi - 2 * np.pi * number / len(classes))
+        number_in_rim = np.arange(rim.size)
+        if rim.size == states.size:  # the first faces left, where a single stream comes from
+            angle = np.pi - 2 * np.pi * number_in_rim / rim.size
+        else:  # as evenly as leaves two states out of line with the hub, and with few streams
+            step = 2 * np.pi / max(rim.size, 8 / 3)
+            angle = np.pi / 2 - step * (number_in_rim - (rim.size - 1) / 2)
+        position[states] = center
+        position[rim] += radius * _unit(angle)
+    return between + max(radii)
+
+
+def _free_angles(
+    P: sparse.csr_array, successor: IntArray, position: FloatArray, n_actions: int
+) -> FloatArray:
+    """Return, for each state and action, a direction (S, A) away from edges and other loops."""
+    S = successor.size
+    ahead = position[successor] - position
+    heading = np.arctan2(ahead[:, 1], ahead[:, 0])
+    # The first candidates are the sides of a stream. Among equals, the best is far
+    # from earlier loops, then the earliest.
+    candidates = heading[:, None] + np.pi / 2 + np.linspace(0.0, 2 * np.pi, 24, endpoint=False)
+    edges = P.tocoo()
+    moves = edges.row != edges.col
+    near = np.concatenate([edges.row[moves], edges.col[moves]])
+    far = np.concatenate([edges.col[moves], edges.row[moves]])
+    step = position[far] - position[near]
+    in_stream = np.flatnonzero(successor != np.arange(S))
+    state = np.concatenate([near, in_stream])
+    taken = np.concatenate([np.arctan2(step[:, 1], step[:, 0]), heading[in_stream] + np.pi])
+    room = np.full(candidates.shape, np.pi)
+    np.minimum.at(room, state, _between_angles(candidates[state], taken[:, None]))
+    room -= 1e-6 * np.arange(24)
+    chosen = np.empty((S, n_actions))
+    for action in range(n_actions):
+        chosen[:, action] = candidates[np.arange(S), room.argmax(axis=1)]
+        apart = _between_angles(candidates, chosen[:, action, None])
+        room = np.minimum(room, apart) + 1e-3 * apart
+    return chosen
+
+
+def _between_angles(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return the angle between two directions, from 0 to π."""
+    return np.abs((a - b + np.pi) % (2 * np.pi) - np.pi)
+
+
+def _shortest_ways(
+    P: sparse.csr_array, is_recurrent: NDArray[np.bool_]
+) -> tuple[IntArray, IntArray]:
+    """Return each transient state's next state on a shortest way into a class, and its distance.
+
+    A recurrent state is its own next state, at distance 0.
+    """
+    S = is_recurrent.size
+    # Backwards from an extra state, number S, that stands for the outside all classes lead to.
+    edges = P.tocoo()
+    recurrent = np.flatnonzero(is_recurrent)
+    tail = np.concatenate([edges.col, np.full(recurrent.size, S)])
+    head = np.concatenate([edges.row, recurrent])
+    # Older SciPy's graph searches take 32-bit indices alone.
+    tail, head = tail.astype(np.int32), head.astype(np.int32)
+    backwards = sparse.csr_array((np.ones(tail.size), (tail, head)), shape=(S + 1, S + 1))
+    successor = breadth_first_order(backwards, S)[1][:S].astype(np.int64)
+    distance = dijkstra(backwards, indices=np.array([S]), unweighted=True)[0, :S] - 1
+    return np.where(is_recurrent, np.arange(S), successor), distance.astype(np.int64)
+
+
+def _place_transient(
+    successor: IntArray, distance: IntArray, core_radius: float, position: FloatArray
+) -> None:
+    """Put the transient states on rings, or on a spiral if they are long streams."""
+    S = successor.size
+    transient = np.flatnonzero(distance > 0)
+    if transient.size == 0:
+        return
+    inner = transient[distance[transient] > 1]
+    is_branched = np.bincount(successor[inner], minlength=1).max() > 1
+    n_entering = int((distance == 1).sum())
+    if is_branched or distance.max() * min(2, n_entering) <= MOST_ACROSS:
+        position[transient] = _radial(successor, distance, core_radius)[transient]
+    else:
+        streams = sparse.csr_array((np.ones(inner.size), (inner, successor[inner])), shape=(S, S))
+        _, label = connected_components(streams, directed=False)
+        _, stream = np.unique(label[transient], return_inverse=True)
+        position[transient] = _spiral(stream, distance[transient], core_radius)
+
+
+def _radial(successor: IntArray, distance: IntArray, core_radius: float) -> FloatArray:
+    """Return places (S, 2) on rings, a ring for each distance.
+
+    A state's share of its ring is as large as the number of leaves of its tree, and lies within
+    the share of its successor.
+    """
+    S = successor.size
+    rings = [np.flatnonzero(distance == d) for d in range(distance.max() + 1)]
+    leaves = (np.bincount(successor, minlength=S) == 0).astype(np.float64)
+    for ring in rings[:0:-1]:
+        np.add.at(leaves, successor[ring], leaves[ring])
+    start = np.zeros(S)
+    for d, ring in enumerate(rings):
+        parent = successor[ring] if d else np.zeros_like(ring)
+        order = np.argsort(parent, kind="stable")
+        ring, parent = ring[order], parent[order]
+        before = np.cumsum(leaves[ring]) - leaves[ring]
+        first = np.searchsorted(parent, parent)  # the first state with the same parent
+        start[ring] = start[parent] * (d > 0) + before - before[first]
+    n_leaves = int(leaves[rings[0]].sum())
+    angle = _first_angle(n_leaves) - 2 * np.pi * (start + leaves / 2 - 0.5) / n_leaves
+    inner_radius = max(core_radius, _ring(n_leaves) - SPACING)
+    return (inner_radius + SPACING * distance[:, None]) * _unit(angle)
+
+
+def _spiral(stream: IntArray, distance: IntArray, core_radius: float) -> FloatArray:
+    """Return the places (n, 2) of stream states, equally spaced along the arms of a spiral."""
+    n_streams = int(stream.max()) + 1
+    start = max(core_radius + SPACING, _ring(n_streams))
+    pitch = ARM_GAP * n_streams / (2 * np.pi)  # growth of the radius in one radian
+    length = SPACING * distance.max()
+    # The radius r(θ) = start + pitch θ; its arc length is tabulated and inverted.
+    theta = np.linspace(0.0, length / start, 10_000)
+    radius = start + pitch * theta
+    speed = np.hypot(radius, pitch)
+    arc = np.concatenate(([0.0], np.cumsum((speed[1:] + speed[:-1]) / 2 * np.diff(theta))))
+    turn: FloatArray = np.interp(SPACING * (distance - 1), arc, theta)
+    angle = _first_angle(n_streams) - 2 * np.pi * stream / n_streams - turn
+    return (start + pitch * turn)[:, None] * _unit(angle)
+
+
+def _first_angle(n: int) -> float:
+    """Return where the first of n directions goes: left, none of them straight up or down."""
+    return np.pi - np.pi / n if n % 4 == 0 else np.pi
+
+
+def _ring(n: int) -> float:
+    """Return the radius of a circle on which n states are at least `SPACING` apart."""
+    return 0.0 if n <= 1 else float(SPACING / (2 * np.sin(np.pi / n)))
+
+
+def _unit(angle: ArrayLike) -> FloatArray:
+    """Return the unit vectors (..., 2) of directions."""
+    return np.asarray(np.stack([np.cos(angle), np.sin(angle)], axis=-1))

@@ -1,0 +1,197 @@
+"""Simulation of n independent trials at once, exact in law, at a cost that does not grow with n.
+
+Trials of one chain are exchangeable: all that matters of timestep t is how many of them are in
+each state, n_t(s). Those of one state choose among its outcomes (s', r) independently and
+alike, over all actions of the policy at once, so that
+
+    N_t(s, ·) ~ Multinomial(n_t(s), P(s, ·)),    n_{t+1}(s') = Σ_s N_t(s, s'),
+
+with n_0 ~ Multinomial(n, p^0). This is the joint law over all timesteps of the counts that n
+separate trials would give, dependence between timesteps included. A binomial draw costs the
+same for 10 trials and for 10^7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from unichain_gym.chain import MarkovChain
+from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.mdp import pad_outcomes
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+# Counts are added up in double precision, which is exact up to here.
+MAX_TRIALS = 2**53
+
+
+@dataclass(frozen=True, eq=False)
+class TransitionCounts:
+    """Transition counts and reward sums per timestep of ``n_trials`` trials.
+
+    Timestep t is the transition from the state at t to the state at t + 1, so that there are
+    t_max + 1 of them. Memory is linear in the visited (timestep, state, next state).
+
+    Parameters
+    ----------
+    n_trials : int
+        Number of trials; the counts of every timestep sum to it.
+    n_states : int
+        Number of states S.
+    transition_counts : csr_array of int64, shape (t_max + 1, S · S)
+        Entry (t, s · S + s') is N_t(s, s'), the number of transitions from s to s' at t.
+    reward_sums : csr_array of float64, shape (t_max + 1, S)
+        Entry (t, s) is the sum of the rewards received at t on leaving s.
+    """
+
+    n_trials: int
+    n_states: int
+    transition_counts: sparse.csr_array
+    reward_sums: sparse.csr_array
+
+
+def simulate_counts(
+    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator
+) -> TransitionCounts:
+    """Simulate independent trials of a chain and return their counts.
+
+    Parameters
+    ----------
+    chain : MarkovChain
+        What a policy induces: ``mdp.induce(policy)``. Rewards are then drawn by action and
+        outcome as the MDP says; a chain built without an MDP pays its ``reward`` by state.
+    n_trials : int
+        Number of trials, 1 to 2^53; each starts from the chain's initial distribution.
+    t_max : int
+        Last timestep. Its transition is included.
+    rng : numpy.random.Generator
+        The source of randomness.
+
+    Returns
+    -------
+    TransitionCounts
+
+    Raises
+    ------
+    InvalidArgumentError
+        If ``n_trials`` or ``t_max`` is out of range.
+
+    Examples
+    --------
+    >>> from unichain_gym import make_mdp
+    >>> mdp = make_mdp("h36c")
+    >>> chain = mdp.induce(np.zeros(mdp.n_states, dtype=int))
+    >>> counts = simulate_counts(chain, 10**7, 500, np.random.default_rng(0))
+    >>> counts.transition_counts.sum(axis=1).tolist() == [10**7] * 501
+    True
+    """
+    return simulate_replicates(chain, n_trials, t_max, rng, n_replicates=1)[0]
+
+
+def simulate_replicates(
+    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator, *, n_replicates: int
+) -> list[TransitionCounts]:
+    """Simulate independent populations of ``n_trials`` trials in one pass over time.
+
+    Parameters
+    ----------
+    chain, n_trials, t_max, rng
+        As in `simulate_counts`; every population has ``n_trials`` trials.
+    n_replicates : int
+        Number of populations.
+
+    Returns
+    -------
+    list of TransitionCounts
+        One entry a population.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If ``n_trials``, ``t_max`` or ``n_replicates`` is out of range.
+    """
+    for what, value, low, high in (
+        ("n_trials", n_trials, 1, MAX_TRIALS),
+        ("t_max", t_max, 0, None),
+        ("n_replicates", n_replicates, 1, None),
+    ):
+        if value < low or (high is not None and value > high):
+            limits = f"at least {low}" if high is None else f"from {low} to {high}"
+            raise InvalidArgumentError(f"{what} must be {limits}; got {value}")
+    S = chain.n_states
+    next_state, probability, reward = outcomes_of(chain)
+    K = next_state.shape[1]
+
+    start = chain.initial_distribution
+    order = np.argsort(start)  # the largest last: see outcomes_of
+    first = np.empty((n_replicates, S), dtype=np.int64)
+    first[:, order] = rng.multinomial(n_trials, start[order], size=n_replicates)
+
+    # Entry replicate · S + state of `population` is the number of trials there, and entry
+    # (replicate · S + state) · K + k of `arrival` is where outcome k of that state leads.
+    population: IntArray = first.ravel()
+    arrival = (np.arange(n_replicates)[:, None, None] * S + next_state).ravel()
+    outcomes: list[IntArray] = []
+    counts: list[IntArray] = []
+    for _ in range(t_max + 1):
+        occupied = np.flatnonzero(population)
+        drawn = rng.multinomial(population[occupied], probability[occupied % S])
+        place, k = np.nonzero(drawn)
+        outcomes.append(occupied[place] * K + k)
+        counts.append(drawn[place, k])
+        arrivals = np.bincount(arrival[outcomes[-1]], counts[-1], minlength=population.size)
+        population = arrivals.astype(np.int64)
+
+    outcome = np.concatenate(outcomes)
+    count = np.concatenate(counts)
+    T = t_max + 1
+    timestep = np.repeat(np.arange(T), [drawn.size for drawn in outcomes])
+    replicate, outcome = np.divmod(outcome, S * K)
+    row = replicate * T + timestep
+    state = outcome // K
+    pair = state * S + next_state.ravel()[outcome]
+    paid = count * reward.ravel()[outcome]
+    transition_counts = _sum_entries(row, pair, count, (n_replicates * T, S * S))
+    reward_sums = _sum_entries(row, state, paid, (n_replicates * T, S))
+    return [
+        TransitionCounts(n_trials, S, transition_counts[i : i + T], reward_sums[i : i + T])
+        for i in range(0, n_replicates * T, T)
+    ]
+
+
+def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return next state, probability and reward, each (S, K), of the outcomes of a chain's states.
+
+    Outcomes of different actions that share next state and reward are one. Those of a state are
+    sorted by probability, because a multinomial draw gives what is left to its last category:
+    rounding can then never favor an outcome of probability zero.
+    """
+    S = chain.n_states
+    if chain.mdp is None or chain.policy is None:
+        P = chain.transition_matrix.tocoo()
+        state, next_state = P.row.astype(np.int64), P.col.astype(np.int64)
+        probability, reward = P.data, chain.reward[state]
+    else:
+        weight = chain.policy[:, :, None] * chain.mdp.probability
+        state, action, k = np.nonzero(weight)
+        next_state = chain.mdp.next_state[state, action, k]
+        probability, reward = weight[state, action, k], chain.mdp.reward[state, action, k]
+    table = pad_outcomes((S, 1), state, np.zeros_like(state), next_state, probability, reward)
+    place = (np.arange(S)[:, None], 0, np.argsort(table[1][:, 0], axis=1))
+    return table[0][place], table[1][place], table[2][place]
+
+
+def _sum_entries(
+    row: IntArray, column: IntArray, data: NDArray[np.generic], shape: tuple[int, int]
+) -> sparse.csr_array:
+    """Return the CSR matrix of a list of entries; those of one place are added up."""
+    order = np.argsort(row, kind="stable")
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=shape[0]))))
+    matrix = sparse.csr_array((data[order], column[order], indptr), shape=shape)
+    matrix.sum_duplicates()
+    return matrix

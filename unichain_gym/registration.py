@@ -1,0 +1,25 @@
+"""Environment ids: ``Unichain-<mnemonic>-v0`` and ``Unichain-v0`` with ``mnemonic=``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+from unichain_gym.streams import MNEMONICS
+
+
+def register_envs() -> None:
+    """Register every id with Gymnasium; importing `unichain_gym` has done it."""
+    _register("Unichain-v0", {})
+    for mnemonic in MNEMONICS:
+        _register(f"Unichain-{mnemonic}-v0", {"mnemonic": mnemonic})
+
+
+def _register(env_id: str, kwargs: dict[str, Any]) -> None:
+    gym.register(
+        env_id,
+        entry_point="unichain_gym.env:UnichainEnv",
+        vector_entry_point="unichain_gym.vector_env:UnichainVectorEnv",
+        kwargs=kwargs,
+    )

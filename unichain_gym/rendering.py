@@ -1,0 +1,98 @@
+"""The pictures of an environment's render modes: ``rgb_array`` and ``ansi``."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unichain_gym.drawing import check_member, draw_background, make_axes, mark_state
+from unichain_gym.layout import lay_out
+from unichain_gym.mdp import TabularMDP
+
+
+def render_rgb(mdp: TabularMDP, state: int, action: int | None = None) -> NDArray[np.uint8]:
+    """Return the picture of an MDP in a state after an action, shape (height, width, 3).
+
+    All pictures of one MDP have one size. Its background is drawn once and kept, for the MDPs
+    drawn last, so that a frame costs a few milliseconds.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    state : int
+        The current state.
+    action : int, optional
+        The last action; none before the first step.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If ``state`` or ``action`` is out of range.
+    MissingDependencyError
+        If matplotlib is not installed.
+    """
+    return _Animation.of(mdp).frame(state, action)
+
+
+def render_ansi(mdp: TabularMDP, state: int, action: int | None, reward: float | None) -> str:
+    """Return one line: state and its class, and what the last step did.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    state : int
+        The current state.
+    action, reward : int and float, optional
+        The last action and its reward; none before the first step.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If ``state`` or ``action`` is out of range.
+    """
+    check_member("state", state, mdp.n_states)
+    kind = "recurrent" if _is_recurrent(mdp)[state] else "transient"
+    line = f"{mdp.name}: state {state} of {mdp.n_states} ({kind})"
+    if action is not None:
+        check_member("action", action, mdp.n_actions)
+        line += f", after action {action}"
+    if reward is not None:
+        line += f" with reward {reward:g}"
+    return line
+
+
+class _Animation:
+    """The picture of an MDP, drawn once, on which a marker moves."""
+
+    def __init__(self, mdp: TabularMDP) -> None:
+        self._mdp, self._layout = mdp, lay_out(mdp)
+        self._ax = make_axes(mdp, self._layout)
+        self._canvas: Any = cast(Any, self._ax.figure.canvas)  # matplotlib leaves Agg's untyped
+        draw_background(mdp, self._layout, self._ax)
+        self._canvas.draw()
+        self._background = self._canvas.copy_from_bbox(self._ax.figure.bbox)
+
+    @staticmethod
+    @lru_cache(maxsize=8)
+    def of(mdp: TabularMDP) -> _Animation:
+        """Return the animation of an MDP; an MDP is immutable, so one is enough."""
+        return _Animation(mdp)
+
+    def frame(self, state: int, action: int | None) -> NDArray[np.uint8]:
+        self._canvas.restore_region(self._background)
+        for artist in mark_state(self._mdp, self._layout, self._ax, state, action):
+            self._ax.draw_artist(artist)
+            artist.remove()
+        return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
+
+
+@lru_cache(maxsize=8)
+def _is_recurrent(mdp: TabularMDP) -> NDArray[np.bool_]:
+    """Return which states (S,) are recurrent when all actions are taken."""
+    uniform = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
+    member = np.zeros(mdp.n_states, dtype=bool)
+    member[mdp.induce(uniform).recurrent_states] = True
+    return member

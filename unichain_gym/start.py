@@ -1,0 +1,63 @@
+"""Where a run starts: the options of `reset`, for one environment and for many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
+from unichain_gym.outcomes import check_distribution
+
+
+def cumulative_thresholds(p: FloatArray) -> FloatArray:
+    """Return the thresholds, shape (S,), that turn a uniform draw into a state drawn from p.
+
+    As in `TabularMDP.outcome_thresholds`, the last possible state's is infinite.
+    """
+    thresholds = np.cumsum(p)
+    thresholds[np.flatnonzero(p)[-1] :] = np.inf
+    return thresholds
+
+
+def draw_start(
+    mdp: TabularMDP,
+    thresholds: FloatArray,
+    options: Mapping[str, Any],
+    n: int,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Return ``n`` start states: as ``options`` say, else drawn by ``thresholds``."""
+    unknown = [name for name in options if name not in ("state", "distribution")]
+    if unknown or len(options) > 1:
+        raise InvalidArgumentError(
+            "reset takes one option, 'state' or 'distribution' (a vector environment "
+            f"'reset_mask' too); got {', '.join(map(repr, options))}"
+        )
+    if "state" in options:
+        return check_states(mdp, options["state"], n, "options['state']")
+    if "distribution" in options:
+        p = np.asarray(options["distribution"], dtype=np.float64)
+        if p.shape != (mdp.n_states,):
+            raise InvalidArgumentError(
+                f"options['distribution'] must have shape ({mdp.n_states},); got {p.shape}"
+            )
+        check_distribution(p, "options['distribution']")
+        thresholds = cumulative_thresholds(p)
+    return np.searchsorted(thresholds, rng.random(n), side="right")
+
+
+def check_states(mdp: TabularMDP, states: ArrayLike, n: int, what: str) -> IntArray:
+    """Return one or ``n`` states as an array of shape (n,), or raise `InvalidArgumentError`."""
+    array = np.asarray(states)
+    if array.shape not in ((), (n,)) or not np.issubdtype(array.dtype, np.integer):
+        raise InvalidArgumentError(f"{what} must be one integer or {n} of them; got {states!r}")
+    wrong = array[(array < 0) | (array >= mdp.n_states)]
+    if wrong.size:
+        raise InvalidArgumentError(
+            f"{what} must be from 0 to {mdp.n_states - 1}; got {int(wrong.flat[0])}"
+        )
+    return np.broadcast_to(array.astype(np.int64), (n,))
