@@ -75,7 +75,7 @@ class MarkovChain:
         policy: FloatArray | None = None,
     ) -> None:
         given: Any = transition_matrix
-        P: sparse.csr_array = sparse.csr_array(given, dtype=np.float64)
+        P: sparse.csr_array = sparse.csr_array(given, dtype=np.float64, copy=True)
         P.sum_duplicates()
         P.eliminate_zeros()
         self.transition_matrix = P
@@ -172,7 +172,7 @@ class MarkovChain:
 
     @cached_property
     def gain(self) -> float:
-        """G = p* r, the long-run average reward.
+        """The long-run average reward, g = p* r.
 
         Raises
         ------
@@ -184,12 +184,12 @@ class MarkovChain:
 
     @cached_property
     def gain_vector(self) -> FloatArray:
-        """G = P* r, the long-run average reward from each state, shape (S,)."""
+        """The long-run average reward from each state, g = P* r, shape (S,)."""
         return self._limits.limit(self.reward)
 
     @cached_property
     def bias(self) -> FloatArray:
-        """B = D r, the total reward above the gain, shape (S,); (I - P) b = r - g, P* b = 0.
+        """The total reward above the gain, b = D r, shape (S,); (I - P) b = r - g, P* b = 0.
 
         The error is about 1e-16 of |r| times the largest entry of D: in a chain that moves
         between two halves once in n steps, n times more than in one that mixes at once. No
@@ -248,7 +248,10 @@ class MarkovChain:
         return float(self.deviation_matrix.diagonal()[self.recurrent_states].sum())
 
     def discounted_value(self, discount: float) -> FloatArray:
-        """Return v = (I - γP)^{-1} r, shape (S,), for a discount γ in [0, 1)."""
+        """Return v = (I - γP)^{-1} r, shape (S,), for a discount γ in [0, 1).
+
+        Accurate up to the limit: it is computed as g/(1 - γ) plus a part that tends to b.
+        """
         if not 0.0 <= discount < 1.0:
             raise InvalidArgumentError(
                 f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
@@ -415,7 +418,7 @@ class MarkovChain:
 
     def _require_unichain(self, what: str, instead: str) -> None:
         if not self.is_unichain:
-            shown = [abbreviate(c) for c in self.recurrent_classes[:5]]
+            shown = [f"{{{abbreviate(c)}}}" for c in self.recurrent_classes[:5]]
             more = "" if self._structure.n_classes <= 5 else ", …"
             raise MulticlassError(
                 f"a chain with {self._structure.n_classes} recurrent classes has not {what} but "

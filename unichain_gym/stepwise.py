@@ -101,7 +101,7 @@ def first_time(
         If it takes more than `STEP_WORK` multiplications, or 2^62 steps.
     """
     S = P.shape[0]
-    step_work = P.data.size * len(block)
+    step_work = max(1, P.data.size * len(block))
     n_steps = int(STEP_WORK / step_work)
     if S <= DOUBLING_STATES:
         doubling_cost = 20 * S**3 * DENSE_FLOP

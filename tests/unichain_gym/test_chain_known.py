@@ -55,6 +55,7 @@ def test_fork_into_two_classes_splits_the_limit() -> None:
     np.testing.assert_array_equal(FORK.gain_vector, [1.5, 1.0, 2.0])
     np.testing.assert_array_equal(FORK.bias, [-1.5, 0.0, 0.0])
     np.testing.assert_array_equal(FORK.absorption_probabilities()[0], [0.5, 0.5])
+    assert FORK.max_absorption_time() == 1
     np.testing.assert_array_equal(FORK.expected_visits, [1.0, math.inf, math.inf])
     np.testing.assert_array_equal(FORK.hitting_time(1), [math.inf, 0.0, math.inf])
     np.testing.assert_array_equal(FORK.hitting_time([1, 2]), [1.0, 0.0, 0.0])
@@ -230,7 +231,7 @@ def test_summaries_print_as_tables() -> None:
 
 
 def test_gain_of_several_classes_names_them() -> None:
-    with pytest.raises(MulticlassError, match=r"2 recurrent classes .* 0, 1\. Use gain_vector"):
+    with pytest.raises(MulticlassError, match=r"2 recurrent .* \{0\}, \{1\}\. Use gain_vector"):
         _ = TWO_ABSORBING.gain
 
 
@@ -265,6 +266,12 @@ def test_invalid_chains_are_refused(
 ) -> None:
     with pytest.raises(InvalidModelError, match=message):
         MarkovChain(P, reward, initial)
+
+
+def test_a_matrix_that_is_passed_in_stays_as_it_was() -> None:
+    P = sparse.csr_array(([1.0, 0.0, 1.0], [0, 0, 1], [0, 1, 3]), shape=(2, 2))
+    assert MarkovChain(P, [0, 0], [1, 0]).transition_matrix.data.tolist() == [1.0, 1.0]
+    assert P.data.tolist() == [1.0, 0.0, 1.0]
 
 
 def test_invalid_arguments_are_refused() -> None:

@@ -211,7 +211,7 @@ def test_cliff_walk_that_restarts_earns_its_length_every_round() -> None:
     # Up, eleven times right, down: 13 steps of reward -1, and one to restart.
     env = gymnasium.make(max(id for id in gymnasium.registry if id.startswith("CliffWalking-v")))
     continuing = TabularMDP.from_gymnasium(env, on_termination="restart")
-    policy = np.r_[np.ones(24), np.ones(11), 2, np.zeros(12)].astype(int)
+    policy = np.r_[np.full(24, 2), np.ones(11), 2, np.zeros(12)].astype(int)
     chain = continuing.induce(policy)
     assert chain.gain == pytest.approx(-13 / 14, rel=1e-14)
     assert chain.period == 14
