@@ -245,10 +245,7 @@ class SampledStatistics:
     def _sums(
         self, windows: IntArray, gain: float, features: FloatArray
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Sums over the visits of each state in each window.
-
-        Visits (n, S), Σ f(s') (n, S, d), and Σ (r - g) (n, S).
-        """
+        """Return visits (n, S), Σ f(s') (n, S, d), Σ (r - g) (n, S) of each window's states."""
         n, S = len(windows), self.counts.n_states
         select = window_sums(windows, self.t_max)
         pairs = (select @ self.counts.transition_counts).tocoo()
