@@ -18,6 +18,7 @@ pseudoinverses cut off at a *relative* tolerance ``rcond``, and the ranks are re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 DEFAULT_RCOND = 1e-10
+
+_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,15 @@ class Minimizer:
     rank: IntArray
     condition: FloatArray
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[Minimizer]) -> Minimizer:
+        """Join the minimizers of several runs of distributions."""
+        return cls(
+            np.concatenate([part.weights for part in parts]),
+            np.concatenate([part.rank for part in parts]),
+            np.concatenate([part.condition for part in parts]),
+        )
+
 
 def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArray:
     """Return the factors M of Z† = M^T M, shape (n, d, d), for symmetric PSD Z (n, d, d).
@@ -86,7 +98,10 @@ def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
     moments : Moments
         Of n distributions.
     rcond : float
-        Relative cutoff of both pseudoinverses.
+        Relative cutoff of both pseudoinverses. Z holds squares, so that 1e-10 forgets
+        directions of features that are 1e-5 times as large as the largest, or states with
+        1e-10 times its visits, and rounding errors take over below about 1e-14. Raise it if
+        the reported condition comes near its inverse; rescale features before lowering it.
 
     Returns
     -------
@@ -98,7 +113,10 @@ def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
     """
     M = inverse_square_root(moments.Z, rcond)
     U, singular, Vt = np.linalg.svd(M @ moments.X, full_matrices=False)
-    keep = singular > rcond * singular[:, :1]
+    # X is a difference from Z: what is smaller than the rounding errors of that is nothing, even
+    # if it is all there is, as with features that are constant.
+    rounding = _ROUNDING * np.sqrt(np.abs(moments.Z).max(axis=(1, 2)))
+    keep = singular > np.maximum(rcond * singular[:, 0], rounding)[:, None]
     inverse = np.zeros_like(singular)
     inverse[keep] = 1.0 / singular[keep]
     target = (M @ moments.y[:, :, None]).transpose(0, 2, 1) @ U

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.seminorm_lstd import FloatArray, IntArray, Moments
+from lstd_agent.factored_lstd import Factors, FeatureBasis, minimize_factored
+from lstd_agent.seminorm_lstd import FloatArray, IntArray, Minimizer, Moments
 
 # Working arrays of batched moments stay below this many numbers (128 MB).
 _CHUNK_SIZE = 2**24
@@ -216,25 +217,47 @@ class SampledStatistics:
         self, windows: IntArray, gain: float
     ) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
         F = self.features
+        visits, successors, excess = self._sums(windows, gain, F)
+        n_samples = visits.sum(axis=1)
+        scale = 1.0 / n_samples[:, None, None]
+        weighted = visits[:, :, None] * F
+        X = scale * (F.T @ (weighted - successors))
+        Z = scale * (F.T @ weighted)
+        y = (excess @ F) / n_samples[:, None]
+        return X, Z, y, n_samples
+
+    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
+        """Return the minimizers of windows, and their numbers of samples."""
+        basis = FeatureBasis.of(self.features, rcond)
+        parts, n_samples = [], []
+        for chunk in window_chunks(len(windows), basis.U.size):
+            visits, successors, excess = self._sums(windows[chunk], gain, basis.U)
+            samples = visits.sum(axis=1)
+            # The root of p, and of n p by which sums over samples become means times that.
+            root = np.sqrt(visits / samples[:, None])
+            scale = 1.0 / (np.sqrt(np.maximum(visits, 1)) * np.sqrt(samples)[:, None])
+            A = root[:, :, None] * basis.U
+            factors = Factors(A, A - scale[:, :, None] * successors, scale * excess)
+            parts.append(minimize_factored(factors, basis, rcond))
+            n_samples.append(samples)
+        return Minimizer.concatenate(parts), np.concatenate(n_samples)
+
+    def _sums(
+        self, windows: IntArray, gain: float, features: FloatArray
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return visits (n, S), Σ f(s') (n, S, d), Σ (r - g) (n, S) of each window's states."""
         n, S = len(windows), self.counts.n_states
         select = window_sums(windows, self.t_max)
         pairs = (select @ self.counts.transition_counts).tocoo()
         visits = (select @ self.visits).toarray()
         rewards = (select @ self.counts.reward_sums).toarray()
-        n_samples = visits.sum(axis=1)
 
         # One sparse product gives Σ_s' N(s, s') f(s') for every window and state.
         state, next_state = np.divmod(pairs.col, S)
         by_state = sparse.csr_array(
             (pairs.data, (pairs.row.astype(np.int64) * S + state, next_state)), shape=(n * S, S)
         )
-        successors = (by_state @ F).reshape(n, S, -1)
-        scale = 1.0 / n_samples[:, None, None]
-        weighted = visits[:, :, None] * F
-        X = scale * (F.T @ (weighted - successors))
-        Z = scale * (F.T @ weighted)
-        y = ((rewards - gain * visits) @ F) / n_samples[:, None]
-        return X, Z, y, n_samples
+        return visits, (by_state @ features).reshape(n, S, -1), rewards - gain * visits
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Visiting frequency of each state in each window, shape (n, S)."""
