@@ -52,6 +52,9 @@ class Statistics(Protocol):
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Mean probability (n, M) of each candidate state in each window (Def ``pbar``)."""
 
+    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
+        """Minimizers of the projected Bellman errors of windows, and their sample numbers."""
+
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
 
