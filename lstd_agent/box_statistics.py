@@ -55,12 +55,16 @@ class MomentSums:
     feature_sums: FloatArray
     reward_sums: FloatArray
 
-    def __add__(self, other: MomentSums) -> MomentSums:
+    def check_adds(self, other: MomentSums) -> None:
+        """Raise `InvalidInputError` unless the other has as many timesteps and features."""
         if other.second_moments.shape != self.second_moments.shape:
             raise InvalidInputError(
                 f"moments of shape {self.second_moments.shape} (timesteps, features, features) "
                 f"do not add to moments of shape {other.second_moments.shape}"
             )
+
+    def __add__(self, other: MomentSums) -> MomentSums:
+        self.check_adds(other)
         return MomentSums(
             self.n_trials + other.n_trials,
             self.second_moments + other.second_moments,

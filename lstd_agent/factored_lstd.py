@@ -97,15 +97,17 @@ def minimize_factored(factors: Factors, basis: FeatureBasis, rcond: float) -> Mi
     inverse = np.zeros_like(singular)
     inverse[keep] = 1.0 / singular[keep]
     target = (Lt @ factors.c[:, :, None]).transpose(0, 2, 1) @ U
-    coordinates = ((target[:, 0] * inverse)[:, None, :] @ Vt)[:, 0]
+    coordinates = ((target[:, 0] * inverse)[:, None, :] @ Vt[:, : keep.shape[1]])[:, 0]
 
     # Open directions of the basis features are open for w too: leave w nothing along them.
+    # They come last in Vt. Where a window has fewer than the others, the rest is masked.
     w = coordinates / basis.singular
-    is_open = ~keep
-    directions = (Vt * is_open[:, :, None]).transpose(0, 2, 1) / basis.singular[:, None]
-    Q, _, _ = np.linalg.svd(directions)
-    Q *= (np.arange(keep.shape[1]) < is_open.sum(axis=1)[:, None])[:, None, :]
-    w -= np.einsum("nij,nkj,nk->ni", Q, Q, w, optimize=True)
+    n_open = Vt.shape[1] - keep.sum(axis=1)
+    last = Vt[:, ::-1][:, : n_open.max()]
+    Q, _ = np.linalg.qr((last / basis.singular).transpose(0, 2, 1))
+    Q *= (np.arange(n_open.max()) < n_open[:, None])[:, None, :]
+    along = w[:, None, :] @ Q
+    w -= (along @ Q.transpose(0, 2, 1))[:, 0]
 
     smallest = np.where(keep, singular, np.inf).min(axis=1)
     determined = keep.any(axis=1)
