@@ -191,9 +191,8 @@ class SeminormLSTDAgent(TrialCollector):
         if self.anchors is not None:
             anchors = check_anchors(self.anchors, statistics.t_max)
         else:
-            anchors = find_anchors(
-                self.squared_distance(), statistics.t_max, self.n_anchors, self.search
-            )
+            distance = sampled_distance(self.distance, statistics)
+            anchors = find_anchors(distance, statistics.t_max, self.n_anchors, self.search)
         self._system = fit_system(
             statistics,
             anchors,

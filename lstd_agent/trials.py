@@ -92,8 +92,11 @@ class LockstepTrials:
 
     def finish(self) -> Round:
         """Return what the trials leave behind, all of them over the same timesteps."""
+        counts = self._recorder.counts(len(self._state))
+        if not np.isfinite(counts.reward_sums.sum()):
+            raise InvalidInputError("a trial was paid a reward that is not finite")
         stored = np.stack(self._stored).swapaxes(0, 1).astype(self._domain.dtype, order="C")
-        return Round(self._recorder.counts(len(self._state)), stored)
+        return Round(counts, stored)
 
 
 class SequentialTrials:

@@ -1,0 +1,168 @@
+"""Policies, features and kernels as users give them: understood, or refused with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from numpy.testing import assert_allclose, assert_array_equal
+
+from lstd_agent import MMD, GaussianFeatures, Kernel, OneHot, SeminormLSTDAgent
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.features import feature_table
+from lstd_agent.policies import make_actor
+
+STATES, ACTIONS = spaces.Discrete(3, start=1), spaces.Discrete(2, start=5)
+RNG = np.random.default_rng(0)
+
+
+def test_an_array_of_actions_is_indexed_by_observation() -> None:
+    act = make_actor(np.array([5, 6, 5]), STATES, ACTIONS, None)
+    assert_array_equal(act(np.array([1, 2, 3, 2]), RNG), [5, 6, 5, 6])
+
+
+def test_probabilities_are_drawn_from() -> None:
+    p = np.array([[0.3, 0.7], [1.0, 0.0], [0.0, 1.0]])
+    act = make_actor(p, STATES, ACTIONS, None)
+    assert_array_equal(np.unique(act(np.full(10_000, 2), RNG)), [5])
+    assert_array_equal(np.unique(act(np.full(10_000, 3), RNG)), [6])
+    share = (act(np.full(100_000, 1), RNG) == 6).mean()
+    assert abs(share - 0.7) < 5 * np.sqrt(0.21 / 100_000)
+
+
+def test_rounding_never_draws_an_impossible_action() -> None:
+    """Ten times 0.1 add up to less than 1, and the last action has probability zero."""
+    p = np.append(np.full(10, 0.1), 0.0)[None]
+    assert p.cumsum()[-1] < 1.0
+
+    class Highest(np.random.Generator):
+        def random(self, size: Any = None, *_: Any, **__: Any) -> Any:
+            return np.full(size, np.nextafter(1.0, 0.0))
+
+    act = make_actor(p, spaces.Discrete(1), spaces.Discrete(11), None)
+    assert act(np.array([0]), Highest(np.random.PCG64())).tolist() == [9]
+
+
+@pytest.mark.parametrize("batched", [None, True])
+def test_a_callable_that_takes_batches_is_called_once_a_batch(batched: bool | None) -> None:
+    calls: list[int] = []
+
+    def policy(observation: Any) -> Any:
+        calls.append(len(observation))
+        return 5 + observation % 2
+
+    act = make_actor(policy, STATES, ACTIONS, batched)
+    for _ in range(3):
+        assert_array_equal(act(np.array([1, 2, 3]), RNG), [6, 5, 6])
+    assert calls == ([3] * 3 if batched else [2, 3, 3, 3])
+
+
+def test_a_callable_for_single_observations_is_told_apart_once() -> None:
+    calls: list[Any] = []
+
+    def policy(observation: Any) -> int:
+        calls.append(np.shape(observation))
+        return 6 if observation > 1 else 5  # raises on a batch
+
+    act = make_actor(policy, STATES, ACTIONS, None)
+    for _ in range(2):
+        assert_array_equal(act(np.array([1, 2, 3]), RNG), [5, 6, 6])
+    assert calls == [(2,), *[()] * 6]
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (np.array([5, 6]), "a policy is 3 integer actions"),
+        (np.array([5.0, 6.0, 5.0]), "a policy is 3 integer actions"),
+        (np.array([5, 6, 7]), "takes action 7 in state 2; actions are 5 to 6"),
+        (np.array([[0.5, 0.5], [0.9, 0.2], [1, 0]]), "probabilities of state 1 are"),
+        (np.array([[0.5, 0.5], [1.5, -0.5], [1, 0]]), "probabilities of state 1 are"),
+    ],
+)
+def test_impossible_policies_are_refused(policy: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        make_actor(policy, STATES, ACTIONS, None)
+
+
+def test_policies_that_do_not_fit_are_refused() -> None:
+    box = spaces.Box(-1.0, 1.0, (2,))
+    with pytest.raises(InvalidInputError, match="array needs Discrete observations and actions"):
+        make_actor(np.zeros(3, dtype=int), box, ACTIONS, None)
+    act = make_actor(lambda x: np.zeros((len(x), 3)), STATES, box, True)
+    with pytest.raises(InvalidInputError, match=r"shape \(4, 3\) for 4 observations.*batched="):
+        act(np.array([1, 2, 3, 1]), RNG)
+
+
+def test_feature_tables_come_from_anything_that_fills_them() -> None:
+    assert_array_equal(feature_table(OneHot(), 3), np.eye(3))
+    assert_array_equal(feature_table([[1], [2], [3]], 3), [[1], [2], [3]])
+    assert_array_equal(feature_table(lambda s: np.stack((s, s**2), 1), 2, 4), [[4, 16], [5, 25]])
+    F = feature_table(GaussianFeatures(2000, seed=1), 4)
+    # f_i(s) ~ N(index(s), 1).
+    assert_allclose(F.mean(axis=1), np.arange(4), atol=5 / np.sqrt(2000))
+    assert_allclose(F.std(axis=1), 1.0, atol=5 / np.sqrt(4000))
+    assert_array_equal(F, GaussianFeatures(2000, seed=1).table(4))
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (np.eye(4), r"shape \(3, d\), one row an observation; got \(4, 4\)"),
+        (np.zeros((3, 0)), r"got \(3, 0\)"),
+        (np.arange(3), r"got \(3,\)"),
+        ([[1.0], [np.nan], [0.0]], "feature 0 of observation 1 is nan"),
+    ],
+)
+def test_impossible_tables_are_refused(features: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        feature_table(features, 3)
+    with pytest.raises(InvalidInputError, match="at least 1 feature; got d=0"):
+        GaussianFeatures(0)
+
+
+def test_kernels_measure_likeness() -> None:
+    x = np.array([[0.0, 0.0], [3.0, 4.0]])
+    assert_allclose(Kernel(width=5.0)(x, x), [[1, np.exp(-0.5)], [np.exp(-0.5), 1]])
+    assert_array_equal(Kernel("dirac")(x, x), np.eye(2))
+    for kernel in (Kernel(width=2.0), Kernel("dirac")):
+        assert_allclose(kernel.paired(x, x[::-1]), np.diagonal(kernel(x, x[::-1])))
+    # Distances 5, 5, 10 and 0: the median of the positive ones is 5.
+    fitted = Kernel(width="median").fit_width(np.array([[0.0], [5.0], [10.0], [0.0]]))
+    assert fitted.width == 5.0
+    assert Kernel(width="median").fit_width(np.zeros((3, 1))).width == 1.0
+
+
+def test_impossible_kernels_and_estimators_are_refused() -> None:
+    for make, message in (
+        (lambda: Kernel("linear"), "kernel must be 'gaussian' or 'dirac'; got 'linear'"),
+        (lambda: Kernel(width=0.0), "positive number or 'median'; got 0.0"),
+        (lambda: Kernel(width="mean"), "positive number or 'median'; got 'mean'"),
+        (lambda: MMD("cubic"), "estimator must be 'linear' or 'quadratic'; got 'cubic'"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            make()
+
+
+@pytest.mark.parametrize(("n_trials", "t_max"), [(0, 5), (5, -1)])
+def test_impossible_collections_are_refused(n_trials: int, t_max: int) -> None:
+    env = gym.make("unichain_gym:Unichain-h6-v0")
+    with pytest.raises(InvalidInputError, match=f"got {n_trials} and {t_max}"):
+        SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), n_trials, t_max)
+
+
+def test_a_progress_bar_counts_steps(capsys: Any) -> None:
+    env = gym.make("unichain_gym:Unichain-h6-v0")
+    SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), 20, 4, progress=True)
+    assert "100/100" in capsys.readouterr().err
+
+
+def test_rewards_that_are_not_finite_are_refused() -> None:
+    env = gym.wrappers.TransformReward(
+        gym.make("unichain_gym:Unichain-h6-v0"), lambda r: float("nan")
+    )
+    with pytest.raises(InvalidInputError, match="a reward that is not finite"):
+        SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), 3, 4)
