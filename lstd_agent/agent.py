@@ -14,24 +14,23 @@ from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
 from lstd_agent.box_statistics import BoxStatistics
-from lstd_agent.collector import TrialCollector
 from lstd_agent.distances import MMD, DistributionDistance, sampled_distance
-from lstd_agent.domains import DiscreteDomain, States, Sums
+from lstd_agent.domains import DiscreteDomain, Sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features import Features
 from lstd_agent.kernels import Kernel
 from lstd_agent.neighborhoods import SEARCHES, SquaredDistance, check_anchors, find_anchors
+from lstd_agent.predictor import Predictor
 from lstd_agent.references import RULES
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray
-from lstd_agent.standard_errors import batch_standard_errors
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND
 from lstd_agent.statistics import SampledStatistics
-from lstd_agent.system import Neighborhood, System, fit_system, refit
+from lstd_agent.system import System, fit_system, refit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class SeminormLSTDAgent(TrialCollector):
+class SeminormLSTDAgent(Predictor):
     """Estimates the relative value of a policy from transient and recurrent states alike.
 
     Parameters
@@ -119,11 +118,6 @@ class SeminormLSTDAgent(TrialCollector):
         self.tail = tail
         self.gain = _check_gain(gain)
         self.rcond = rcond
-        self._system: System | None = None
-        # What the system was fitted to: batches of sums, and the statistics of them all.
-        self._fitted: tuple[list[Sums], SampledStatistics | BoxStatistics] | None = None
-        # The same system fitted to each batch, once standard errors are asked for.
-        self._batch_systems: list[System] | None = None
 
     @classmethod
     def average_reward(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
@@ -218,114 +212,10 @@ class SeminormLSTDAgent(TrialCollector):
         """Return the squared distance between timesteps that the anchor search works with."""
         return sampled_distance(self.distance, self.statistics)
 
-    def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return calibrated relative values.
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-            Any that the space holds; those never seen too: see `coverage`.
-        t : int or array_like of int, shape (m,), optional
-            Timesteps at which the observations are made; beyond ``t_max`` the last
-            neighbourhood answers. Without it each state is answered by the neighbourhood
-            that has visited it most often.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            Estimates of b(s) - b(main reference state).
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If an observation or a timestep is out of range.
-        """
-        states, neighborhood, shape = self._answering(observations, t)
-        return self.system_.values(self._features_of(states), neighborhood).reshape(shape)
-
-    def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return how well the neighbourhood that predicts has seen the observations.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            The share of the neighbourhood's samples that was at the observation; 0 where it was
-            never seen and the prediction is all generalization. For vector observations the
-            kernel mean embedding (see `lstd_agent.box_statistics`): the share about there.
-        """
-        states, neighborhood, shape = self._answering(observations, t)
-        occupancy = self.fitted_statistics_.occupancy_at(self.system_.windows, states)
-        return np.asarray(occupancy[neighborhood, np.arange(len(states))].reshape(shape))
-
-    def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return standard errors of the predictions, by batch means over trials.
-
-        The error of the offset and of an estimated gain is included; that of the choice of
-        anchors and reference states is not. Trials are batched by rounds of collection.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`, or if there are fewer than two batches of trials.
-        """
-        states, neighborhood, shape = self._answering(observations, t)
-        assert self._fitted is not None
-        batches, _ = self._fitted
-        if len(batches) < 2:
-            raise NotFittedError(
-                f"standard errors compare batches of trials, and there is {len(batches)}: with "
-                "n_batches > 1, collect in several rounds (several calls, or a vector "
-                "environment with fewer copies than trials; 20 rounds are good), then fit"
-            )
-        if self._batch_systems is None:
-            self._batch_systems = [self._refit(sums) for sums in batches]
-        features = self._features_of(states)
-        values = np.stack([s.values(features, neighborhood) for s in self._batch_systems])
-        n_trials = np.array([sums.n_trials for sums in batches])
-        return batch_standard_errors(values, n_trials).reshape(shape)
-
     def _refit(self, sums: Sums) -> System:
         statistics = self._statistics_of(sums)
         gain = self._gain_of(statistics)
         return refit(self.system_, statistics, gain, reference=self.reference, rcond=self.rcond)
-
-    def _answering(
-        self, observations: Any, t: ArrayLike | None
-    ) -> tuple[States, IntArray, tuple[int, ...]]:
-        """Return states, the neighbourhood that predicts each, and the shape of the answer."""
-        system, domain = self.system_, self._domain
-        assert domain is not None
-        states, shape = domain.encode_any(observations)
-        if t is None:
-            occupancy = self.fitted_statistics_.occupancy_at(system.windows, states)
-            visits = occupancy * np.maximum(system.n_samples, 1)[:, None]
-            return states, np.asarray(np.argmax(visits, axis=0)), shape
-        neighborhood = system.neighborhood_at(np.asarray(t))
-        shape = np.broadcast_shapes(shape, neighborhood.shape)
-        n = int(np.prod(shape, dtype=np.int64))
-        if len(states) == 1:
-            states = np.repeat(states, n, axis=0)
-        return states, np.broadcast_to(neighborhood, shape).ravel(), shape
-
-    def _features_of(self, states: States) -> FloatArray:
-        assert self._domain is not None
-        return self._domain.features(states)
 
     def _statistics_of(self, sums: Sums) -> SampledStatistics | BoxStatistics:
         assert self._domain is not None
@@ -339,51 +229,6 @@ class SeminormLSTDAgent(TrialCollector):
         if self.gain is not None:
             return self.gain
         return statistics.mean_reward((statistics.t_max + 1) // 2, statistics.t_max + 1)
-
-    @property
-    def system_(self) -> System:
-        """The fitted system of approximators."""
-        if self._system is None:
-            raise NotFittedError("the agent is not fitted yet: call fit first")
-        return self._system
-
-    @property
-    def fitted_statistics_(self) -> SampledStatistics | BoxStatistics:
-        """The statistics that the system was fitted to."""
-        if self._fitted is None:
-            raise NotFittedError("the agent is not fitted yet: call fit first")
-        return self._fitted[1]
-
-    @property
-    def neighborhoods_(self) -> list[Neighborhood]:
-        """The fitted neighbourhoods, in order of time."""
-        return self.system_.neighborhoods
-
-    @property
-    def gain_(self) -> float:
-        """The gain used by the fit: given, or estimated."""
-        return self.system_.gain
-
-    @property
-    def main_reference_(self) -> Any:
-        """The (flat) observation whose relative value is 0; None for the terminal state."""
-        return self.candidate(self.system_.references.main)
-
-    def candidate(self, index: int) -> Any:
-        """Return the (flat) observation of a candidate reference state, None for the terminal one.
-
-        Parameters
-        ----------
-        index : int
-            As in `Neighborhood.reference` and along `Neighborhood.occupancy`.
-        """
-        statistics = self.fitted_statistics_
-        if index == statistics.terminal:
-            return None
-        if isinstance(statistics, BoxStatistics):
-            return statistics.candidates[index]
-        assert isinstance(self._domain, DiscreteDomain)
-        return index + self._domain.start
 
     def __repr__(self) -> str:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"

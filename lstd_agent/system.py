@@ -7,7 +7,6 @@ or exact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -241,9 +240,3 @@ def _linked_neighborhoods(
         if tail == "window" or not last_is_merged:
             windows = neighborhood_windows(anchors, statistics.t_max, tail)
             return anchors, windows, references, statistics.occupancy(windows)
-
-
-def best_neighborhood(system: System, state: Sequence[int] | IntArray) -> IntArray:
-    """Index of the neighbourhood with the most visits of each candidate state."""
-    visits = system.occupancy * np.maximum(system.n_samples, 1)[:, None]
-    return np.asarray(np.argmax(visits[:, state], axis=0))

@@ -46,6 +46,10 @@ def test_predictions_take_the_shape_of_what_is_asked(agent: Any) -> None:
     assert agent.predict([[3, 4], [5, 0]]).shape == (2, 2)
     assert agent.predict(3, [0, 50, 1000]).shape == (3,)
     assert_array_equal(agent.predict([3, 4], [0, 99]), [agent.predict(3, 0), agent.predict(4, 99)])
+    table = agent.predict([[3], [4]], [[0, 50, 99]])
+    assert_array_equal(table[1], agent.predict(4, [0, 50, 99]))
+    with pytest.raises(InvalidInputError, match=r"must broadcast; got \(2,\) observations"):
+        agent.predict([3, 4], [0, 1, 2])
     assert agent.coverage([3, 4], 0).shape == agent.standard_errors([3, 4], 0).shape == (2,)
 
 
