@@ -28,6 +28,9 @@ IntArray = NDArray[np.int64]
 
 DEFAULT_RCOND = 1e-10
 
+# How many distributions are decomposed at once: their matrices stay in cache.
+_CHUNK_SIZE = 64
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -71,11 +74,53 @@ def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArr
     M = diag(μ)^{†/2} U^T from the eigendecomposition Z = U diag(μ) U^T (Lemma
     ``z_zpinv_psd``); eigenvalues up to ``rcond`` times the largest count as zero.
     """
-    eigenvalue, U = np.linalg.eigh(Z)
-    keep = eigenvalue > rcond * eigenvalue[:, -1:]
+    M = np.zeros_like(Z)
+    for start in range(0, len(Z), _CHUNK_SIZE):
+        chunk = slice(start, start + _CHUNK_SIZE)
+        root, U = _inverse_roots(Z[chunk], rcond)
+        M[chunk, : root.shape[1]] = root[:, :, None] * U.transpose(0, 2, 1)
+    return M
+
+
+def _inverse_roots(Z: FloatArray, rcond: float) -> tuple[FloatArray, FloatArray]:
+    """Return diag(μ)^{†/2}, shape (n, k), descending in μ, and the eigenvectors U (n, d, k).
+
+    Only the k largest eigenvalues are returned, where all the others are zero to rounding.
+    """
+    L = _factor(Z)
+    if L is None:
+        eigenvalue, U = np.linalg.eigh(Z)
+        eigenvalue, U = eigenvalue[:, ::-1], U[:, :, ::-1]
+    else:
+        U, singular, _ = np.linalg.svd(L, full_matrices=False)
+        eigenvalue = singular**2
+    keep = eigenvalue > rcond * eigenvalue[:, :1]
     root = np.zeros_like(eigenvalue)
     root[keep] = eigenvalue[keep] ** -0.5
-    return np.asarray(root[:, :, None] * U.transpose(0, 2, 1))
+    return root, U
+
+
+def _factor(Z: FloatArray) -> FloatArray | None:
+    """Return L (n, d, k) with Z = L L^T, or None where the rank k is too large to be worth it.
+
+    By Cholesky's algorithm with pivots, a column at a time, which is as stable as an
+    eigendecomposition and far cheaper for a small rank.
+    """
+    n, d, _ = Z.shape
+    each = np.arange(n)
+    remainder, columns = Z.copy(), [np.empty((n, d, 0))]
+    diagonal = np.diagonal(remainder, axis1=1, axis2=2)  # a view, which follows the remainder
+    rounding = np.finfo(float).eps * diagonal.max(axis=1)
+    for _ in range(d // 4):
+        pivot = diagonal.argmax(axis=1)
+        size = diagonal[each, pivot]
+        if (size <= rounding).all():
+            return np.concatenate(columns, axis=2)
+        size[size <= rounding] = np.inf
+        column = remainder[each, :, pivot] / np.sqrt(size)[:, None]
+        remainder -= column[:, :, None] * column[:, None, :]
+        columns.append(column[:, :, None])
+    return None
 
 
 def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
@@ -96,13 +141,33 @@ def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
     -----
     Source: Thm ``epb_minimizer``. Directions that the data leave open get weight zero.
     """
-    M = inverse_square_root(moments.Z, rcond)
-    U, singular, Vt = np.linalg.svd(M @ moments.X, full_matrices=False)
+    n, d = moments.y.shape
+    solution = Minimizer(np.zeros((n, d)), np.zeros(n, dtype=np.int64), np.ones(n))
+    for start in range(0, n, _CHUNK_SIZE):
+        chunk = slice(start, start + _CHUNK_SIZE)
+        X, y = moments.X[chunk], moments.y[chunk, :, None]
+        root, U = _inverse_roots(moments.Z[chunk], rcond)
+        n_kept = np.count_nonzero(root, axis=1)
+        # Where few states were visited, Z^{†/2} has few rows that are not zero. Distributions
+        # with equally many are solved together, without the others.
+        for k in np.unique(n_kept[n_kept > 0]):
+            chosen = np.flatnonzero(n_kept == k)
+            M = (root[chosen, None, :k] * U[chosen, :, :k]).transpose(0, 2, 1)
+            solved = _least_squares(M @ X[chosen], M @ y[chosen], rcond)
+            solution.weights[start + chosen] = solved.weights
+            solution.rank[start + chosen] = solved.rank
+            solution.condition[start + chosen] = solved.condition
+    return solution
+
+
+def _least_squares(A: FloatArray, b: FloatArray, rcond: float) -> Minimizer:
+    """Return A† b for A (n, k, d) and b (n, k, 1), with ranks and conditions."""
+    U, singular, Vt = np.linalg.svd(A, full_matrices=False)
     keep = singular > rcond * singular[:, :1]
     inverse = np.zeros_like(singular)
     inverse[keep] = 1.0 / singular[keep]
-    target = (M @ moments.y[:, :, None]).transpose(0, 2, 1) @ U
-    weights = ((target[:, 0] * inverse)[:, None, :] @ Vt)[:, 0]
+    target = (b.transpose(0, 2, 1) @ U)[:, 0]
+    weights = ((target * inverse)[:, None, :] @ Vt)[:, 0]
     smallest = np.where(keep, singular, np.inf).min(axis=1)
     determined = keep.any(axis=1)
     condition = np.where(determined, singular[:, 0] / np.where(determined, smallest, 1.0), 1.0)

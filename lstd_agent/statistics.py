@@ -23,8 +23,8 @@ from scipy import sparse
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.seminorm_lstd import FloatArray, IntArray, Moments
 
-# Working arrays of batched moments stay below this many numbers (128 MB).
-_CHUNK_SIZE = 2**24
+# Working arrays of batched moments hold about this many numbers, so that they stay in cache.
+_CHUNK_SIZE = 2**18
 
 
 class Statistics(Protocol):
@@ -201,29 +201,35 @@ class SampledStatistics:
 
     def moments(self, windows: IntArray, gain: float) -> Moments:
         """X, Z, y of each window: sample means over its timesteps and all trials."""
-        parts = [
-            self._moments(windows[chunk], gain)
-            for chunk in window_chunks(len(windows), self.features.size)
-        ]
-        return Moments(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        n, d = len(windows), self.features.shape[1]
+        moments = Moments(
+            np.empty((n, d, d)), np.empty((n, d, d)), np.empty((n, d)), np.empty(n, dtype=np.int64)
+        )
+        for chunk in window_chunks(n, self.features.size):
+            arrays = (moments.X, moments.Z, moments.y, moments.n_samples)
+            for array, part in zip(arrays, self._moments(windows[chunk], gain), strict=True):
+                array[chunk] = part
+        return moments
 
     def _moments(
         self, windows: IntArray, gain: float
     ) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
-        F = self.features
-        n, S = len(windows), self.counts.n_states
         select = _window_sums(windows, self.t_max)
         pairs = (select @ self.counts.transition_counts).tocoo()
         visits = (select @ self.visits).toarray()
-        rewards = (select @ self.counts.reward_sums).toarray()
         n_samples = visits.sum(axis=1)
 
+        # Late windows visit few states: the others are left out of every product.
+        visited = np.flatnonzero(visits.any(axis=0))
+        F, visits = self.features[visited], visits[:, visited]
+        rewards = (select @ self.counts.reward_sums).toarray()[:, visited]
+
         # One sparse product gives Σ_s' N(s, s') f(s') for every window and state.
+        n, S, k = len(windows), self.counts.n_states, len(visited)
         state, next_state = np.divmod(pairs.col, S)
-        by_state = sparse.csr_array(
-            (pairs.data, (pairs.row.astype(np.int64) * S + state, next_state)), shape=(n * S, S)
-        )
-        successors = (by_state @ F).reshape(n, S, -1)
+        row = pairs.row.astype(np.int64) * k + np.searchsorted(visited, state)
+        by_state = sparse.csr_array((pairs.data, (row, next_state)), shape=(n * k, S))
+        successors = (by_state @ self.features).reshape(n, k, -1)
         scale = 1.0 / n_samples[:, None, None]
         weighted = visits[:, :, None] * F
         X = scale * (F.T @ (weighted - successors))
