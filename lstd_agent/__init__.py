@@ -7,5 +7,15 @@ from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.distances import MMD
 from lstd_agent.features import GaussianFeatures, OneHot
 from lstd_agent.kernels import Kernel
+from lstd_agent.vector_features import Polynomial, RadialBasis, TileCoding
 
-__all__ = ["MMD", "GaussianFeatures", "Kernel", "OneHot", "SeminormLSTDAgent"]
+__all__ = [
+    "MMD",
+    "GaussianFeatures",
+    "Kernel",
+    "OneHot",
+    "Polynomial",
+    "RadialBasis",
+    "SeminormLSTDAgent",
+    "TileCoding",
+]

@@ -6,39 +6,49 @@ trials → statistics → neighbourhoods → references → weights → offsets 
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
-from lstd_agent.collection import Round, collect_rounds, single_spaces
+from lstd_agent import persistence, plotting, summary
+from lstd_agent.box_statistics import BoxStatistics
+from lstd_agent.collector import TrialCollector
 from lstd_agent.distances import MMD, DistributionDistance, sampled_distance
+from lstd_agent.domains import DiscreteDomain, States, Sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features import Features, feature_table
-from lstd_agent.neighborhoods import check_anchors, find_anchors
-from lstd_agent.policies import Policy
+from lstd_agent.features import Features
+from lstd_agent.kernels import Kernel
+from lstd_agent.neighborhoods import SEARCHES, SquaredDistance, check_anchors, find_anchors
 from lstd_agent.references import RULES
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray
-from lstd_agent.statistics import SampledStatistics, TransitionCounts
-from lstd_agent.system import Neighborhood, System, best_neighborhood, fit_system
+from lstd_agent.standard_errors import batch_standard_errors
+from lstd_agent.statistics import SampledStatistics
+from lstd_agent.system import Neighborhood, System, fit_system, refit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-class SeminormLSTDAgent:
+class SeminormLSTDAgent(TrialCollector):
     """Estimates the relative value of a policy from transient and recurrent states alike.
 
     Parameters
     ----------
     features : array_like, builder, callable or transformer
-        State features; see `lstd_agent.features`.
+        State features; see `lstd_agent.features` and `lstd_agent.vector_features`.
     n_anchors : int or None
         Wanted number of neighbourhoods (at most); None is one for each timestep.
     anchors : array_like of int, optional
         The anchors themselves, instead of a search.
+    search : {"doubling", "exact"}
+        How the anchors are searched for: as in the paper, or as close to the wanted number as
+        can be got. See `lstd_agent.neighborhoods.find_anchors`.
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Between the state distributions of two timesteps, for the anchor search. A callable
-        gets two distributions (S,).
+        gets two distributions (S,). Vector observations have the linear MMD only, by default
+        with a kernel of ``width="median"``.
     reference : {"occupancy", "most_common"}
         Rule for reference states; the second is the paper's.
     tail : {"settled", "window"}
@@ -46,10 +56,19 @@ class SeminormLSTDAgent:
         settled, or to all of it.
     gain : float or None
         The gain; None estimates it as the mean reward of the second half of all timesteps.
+    on_termination : {"raise", "absorb"}
+        What a trial that terminates is: an error, since this method is for continuing tasks, or
+        one that stays, without reward, in a terminal state whose features and value are 0.
     rcond : float
-        Relative cutoff of the pseudoinverses.
+        Relative cutoff of the pseudoinverses; see `lstd_agent.seminorm_lstd.minimize`.
     n_stored_trials : int
-        How many trials' states to keep for the distance that pairs trials.
+        How many trials' observations to keep for the distance that pairs trials and, with
+        vector observations, for reference states and occupancies. They take
+        n_stored_trials (t_max + 1) k numbers.
+    n_batches : int
+        In how many batches to keep the statistics, for `standard_errors`. With vector
+        observations of d features they take n_batches (t_max + 1) (2 d² + 2 d + 1) numbers;
+        with Discrete ones at most one for each visited (batch, timestep, transition).
 
     Attributes
     ----------
@@ -69,111 +88,89 @@ class SeminormLSTDAgent:
         n_anchors: int | None = 2,
         *,
         anchors: ArrayLike | None = None,
+        search: str = "doubling",
         distance: str | MMD | DistributionDistance = "mmd",
         reference: str = "occupancy",
         tail: str = "settled",
         gain: float | None = None,
+        on_termination: str = "raise",
         rcond: float = DEFAULT_RCOND,
         n_stored_trials: int = 2000,
+        n_batches: int = 20,
     ) -> None:
         if n_anchors is not None and n_anchors < 1:
             raise InvalidInputError(
                 f"n_anchors must be at least 1, or None for one per timestep; got {n_anchors}"
             )
-        if reference not in RULES:
-            raise InvalidInputError(f"reference must be one of {RULES}; got {reference!r}")
-        if tail not in ("settled", "window"):
-            raise InvalidInputError(f"tail must be 'settled' or 'window'; got {tail!r}")
-        self.features = features
+        for name, value, choices in (
+            ("search", search, SEARCHES),
+            ("reference", reference, RULES),
+            ("tail", tail, ("settled", "window")),
+            ("on_termination", on_termination, ("raise", "absorb")),
+        ):
+            if value not in choices:
+                raise InvalidInputError(f"{name} must be one of {choices}; got {value!r}")
+        super().__init__(features, on_termination, n_stored_trials, n_batches)
         self.n_anchors = n_anchors
         self.anchors = anchors
+        self.search = search
         self.distance = distance
         self.reference = reference
         self.tail = tail
-        self.gain = gain
+        self.gain = _check_gain(gain)
         self.rcond = rcond
-        self.n_stored_trials = n_stored_trials
-        self._first_state = 0
-        self._counts: TransitionCounts | None = None
-        self._trials: list[Any] = []
-        self._table: FloatArray | None = None
         self._system: System | None = None
+        # What the system was fitted to: batches of sums, and the statistics of them all.
+        self._fitted: tuple[list[Sums], SampledStatistics | BoxStatistics] | None = None
 
-    @property
-    def n_trials(self) -> int:
-        """Number of trials collected so far."""
-        return 0 if self._counts is None else self._counts.n_trials
-
-    def collect(
-        self,
-        env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
-        policy: Policy,
-        n_trials: int,
-        t_max: int,
-        seed: int | None = None,
-        *,
-        batched: bool | None = None,
-        progress: bool | None = False,
-    ) -> SeminormLSTDAgent:
-        """Run trials and add them to what has been collected.
+    @classmethod
+    def average_reward(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+        """Average-reward LSTD on p*: one neighbourhood, fitted once the chain has settled.
 
         Parameters
         ----------
-        env : Env or VectorEnv
-            A continuing task with Discrete observations. The more copies a vector environment
-            has, the faster.
-        policy : array_like or callable
-            An action a state (S,), action probabilities (S, A), or a function of observations.
-        n_trials, t_max : int
-            Number of trials, each over timesteps 0 to t_max. Collecting again must keep t_max.
-        seed : int, optional
-            The same seed, environment and policy give the same trials.
-        batched : bool or None
-            Whether a callable policy takes batches; None tries it on the first batch.
-        progress : bool or None
-            Show a progress bar; None shows one on a terminal only.
+        features : array_like, builder, callable or transformer
+        **options
+            Of the agent.
 
-        Returns
-        -------
-        SeminormLSTDAgent
-            The agent itself.
-
-        Raises
-        ------
-        TerminationError
-            If a trial terminates, or is truncated before ``t_max``.
-        InvalidInputError
-            If an argument does not fit.
+        Notes
+        -----
+        Source: Yu & Bertsekas (2009), section II.A; section ``unify_existing``, first case. It
+        says nothing about transient states.
         """
-        space, _ = single_spaces(env)
-        if not isinstance(space, gym.spaces.Discrete):
-            raise InvalidInputError(f"observations must be Discrete; got {space}")
-        if self._counts is not None and self._counts.t_max != t_max:
-            raise InvalidInputError(
-                f"the trials collected so far have t_max = {self._counts.t_max}; got {t_max}. "
-                "Collect with the same t_max, or make a new agent"
-            )
-        self._first_state = int(space.start)
-        self._table = feature_table(self.features, int(space.n), self._first_state)
-        n_stored = max(0, self.n_stored_trials - sum(len(states) for states in self._trials))
-        collect_rounds(
-            env,
-            policy,
-            self._keep,
-            n_trials=n_trials,
-            t_max=t_max,
-            seed=seed,
-            n_stored=n_stored,
-            batched=batched,
-            progress=progress,
-        )
-        return self
+        return cls(features, 1, tail="settled", **options)
 
-    def _keep(self, finished: Round) -> None:
-        """Add a finished round to what has been collected."""
-        self._counts = finished.counts if self._counts is None else self._counts + finished.counts
-        if len(finished.states):
-            self._trials.append(finished.states)
+    @classmethod
+    def transient(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+        """LSTD of a task that terminates: one neighbourhood, weighted by visits until the end.
+
+        Predictions are total rewards until termination. ``t_max`` must be long enough for
+        (nearly) all trials to terminate.
+
+        Parameters
+        ----------
+        features : array_like, builder, callable or transformer
+        **options
+            Of the agent.
+
+        Notes
+        -----
+        Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
+        second case. The terminal state's features are zero, so it weighs nothing in X, Z and y.
+        """
+        return cls(features, 1, tail="window", gain=0.0, on_termination="absorb", **options)
+
+    @classmethod
+    def stepwise(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+        """One approximator for each timestep (section ``unify_morethantwo``).
+
+        Parameters
+        ----------
+        features : array_like, builder, callable or transformer
+        **options
+            Of the agent.
+        """
+        return cls(features, None, **options)
 
     def fit(self) -> SeminormLSTDAgent:
         """Fit the system of approximators to all trials collected so far.
@@ -189,39 +186,43 @@ class SeminormLSTDAgent:
             If nothing has been collected.
         """
         statistics = self.statistics
-        t_max = statistics.t_max
         if self.anchors is not None:
-            anchors = check_anchors(self.anchors, t_max)
+            anchors = check_anchors(self.anchors, statistics.t_max)
         else:
-            squared_distance = sampled_distance(self.distance, statistics)
-            anchors = find_anchors(squared_distance, t_max, self.n_anchors)
-        gain = self.gain
-        if gain is None:
-            gain = statistics.mean_reward((t_max + 1) // 2, t_max + 1)
+            anchors = find_anchors(
+                self.squared_distance(), statistics.t_max, self.n_anchors, self.search
+            )
         self._system = fit_system(
             statistics,
             anchors,
-            gain,
+            self._gain_of(statistics),
             reference=self.reference,
             tail=self.tail,
             rcond=self.rcond,
+            main_reference=statistics.terminal,
         )
+        self._fitted = (list(self._batches.sums), statistics)
         return self
 
     @property
-    def statistics(self) -> SampledStatistics:
+    def statistics(self) -> SampledStatistics | BoxStatistics:
         """The sufficient statistics of all trials collected so far."""
-        if self._counts is None or self._table is None:
-            raise NotFittedError("there are no trials yet: call collect first")
-        trials = np.concatenate(self._trials) if self._trials else None
-        return SampledStatistics(self._counts, self._table, trials)
+        self._count_waiting()
+        if self._domain is None or not self._batches.sums:
+            raise NotFittedError("there are no trials yet: call collect or observe first")
+        return self._statistics_of(self._batches.total)
 
-    def predict(self, observations: ArrayLike, t: ArrayLike | None = None) -> FloatArray:
+    def squared_distance(self) -> SquaredDistance:
+        """Return the squared distance between timesteps that the anchor search works with."""
+        return sampled_distance(self.distance, self.statistics)
+
+    def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return calibrated relative values.
 
         Parameters
         ----------
-        observations : array_like of int, shape (m,) or ()
+        observations : one observation, or a batch of m
+            Any that the space holds; those never seen too: see `coverage`.
         t : int or array_like of int, shape (m,), optional
             Timesteps at which the observations are made; beyond ``t_max`` the last
             neighbourhood answers. Without it each state is answered by the neighbourhood
@@ -239,29 +240,106 @@ class SeminormLSTDAgent:
         InvalidInputError
             If an observation or a timestep is out of range.
         """
-        state = self._state_index(observations)
-        if t is None:
-            neighborhood = best_neighborhood(self.system_, state.ravel()).reshape(state.shape)
-        else:
-            neighborhood = self.system_.neighborhood_at(np.asarray(t))
-            state, neighborhood = np.broadcast_arrays(state, neighborhood)
-        assert self._table is not None
-        values = self.system_.values(self._table[state.ravel()], neighborhood.ravel())
-        return values.reshape(state.shape)
+        states, neighborhood, shape = self._answering(observations, t)
+        return self.system_.values(self._features_of(states), neighborhood).reshape(shape)
 
-    def _state_index(self, observations: ArrayLike) -> IntArray:
-        """Turn observations into rows of the feature table."""
-        if self._table is None:
-            raise NotFittedError("there are no trials yet: call collect and fit first")
-        observed = np.asarray(observations)
-        n = len(self._table)
-        state = observed - self._first_state
-        if not np.issubdtype(observed.dtype, np.integer) or ((state < 0) | (state >= n)).any():
-            raise InvalidInputError(
-                f"observations must be integers from {self._first_state} to "
-                f"{self._first_state + n - 1}; got {observations!r}"
+    def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
+        """Return how well the neighbourhood that predicts has seen the observations.
+
+        Parameters
+        ----------
+        observations, t
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray, shape (m,) or ()
+            The share of the neighbourhood's samples that was at the observation; 0 where it was
+            never seen and the prediction is all generalization. For vector observations the
+            kernel mean embedding (see `lstd_agent.box_statistics`): the share about there.
+        """
+        states, neighborhood, shape = self._answering(observations, t)
+        occupancy = self.fitted_statistics_.occupancy_at(self.system_.windows, states)
+        return np.asarray(occupancy[neighborhood, np.arange(len(states))].reshape(shape))
+
+    def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
+        """Return standard errors of the predictions, by batch means over trials.
+
+        The error of the offset and of an estimated gain is included; that of the choice of
+        anchors and reference states is not. Trials are batched by rounds of collection.
+
+        Parameters
+        ----------
+        observations, t
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray, shape (m,) or ()
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`, or if there are fewer than two batches of trials.
+        """
+        states, neighborhood, shape = self._answering(observations, t)
+        assert self._fitted is not None
+        batches, _ = self._fitted
+        if len(batches) < 2:
+            raise NotFittedError(
+                f"standard errors compare batches of trials, and there is {len(batches)}: with "
+                "n_batches > 1, collect in several rounds (several calls, or a vector "
+                "environment with fewer copies than trials; 20 rounds are good), then fit"
             )
-        return np.asarray(state, dtype=np.int64)
+        features = self._features_of(states)
+        values = []
+        for sums in batches:
+            statistics = self._statistics_of(sums)
+            system = refit(
+                self.system_,
+                statistics,
+                self._gain_of(statistics),
+                reference=self.reference,
+                rcond=self.rcond,
+            )
+            values.append(system.values(features, neighborhood))
+        n_trials = np.array([sums.n_trials for sums in batches])
+        return batch_standard_errors(np.stack(values), n_trials).reshape(shape)
+
+    def _answering(
+        self, observations: Any, t: ArrayLike | None
+    ) -> tuple[States, IntArray, tuple[int, ...]]:
+        """Return states, the neighbourhood that predicts each, and the shape of the answer."""
+        system, domain = self.system_, self._domain
+        assert domain is not None
+        states, shape = domain.encode_any(observations)
+        if t is None:
+            occupancy = self.fitted_statistics_.occupancy_at(system.windows, states)
+            visits = occupancy * np.maximum(system.n_samples, 1)[:, None]
+            return states, np.asarray(np.argmax(visits, axis=0)), shape
+        neighborhood = system.neighborhood_at(np.asarray(t))
+        shape = np.broadcast_shapes(shape, neighborhood.shape)
+        n = int(np.prod(shape, dtype=np.int64))
+        if len(states) == 1:
+            states = np.repeat(states, n, axis=0)
+        return states, np.broadcast_to(neighborhood, shape).ravel(), shape
+
+    def _features_of(self, states: States) -> FloatArray:
+        assert self._domain is not None
+        return self._domain.features(states)
+
+    def _statistics_of(self, sums: Sums) -> SampledStatistics | BoxStatistics:
+        assert self._domain is not None
+        trials = self._batches.trials
+        if isinstance(self._domain, DiscreteDomain):
+            return self._domain.statistics(sums, trials)
+        kernel = self.distance.kernel if isinstance(self.distance, MMD) else Kernel(width="median")
+        return self._domain.statistics(sums, trials, kernel)
+
+    def _gain_of(self, statistics: SampledStatistics | BoxStatistics) -> float:
+        if self.gain is not None:
+            return self.gain
+        return statistics.mean_reward((statistics.t_max + 1) // 2, statistics.t_max + 1)
 
     @property
     def system_(self) -> System:
@@ -269,6 +347,13 @@ class SeminormLSTDAgent:
         if self._system is None:
             raise NotFittedError("the agent is not fitted yet: call fit first")
         return self._system
+
+    @property
+    def fitted_statistics_(self) -> SampledStatistics | BoxStatistics:
+        """The statistics that the system was fitted to."""
+        if self._fitted is None:
+            raise NotFittedError("the agent is not fitted yet: call fit first")
+        return self._fitted[1]
 
     @property
     def neighborhoods_(self) -> list[Neighborhood]:
@@ -281,6 +366,101 @@ class SeminormLSTDAgent:
         return self.system_.gain
 
     @property
-    def main_reference_(self) -> int:
-        """The observation whose relative value is 0."""
-        return self.system_.references.main + self._first_state
+    def main_reference_(self) -> Any:
+        """The (flat) observation whose relative value is 0; None for the terminal state."""
+        return self.candidate(self.system_.references.main)
+
+    def candidate(self, index: int) -> Any:
+        """Return the (flat) observation of a candidate reference state, None for the terminal one.
+
+        Parameters
+        ----------
+        index : int
+            As in `Neighborhood.reference` and along `Neighborhood.occupancy`.
+        """
+        statistics = self.fitted_statistics_
+        if index == statistics.terminal:
+            return None
+        if isinstance(statistics, BoxStatistics):
+            return statistics.candidates[index]
+        assert isinstance(self._domain, DiscreteDomain)
+        return index + self._domain.start
+
+    def __repr__(self) -> str:
+        wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"
+        state = "not fitted" if self._system is None else f"{len(self._system.anchors)} fitted"
+        return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
+
+    def summary(self) -> str:
+        """Return a readable account of the fit: a table of the neighbourhoods."""
+        return summary.describe(self)
+
+    def plot(self) -> Figure:
+        """Return a figure of values, occupancies and distances over time.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Save it with ``figure.savefig(path)``; a notebook shows it.
+
+        Raises
+        ------
+        MissingDependencyError
+            Without matplotlib.
+        """
+        return plotting.draw(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the agent to a ``.npz`` file, trials' statistics and fit included.
+
+        Features and distances that are functions are not written (a function of Discrete
+        observations is, as its table), nor is the policy; `load` takes them again. So is a
+        trial under way left out.
+
+        Parameters
+        ----------
+        path : path
+            Written as it is named, all or nothing.
+        """
+        self._count_waiting()
+        persistence.save_agent(self, path)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        features: Features | None = None,
+        distance: DistributionDistance | None = None,
+    ) -> SeminormLSTDAgent:
+        """Read an agent from a file that `save` wrote. Runs no code from it.
+
+        Parameters
+        ----------
+        path : path
+        features, distance : callable, optional
+            Only where they are functions, which a file does not hold.
+
+        Raises
+        ------
+        InvalidInputError
+            If the file is not an agent's, of a newer format, or lacks a function.
+        """
+        return persistence.load_agent(cls, path, features, distance)
+
+
+def _check_gain(gain: float | str | None) -> float | None:
+    if gain == "per_neighborhood":
+        raise InvalidInputError(
+            "gain='per_neighborhood' is refused: in the Bellman equation b = r - g + P b the "
+            "gain is one number for all states, the long-run average reward. A window before "
+            "the chain has settled has another mean reward; with that for g each approximator "
+            "would solve another equation, and what transient states earn above the gain, the "
+            "very thing wanted, would be subtracted. Give a number, or None to estimate it from "
+            "the settled tail"
+        )
+    if gain is None:
+        return None
+    if isinstance(gain, str) or not np.isfinite(gain):
+        raise InvalidInputError(f"gain must be a finite number or None; got {gain!r}")
+    return float(gain)

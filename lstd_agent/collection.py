@@ -1,6 +1,6 @@
-"""Trials from any Gymnasium environment into transition counts.
+"""Trials from any Gymnasium environment, in rounds.
 
-A *round* runs as many trials in lockstep as the environment has copies; a plain `Env` runs
+A *round* runs as many trials in lockstep as a vector environment has copies; a plain `Env` runs
 them one after the other. Each trial covers timesteps 0 to t_max, with the transition out of
 t_max included. Rounds are handed over as they finish, and a plain environment's finished trials
 even when the round breaks off: an interrupt loses only the trials under way.
@@ -9,45 +9,31 @@ even when the round breaks off: an interrupt loses only the trials under way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from lstd_agent.domains import Domain
 from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.observations import as_batch, replace, take
 from lstd_agent.policies import Actor, Policy, make_actor
-from lstd_agent.seminorm_lstd import FloatArray, IntArray
-from lstd_agent.statistics import CountRecorder, TransitionCounts
+from lstd_agent.trials import LockstepTrials, Round, SequentialTrials
 
-# A plain environment's trials are counted together in rounds of this many.
+# A plain environment's trials are counted together in rounds of at most this many, and of
+# fewer if that makes this many rounds: they are also the batches of standard errors.
 _TRIALS_PER_ROUND = 100
-
-
-@dataclass(frozen=True, eq=False)
-class Round:
-    """What a round of trials leaves behind.
-
-    Attributes
-    ----------
-    counts : TransitionCounts
-    states : ndarray of unsigned int, shape (n_stored, t_max + 1)
-        The states of its first trials.
-    """
-
-    counts: TransitionCounts
-    states: NDArray[np.unsignedinteger]
-
+_ROUNDS = 20
 
 Keep = Callable[[Round], None]
 
 
 def collect_rounds(
     env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
+    domain: Domain,
     policy: Policy,
     keep: Keep,
     *,
@@ -63,7 +49,9 @@ def collect_rounds(
     Parameters
     ----------
     env : Env or VectorEnv
-        With Discrete observations. Each trial starts with a reset.
+        Each trial starts with a reset.
+    domain : Domain
+        Of the environment's observations.
     policy : array_like or callable
         See `lstd_agent.policies.make_actor`.
     keep : callable
@@ -82,7 +70,7 @@ def collect_rounds(
     Raises
     ------
     TerminationError
-        If a trial terminates, or is truncated before ``t_max``.
+        If a trial terminates (unless the domain has an end), or is truncated before ``t_max``.
     InvalidInputError
         If an argument does not fit.
     """
@@ -90,13 +78,13 @@ def collect_rounds(
         raise InvalidInputError(
             f"n_trials must be at least 1 and t_max at least 0; got {n_trials} and {t_max}"
         )
-    observation_space, action_space = single_spaces(env)
-    if not isinstance(observation_space, spaces.Discrete):
-        raise InvalidInputError(f"observations must be Discrete; got {observation_space}")
-    actor = make_actor(policy, observation_space, action_space, batched)
-    env_seed, policy_seed = (None, None) if seed is None else _two_seeds(seed)
+    actor = make_actor(policy, *single_spaces(env), batched)
+    env_seed, policy_seed = (None, None) if seed is None else split_seed(seed)
     rng = np.random.default_rng(policy_seed)
-    size = env.num_envs if isinstance(env, VectorEnv) else _TRIALS_PER_ROUND
+    if isinstance(env, VectorEnv):
+        size = env.num_envs
+    else:
+        size = min(_TRIALS_PER_ROUND, -(-n_trials // _ROUNDS))
     with tqdm(
         total=n_trials * (t_max + 1),
         unit="step",
@@ -106,11 +94,11 @@ def collect_rounds(
         for first in range(0, n_trials, size):
             n = min(size, n_trials - first)
             stored = max(0, min(n, n_stored - first))
-            shared = (actor, rng, observation_space, keep, n, t_max, env_seed, stored, bar)
+            shared = (domain, actor, rng, keep, n, t_max, env_seed, stored, bar)
             if isinstance(env, VectorEnv):
                 _vector_round(env, *shared)
             else:
-                _single_round(env, *shared)
+                _sequential_round(env, *shared)
             env_seed = None
 
 
@@ -123,7 +111,7 @@ def single_spaces(
     return env.observation_space, env.action_space
 
 
-def _two_seeds(seed: int) -> tuple[int, np.random.SeedSequence]:
+def split_seed(seed: int) -> tuple[int, np.random.SeedSequence]:
     """Return independent seeds for an environment (an integer) and for a policy."""
     env_sequence, policy_sequence = np.random.SeedSequence(seed).spawn(2)
     return int(env_sequence.generate_state(1)[0]), policy_sequence
@@ -131,9 +119,9 @@ def _two_seeds(seed: int) -> tuple[int, np.random.SeedSequence]:
 
 def _vector_round(
     env: VectorEnv[Any, Any, Any],
+    domain: Domain,
     actor: Actor,
     rng: np.random.Generator,
-    space: spaces.Discrete,
     keep: Keep,
     n: int,
     t_max: int,
@@ -142,30 +130,35 @@ def _vector_round(
     bar: tqdm[Any],
 ) -> None:
     """Run one trial in each copy of a vector environment; count the first n."""
-    S, start = int(space.n), int(space.start)
-    recorder = CountRecorder(S, t_max)
-    states = np.empty((t_max + 1, n_stored), dtype=np.min_scalar_type(S - 1))
+    mode = env.metadata.get("autoreset_mode")
     observation, _ = env.reset(seed=seed)
+    trials = LockstepTrials(domain, domain.encode(observation)[:n], n_stored)
     for t in range(t_max + 1):
-        following, reward, terminated, truncated, info = env.step(actor(observation, rng))
-        _check_end(terminated[:n], truncated[:n], t, t_max)
-        if truncated.any() and env.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP:
-            ended = np.flatnonzero(truncated)
-            following = following.copy()
-            following[ended] = np.stack(info["final_obs"][ended])
-        state = observation[:n] - start
-        recorder.record(state, np.asarray(reward, dtype=np.float64)[:n], following[:n] - start)
-        states[t] = state[:n_stored]
-        observation = following
+        observation, reward, terminated, truncated, info = env.step(actor(observation, rng))
+        ended = terminated | truncated
+        following, newly_ended = observation, None
+        if ended.any():
+            newly_ended = terminated[:n]
+            _check_truncation(truncated[:n] & trials.living & ~terminated[:n], t, t_max)
+            if mode == AutoresetMode.SAME_STEP:
+                index = np.flatnonzero(ended)
+                last = [_final_observation(observation, info["final_obs"], int(i)) for i in index]
+                following = replace(observation, index, last)
+            if mode == AutoresetMode.DISABLED and t < t_max:
+                # Copies whose trial has ended go on, unobserved, so that the others can.
+                observation, _ = env.reset(options={"reset_mask": ended})
+        trials.advance(
+            np.asarray(reward, dtype=np.float64)[:n], domain.encode(following)[:n], newly_ended
+        )
         bar.update(n)
-    keep(Round(recorder.counts(n), np.ascontiguousarray(states.T)))
+    keep(trials.finish())
 
 
-def _single_round(
+def _sequential_round(
     env: gym.Env[Any, Any],
+    domain: Domain,
     actor: Actor,
     rng: np.random.Generator,
-    space: spaces.Discrete,
     keep: Keep,
     n: int,
     t_max: int,
@@ -174,41 +167,35 @@ def _single_round(
     bar: tqdm[Any],
 ) -> None:
     """Run n trials one after the other, then count them as if they had run in lockstep."""
-    states: IntArray = np.empty((t_max + 2, n), dtype=np.int64)
-    rewards: FloatArray = np.empty((t_max + 1, n))
-    n_finished = 0
+    trials = SequentialTrials(domain, t_max)
     try:
         for i in range(n):
             observation, _ = env.reset(seed=seed if i == 0 else None)
-            states[0, i] = observation
+            trials.start(domain.encode_one(observation))
             for t in range(t_max + 1):
-                action = actor(np.asarray([observation]), rng)[0]
+                action = take(actor(as_batch(observation), rng), 0)
                 observation, reward, terminated, truncated, _ = env.step(action)
-                _check_end(np.array([terminated]), np.array([truncated]), t, t_max)
-                states[t + 1, i] = observation
-                rewards[t, i] = reward
-            n_finished += 1
+                if truncated and not terminated:
+                    _check_truncation(np.ones(1, dtype=bool), t, t_max)
+                trials.advance(float(reward), domain.encode_one(observation), terminated)
+                if terminated:
+                    break
+            trials.end()
             bar.update(t_max + 1)
     finally:
-        if n_finished:
-            states = states[:, :n_finished] - int(space.start)
-            recorder = CountRecorder(int(space.n), t_max)
-            for t in range(t_max + 1):
-                recorder.record(states[t], rewards[t, :n_finished], states[t + 1])
-            stored = states[:-1, :n_stored].T.astype(np.min_scalar_type(int(space.n) - 1))
-            keep(Round(recorder.counts(n_finished), stored))
+        if trials.n_finished:
+            keep(trials.finish(n_stored))
 
 
-def _check_end(
-    terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], t: int, t_max: int
-) -> None:
-    """Raise `TerminationError` unless every trial goes on to the last timestep."""
-    if terminated.any():
-        raise TerminationError(
-            f"trial {int(np.argmax(terminated))} of the round terminated at timestep {t}: the "
-            "evaluator is for continuing tasks, which never terminate. Make the task continuing, "
-            "for instance by restarting it where it would end"
-        )
+def _final_observation(like: Any, final: Any, i: int) -> Any:
+    """Return copy i's last observation from the infos, where a Dict comes apart by key."""
+    if isinstance(like, dict):
+        return {key: _final_observation(part, final[key], i) for key, part in like.items()}
+    return final[i]
+
+
+def _check_truncation(truncated: NDArray[np.bool_], t: int, t_max: int) -> None:
+    """Raise `TerminationError` if a trial is cut off before the last timestep."""
     if truncated.any() and t < t_max:
         raise TerminationError(
             f"trial {int(np.argmax(truncated))} of the round was truncated at timestep {t}, "

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from lstd_agent.box_statistics import BoxStatistics
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.kernels import Kernel
 from lstd_agent.neighborhoods import SquaredDistance
@@ -113,6 +114,27 @@ def paired_mean_discrepancy(trials: NDArray[np.integer], gram: FloatArray) -> Sq
     return squared
 
 
+def paired_vector_discrepancy(features: FloatArray, kernel: Kernel) -> SquaredDistance:
+    """Return the linear-time estimator of the squared MMD between vectors.
+
+    Parameters
+    ----------
+    features : ndarray, shape (t_max + 1, m, d)
+        Features of the states of m trials, taken in pairs; an odd last one is left out.
+    kernel : Kernel
+    """
+    n_pairs = features.shape[1] // 2
+    first, second = features[:, :n_pairs], features[:, n_pairs : 2 * n_pairs]
+    within = kernel.paired(first, second).mean(axis=1)
+
+    def squared(anchor: int, start: int, stop: int) -> FloatArray:
+        cross = kernel.paired(first[anchor], second[start:stop])
+        cross += kernel.paired(second[anchor], first[start:stop])
+        return np.asarray(within[anchor] + within[start:stop] - cross.mean(axis=1))
+
+    return squared
+
+
 def optimal_transport(distributions: FloatArray, cost: FloatArray) -> SquaredDistance:
     """Return squared optimal-transport distances between rows of ``distributions``.
 
@@ -163,7 +185,7 @@ def feature_cost(features: FloatArray) -> FloatArray:
 
 
 def sampled_distance(
-    distance: str | MMD | DistributionDistance, statistics: SampledStatistics
+    distance: str | MMD | DistributionDistance, statistics: SampledStatistics | BoxStatistics
 ) -> SquaredDistance:
     """Return the squared distance between timesteps of sampled statistics.
 
@@ -171,13 +193,16 @@ def sampled_distance(
     ----------
     distance : {"mmd", "tv", "ot"}, MMD or callable
         ``"ot"`` moves mass at the Euclidean distance between features.
-    statistics : SampledStatistics
+    statistics : SampledStatistics or BoxStatistics
+        Vector observations have the linear MMD only.
 
     Raises
     ------
     InvalidInputError
         If the name is unknown, or there are fewer than two trials for the MMD.
     """
+    if isinstance(statistics, BoxStatistics):
+        return _vector_mmd(distance, statistics)
     if distance == "tv":
         return total_variation(statistics.distributions)
     if distance == "ot":
@@ -194,20 +219,37 @@ def sampled_distance(
     )
 
 
+def _vector_mmd(
+    distance: str | MMD | DistributionDistance, statistics: BoxStatistics
+) -> SquaredDistance:
+    mmd = MMD() if distance == "mmd" else distance
+    if not isinstance(mmd, MMD) or mmd.estimator != "linear":
+        raise InvalidInputError(
+            f"distance {distance!r} compares distributions over countable states; vector "
+            "observations have distance='mmd' or MMD(estimator='linear')"
+        )
+    _check_pairs("linear", len(statistics.trials))
+    return paired_vector_discrepancy(statistics.distance_features, statistics.kernel)
+
+
 def _sampled_mmd(mmd: MMD, statistics: SampledStatistics) -> SquaredDistance:
     features = statistics.features
     n_trials = statistics.counts.n_trials
     if mmd.estimator == "linear":
         trials = statistics.trials
         n_trials = 0 if trials is None else len(trials)
-    if n_trials < 2:
-        raise InvalidInputError(
-            f"the {mmd.estimator} MMD compares different trials and needs at least 2"
-            f"{' stored' if mmd.estimator == 'linear' else ''}; got {n_trials}"
-        )
+    _check_pairs(mmd.estimator, n_trials)
     kernel = mmd.kernel.fit_width(features)
     gram = kernel(features, features)
     if mmd.estimator == "linear":
         assert trials is not None
         return paired_mean_discrepancy(trials, gram)
     return mean_discrepancy(statistics.distributions, gram, n_trials)
+
+
+def _check_pairs(estimator: str, n_trials: int) -> None:
+    if n_trials < 2:
+        raise InvalidInputError(
+            f"the {estimator} MMD compares different trials and needs at least 2"
+            f"{' stored' if estimator == 'linear' else ''}; got {n_trials}"
+        )

@@ -3,7 +3,7 @@
 For discrete observations features are a table, one row a state. Anything that can fill the
 table will do: the array itself, a builder such as `OneHot` or `GaussianFeatures` that knows
 how to make one for any number of states, a function of observations, or a scikit-learn
-transformer.
+transformer. Vector observations take the last two; `lstd_agent.vector_features` has some.
 """
 
 from __future__ import annotations
@@ -105,20 +105,50 @@ def feature_table(features: Features, n_states: int, start: int = 0) -> FloatArr
         table = features(observations)
     else:
         table = np.asarray(features)
-    if hasattr(table, "toarray"):  # transformers like to return sparse matrices
-        table = table.toarray()
-    return check_features(np.asarray(table, dtype=np.float64), n_states)
+    return check_features(_dense(table), n_states)
+
+
+def vector_features(features: Features) -> Callable[[FloatArray], FloatArray]:
+    """Return features of vector observations as a checked function, (n, k) to (n, d).
+
+    Parameters
+    ----------
+    features : Features
+        A function of observations (n, k), or a transformer.
+
+    Raises
+    ------
+    InvalidInputError
+        If the features are a table, or what they return has the wrong shape or is not finite.
+    """
+    if isinstance(features, Transformer):
+        compute: Callable[[FloatArray], Any] = features.transform
+    elif callable(features) and not isinstance(features, TableBuilder):
+        compute = features
+    else:
+        raise InvalidInputError(
+            f"{type(features).__name__} features need Discrete observations; for vectors give a "
+            "function, a transformer, RadialBasis, Polynomial or TileCoding"
+        )
+    return lambda observations: check_features(_dense(compute(observations)), len(observations))
+
+
+def _dense(features: Any) -> FloatArray:
+    if hasattr(features, "toarray"):  # transformers like to return sparse matrices
+        features = features.toarray()
+    return np.asarray(features, dtype=np.float64)
 
 
 def check_features(features: FloatArray, n: int) -> FloatArray:
     """Validate features of n observations: shape (n, d) with d >= 1, finite."""
     if features.ndim != 2 or features.shape[0] != n or features.shape[1] == 0:
         raise InvalidInputError(
-            f"features must have shape ({n}, d), one row a state; got {features.shape}"
+            f"features must have shape ({n}, d), one row an observation; got {features.shape}"
         )
     if not np.isfinite(features).all():
         row, column = np.argwhere(~np.isfinite(features))[0]
         raise InvalidInputError(
-            f"features must be finite; feature {column} of state {row} is {features[row, column]}"
+            f"features must be finite; feature {column} of observation {row} is "
+            f"{features[row, column]}"
         )
     return features

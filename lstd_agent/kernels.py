@@ -38,7 +38,13 @@ class Kernel:
 
     def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """Return k between every row of x (n, d) and every row of y (m, d), shape (n, m)."""
-        squared = cdist(x, y, "sqeuclidean")
+        return self._of_squared_distance(cdist(x, y, "sqeuclidean"))
+
+    def paired(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """Return k between corresponding rows of x and y (..., d), shape (...)."""
+        return self._of_squared_distance(np.square(x - y).sum(axis=-1))
+
+    def _of_squared_distance(self, squared: FloatArray) -> FloatArray:
         if self.name == "dirac":
             return np.asarray(squared == 0.0, dtype=np.float64)
         return np.asarray(np.exp(squared / (-2.0 * float(self.width) ** 2)))

@@ -22,6 +22,11 @@ SquaredDistance = Callable[[int, int, int], FloatArray]
 
 FIRST_TOLERANCE = 1e-3
 
+SEARCHES = ("doubling", "exact")
+
+# Bisection stops when the two tolerances agree to this relative difference.
+_TOLERANCE_PRECISION = 1e-6
+
 
 class AnchorSearch:
     """Finds the anchors for any tolerance, computing each distance at most once.
@@ -59,6 +64,21 @@ class AnchorSearch:
             tolerance *= 2.0
         return anchors
 
+    def exact(self, n_anchors: int) -> IntArray:
+        """Bisect for the tolerance that comes closest to ``n_anchors`` without exceeding it."""
+        too_small, enough = 0.0, FIRST_TOLERANCE
+        while (anchors := self.anchors(enough, n_anchors)).size > n_anchors:
+            too_small, enough = enough, 2.0 * enough
+        while anchors.size < n_anchors and enough - too_small > _TOLERANCE_PRECISION * enough:
+            middle = (too_small + enough) / 2.0
+            found = self.anchors(middle, n_anchors)
+            if found.size > n_anchors:
+                too_small = middle
+            else:
+                enough = middle
+                anchors = found if found.size > anchors.size else anchors
+        return anchors
+
     def _next_anchor(self, anchor: int, squared_tolerance: float) -> int | None:
         """Return the first timestep at which the running average exceeds the tolerance."""
         n_following = self._t_max - anchor
@@ -76,7 +96,12 @@ class AnchorSearch:
             row = self._rows[anchor] = np.concatenate((row, more))
 
 
-def find_anchors(squared_distance: SquaredDistance, t_max: int, n_anchors: int | None) -> IntArray:
+def find_anchors(
+    squared_distance: SquaredDistance,
+    t_max: int,
+    n_anchors: int | None,
+    search: str = "doubling",
+) -> IntArray:
     """Return the anchors of at most ``n_anchors`` neighbourhoods (Algorithm ``approx_anchor``).
 
     Parameters
@@ -88,17 +113,24 @@ def find_anchors(squared_distance: SquaredDistance, t_max: int, n_anchors: int |
     n_anchors : int or None
         Wanted number of anchors. 1 gives one neighbourhood at 0; None, or as many as
         ``t_max`` or more, gives one anchor for each timestep (stepwise).
+    search : {"doubling", "exact"}
+        The paper doubles the tolerance, which may jump past the wanted number.
+        ``"exact"`` then bisects between the last two tolerances, and takes the anchors that
+        come closest to that number without exceeding it. (More tolerance does not always give
+        fewer anchors; bisection finds one place where it does.)
 
     Returns
     -------
     ndarray of int
-        Ascending, the first 0. Doubling the tolerance may jump past the wanted number.
+        Ascending, the first 0.
 
     Raises
     ------
     InvalidInputError
-        If ``n_anchors`` is below 1.
+        If ``n_anchors`` is below 1 or the search is unknown.
     """
+    if search not in SEARCHES:
+        raise InvalidInputError(f"search must be one of {SEARCHES}; got {search!r}")
     if n_anchors is not None and n_anchors < 1:
         raise InvalidInputError(
             f"n_anchors must be at least 1, or None for one per timestep; got {n_anchors}"
@@ -107,7 +139,8 @@ def find_anchors(squared_distance: SquaredDistance, t_max: int, n_anchors: int |
         return np.arange(t_max + 1)
     if n_anchors == 1:
         return np.zeros(1, dtype=np.int64)
-    return AnchorSearch(squared_distance, t_max).doubling(n_anchors)
+    found = AnchorSearch(squared_distance, t_max)
+    return found.exact(n_anchors) if search == "exact" else found.doubling(n_anchors)
 
 
 def check_anchors(anchors: object, t_max: int) -> IntArray:

@@ -10,13 +10,14 @@ from gymnasium import Space, spaces
 from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.observations import batch_size, take
 from lstd_agent.seminorm_lstd import FloatArray
 
 Policy: TypeAlias = ArrayLike | Callable[[Any], Any]
 """What `SeminormLSTDAgent.collect` takes as a policy."""
 
-Actor: TypeAlias = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
-"""Draws actions (n, ...) for observations (n, ...)."""
+Actor: TypeAlias = Callable[[Any, np.random.Generator], NDArray[Any]]
+"""Draws actions (n, ...) for a batch of n observations."""
 
 _SUM_TOLERANCE = 1e-8
 
@@ -103,18 +104,19 @@ def _callable_actor(
     shape = tuple(action_space.shape or ())
     takes_batches = batched
 
-    def act(observation: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    def act(observation: Any, rng: np.random.Generator) -> NDArray[Any]:
         nonlocal takes_batches
+        n = batch_size(observation)
         if takes_batches is None:
             takes_batches = _takes_batches(policy, observation, shape)
         if takes_batches:
             actions = np.asarray(policy(observation))
         else:
-            actions = np.asarray([policy(o) for o in observation])
-        if actions.shape != (len(observation), *shape):
+            actions = np.asarray([policy(take(observation, i)) for i in range(n)])
+        if actions.shape != (n, *shape):
             raise InvalidInputError(
-                f"the policy returned actions of shape {actions.shape} for {len(observation)} "
-                f"observations; expected {(len(observation), *shape)}"
+                f"the policy returned actions of shape {actions.shape} for {n} observations; "
+                f"expected {(n, *shape)}"
             )
         return actions
 
@@ -122,10 +124,10 @@ def _callable_actor(
 
 
 def _takes_batches(
-    policy: Callable[[Any], Any], observation: NDArray[Any], action_shape: tuple[int, ...]
+    policy: Callable[[Any], Any], observation: Any, action_shape: tuple[int, ...]
 ) -> bool:
     """Try the policy on a batch of two, a size no single observation's answer mimics."""
-    batch = observation[np.zeros(2, dtype=np.int64)]
+    batch = take(observation, np.zeros(2, dtype=np.int64))
     try:
         return bool(np.shape(policy(batch)) == (2, *action_shape))
     except Exception:  # whatever a policy for single observations raises on a batch

@@ -42,7 +42,10 @@ class ReferenceStates:
 
 
 def assign_references(
-    occupancy: FloatArray, support_threshold: float = 0.0, rule: str = "occupancy"
+    occupancy: FloatArray,
+    support_threshold: float = 0.0,
+    rule: str = "occupancy",
+    main: int | None = None,
 ) -> ReferenceStates:
     """Choose the main and the auxiliary reference states (Algorithm ``identify_sref``).
 
@@ -54,10 +57,18 @@ def assign_references(
         A state is in a neighbourhood's support if its occupancy exceeds this.
     rule : {"occupancy", "most_common"}
         How equally common states are told apart.
+    main : int, optional
+        The main reference state, where it is known: a terminal state, whose value is 0. It is
+        passed over if no neighbourhood has it in its support.
 
     Returns
     -------
     ReferenceStates
+
+    Raises
+    ------
+    InvalidInputError
+        If the rule is unknown, or no candidate is in any support.
     """
     if rule not in RULES:
         raise InvalidInputError(f"reference must be one of {RULES}; got {rule!r}")
@@ -65,19 +76,27 @@ def assign_references(
     state = np.full(len(occupancy), -1, dtype=np.int64)
     waiting = np.ones(len(occupancy), dtype=bool)
     eligible = np.ones(occupancy.shape[1], dtype=bool)
+    if main is not None and support[:, main].any():
+        eligible = np.arange(occupancy.shape[1]) == main
     known = np.full(occupancy.shape[1], np.inf)
-    main = -1
+    chosen_main = -1
     while waiting.any():
         chosen = _most_common(support[waiting], occupancy[waiting], eligible, known, rule)
         if chosen is None:
             break
-        main = chosen if main < 0 else main
+        chosen_main = chosen if chosen_main < 0 else chosen_main
         served = waiting & support[:, chosen]
         state[served] = chosen
         waiting &= ~served
         eligible = np.asarray(support[~waiting].any(axis=0))
         known = occupancy[~waiting].max(axis=0)
-    return ReferenceStates(state, main)
+    if chosen_main < 0:
+        raise InvalidInputError(
+            "no candidate state is in the support of any neighbourhood (largest occupancy "
+            f"{occupancy.max():.3g}, threshold {support_threshold}): the kernel is too narrow; "
+            "raise its width"
+        )
+    return ReferenceStates(state, chosen_main)
 
 
 def _most_common(

@@ -101,22 +101,23 @@ class CountRecorder:
     Parameters
     ----------
     n_states : int
-    t_max : int
     """
 
-    def __init__(self, n_states: int, t_max: int) -> None:
+    def __init__(self, n_states: int) -> None:
         self.n_states = n_states
-        self.t_max = t_max
         self._pairs: list[tuple[IntArray, IntArray]] = []
         self._rewards: list[tuple[IntArray, FloatArray]] = []
 
     def record(self, state: IntArray, reward: FloatArray, next_state: IntArray) -> None:
         """Count the next timestep's transitions of all trials, each array of shape (n,)."""
         S = self.n_states
-        self._pairs.append(_count(state * S + next_state, S * S))
-        visited, _ = _count(state, S)
+        present, count = _count(state * S + next_state, S * S)
+        self._pairs.append((present, count))
+        # Pairs ascend, so those of one state are neighbors.
+        origin = present // S
+        visited = origin[np.append(True, origin[1:] != origin[:-1])]
         sums = np.bincount(state, weights=reward, minlength=S)[visited]
-        self._rewards.append((visited, sums.astype(np.float64)))
+        self._rewards.append((visited, sums))
 
     def counts(self, n_trials: int) -> TransitionCounts:
         """Return what has been recorded of ``n_trials`` complete trials."""
@@ -158,6 +159,8 @@ class SampledStatistics:
         Row s holds f(s).
     trials : ndarray of int, shape (m, t_max + 1), optional
         The states of a sample of whole trials, for distances that pair trials.
+    terminal : int, optional
+        The terminal state of a task that ends.
     """
 
     support_threshold = 0.0
@@ -167,10 +170,12 @@ class SampledStatistics:
         counts: TransitionCounts,
         features: FloatArray,
         trials: NDArray[np.unsignedinteger] | None = None,
+        terminal: int | None = None,
     ) -> None:
         self.counts = counts
         self.features = features
         self.trials = trials
+        self.terminal = terminal
 
     @property
     def t_max(self) -> int:
@@ -214,7 +219,7 @@ class SampledStatistics:
     def _moments(
         self, windows: IntArray, gain: float
     ) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
-        select = _window_sums(windows, self.t_max)
+        select = window_sums(windows, self.t_max)
         pairs = (select @ self.counts.transition_counts).tocoo()
         visits = (select @ self.visits).toarray()
         n_samples = visits.sum(axis=1)
@@ -239,15 +244,19 @@ class SampledStatistics:
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Visiting frequency of each state in each window, shape (n, S)."""
-        visits = (_window_sums(windows, self.t_max) @ self.visits).toarray()
+        visits = (window_sums(windows, self.t_max) @ self.visits).toarray()
         return np.asarray(visits / visits.sum(axis=1, keepdims=True))
+
+    def occupancy_at(self, windows: IntArray, states: IntArray) -> FloatArray:
+        """Visiting frequency of some states (m,) in each window, shape (n, m)."""
+        return self.occupancy(windows)[:, states]
 
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
         return float(self.counts.reward_sums[start:stop].sum() / self.visits[start:stop].sum())
 
 
-def _window_sums(windows: IntArray, t_max: int) -> sparse.csr_array:
+def window_sums(windows: IntArray, t_max: int) -> sparse.csr_array:
     """Return the 0-1 matrix (n, t_max + 1) that sums timesteps over each window."""
     length = windows[:, 1] - windows[:, 0]
     indptr = np.concatenate(([0], np.cumsum(length)))

@@ -8,7 +8,7 @@ or exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from lstd_agent.calibration import calibrate_offsets
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.neighborhoods import neighborhood_windows
 from lstd_agent.references import ReferenceStates, assign_references, merge_neighborhoods
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, minimize
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, Minimizer, minimize
 from lstd_agent.statistics import Statistics
 
 
@@ -128,6 +128,7 @@ def fit_system(
     reference: str = "occupancy",
     tail: str = "settled",
     rcond: float = DEFAULT_RCOND,
+    main_reference: int | None = None,
 ) -> System:
     """Fit one approximator to each neighbourhood and calibrate their offsets.
 
@@ -142,25 +143,19 @@ def fit_system(
     tail : {"settled", "window", "stationary"}
         What the last neighbourhood averages.
     rcond : float
-        Relative cutoff of the pseudoinverses.
+        Relative cutoff of the pseudoinverses; see `lstd_agent.seminorm_lstd.minimize`.
+    main_reference : int, optional
+        The candidate state whose value is known to be 0, if there is one.
 
     Returns
     -------
     System
     """
-    threshold = statistics.support_threshold
     anchors, windows, references, occupancy = _linked_neighborhoods(
-        statistics, anchors, reference, tail
+        statistics, anchors, reference, tail, main_reference
     )
-    moments = statistics.moments(windows, gain)
-    solution = minimize(moments, rcond)
-    offsets = calibrate_offsets(
-        solution.weights,
-        statistics.candidate_features,
-        references,
-        occupancy,
-        threshold,
-        reference,
+    solution, offsets, n_samples = _approximators(
+        statistics, windows, references, occupancy, gain, reference, rcond
     )
     return System(
         solution.weights,
@@ -169,7 +164,7 @@ def fit_system(
         windows,
         references,
         occupancy,
-        moments.n_samples,
+        n_samples,
         solution.rank,
         solution.condition,
         statistics.t_max,
@@ -177,23 +172,75 @@ def fit_system(
     )
 
 
+def refit(
+    system: System, statistics: Statistics, gain: float, *, reference: str, rcond: float
+) -> System:
+    """Fit weights and offsets to other statistics, with the same windows and references.
+
+    Parameters
+    ----------
+    system : System
+        Its neighbourhoods, reference states and occupancies are kept.
+    statistics : Statistics
+        Of other trials, with the same candidate states.
+    gain : float
+    reference : {"occupancy", "most_common"}
+    rcond : float
+    """
+    solution, offsets, n_samples = _approximators(
+        statistics, system.windows, system.references, system.occupancy, gain, reference, rcond
+    )
+    return replace(
+        system,
+        weights=solution.weights,
+        offsets=offsets,
+        n_samples=n_samples,
+        rank=solution.rank,
+        condition=solution.condition,
+        gain=gain,
+    )
+
+
+def _approximators(
+    statistics: Statistics,
+    windows: IntArray,
+    references: ReferenceStates,
+    occupancy: FloatArray,
+    gain: float,
+    rule: str,
+    rcond: float,
+) -> tuple[Minimizer, FloatArray, IntArray]:
+    """Return the weights, the offsets and the number of samples of each neighbourhood."""
+    moments = statistics.moments(windows, gain)
+    solution = minimize(moments, rcond)
+    offsets = calibrate_offsets(
+        solution.weights,
+        statistics.candidate_features,
+        references,
+        occupancy,
+        statistics.support_threshold,
+        rule,
+    )
+    return solution, offsets, moments.n_samples
+
+
 def _linked_neighborhoods(
-    statistics: Statistics, anchors: IntArray, rule: str, tail: str
+    statistics: Statistics, anchors: IntArray, rule: str, tail: str, main: int | None
 ) -> tuple[IntArray, IntArray, ReferenceStates, FloatArray]:
     """Give every neighbourhood a reference state, merging those that cannot have one."""
     while True:
         windows = neighborhood_windows(anchors, statistics.t_max, tail)
         occupancy = statistics.occupancy(windows)
-        references = assign_references(occupancy, statistics.support_threshold, rule)
+        references = assign_references(occupancy, statistics.support_threshold, rule, main)
         merged, references = merge_neighborhoods(anchors, references)
         if merged.size == anchors.size:
             return anchors, windows, references, occupancy
         anchors = merged
+        last_window = windows[-1]
         windows = neighborhood_windows(anchors, statistics.t_max, tail)
         occupancy = statistics.occupancy(windows)
-        # Only a settled tail can lose its reference state by merging: then choose again.
-        own = occupancy[np.arange(anchors.size), references.state]
-        if (own > statistics.support_threshold).all():
+        # Merging only adds to supports, except that a settled tail moves: then choose again.
+        if (windows[-1] == last_window).all() or tail != "settled":
             return anchors, windows, references, occupancy
 
 

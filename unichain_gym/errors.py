@@ -34,5 +34,9 @@ class ConvergenceError(UnichainError, ArithmeticError):
     """An iterative solver stopped short of its tolerance; the message states the residual."""
 
 
+class ModelTooLargeError(UnichainError, MemoryError):
+    """A dense array over pairs of states was asked of a model too large for one."""
+
+
 class MissingDependencyError(UnichainError, ImportError):
     """An optional extra is needed and not installed."""

@@ -12,18 +12,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from unichain_gym.builders import Outcomes, read_arrays, read_toy_text, read_transitions
 from unichain_gym.chain import MarkovChain
-from unichain_gym.errors import InvalidModelError
+from unichain_gym.errors import InvalidModelError, ModelTooLargeError
+from unichain_gym.outcomes import check_distribution, check_outcomes, pad_outcomes
+from unichain_gym.policies import DeterministicPolicies, action_probabilities, draw_policy
+from unichain_gym.structure import group_sums
+from unichain_gym.unichain import is_unichain
+
+if TYPE_CHECKING:
+    import gymnasium
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-EPSILON = float(np.finfo(np.float64).eps)
+__all__ = ["TabularMDP", "pad_outcomes"]
+
+MAX_ENTRIES = 10**8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,7 +116,8 @@ class TabularMDP:
     @cached_property
     def expected_reward(self) -> FloatArray:
         """r(s, a) = Σ_k probability · reward, shape (S, A)."""
-        return np.einsum("sak,sak->sa", self.probability, self.reward)
+        reward: FloatArray = np.einsum("sak,sak->sa", self.probability, self.reward)
+        return reward
 
     @cached_property
     def outcome_thresholds(self) -> FloatArray:
@@ -138,43 +151,7 @@ class TabularMDP:
         InvalidModelError
             If the shape is neither, an action is out of range, or a row does not sum to 1.
         """
-        array = np.asarray(policy)
-        S, A = self.n_states, self.n_actions
-        if array.shape == (S,):
-            if not np.issubdtype(array.dtype, np.integer):
-                raise InvalidModelError(
-                    f"a policy of shape ({S},) holds one integer action a state; got dtype "
-                    f"{array.dtype}. For action probabilities pass shape ({S}, {A})"
-                )
-            wrong = np.flatnonzero((array < 0) | (array >= A))
-            if wrong.size:
-                raise InvalidModelError(
-                    f"the policy takes action {array[wrong[0]]} in state {wrong[0]}; actions are "
-                    f"0 to {A - 1}"
-                )
-            probabilities = np.zeros((S, A))
-            probabilities[np.arange(S), array] = 1.0
-            return probabilities
-        if array.shape != (S, A):
-            raise InvalidModelError(
-                f"a policy has shape ({S},) (an action a state) or ({S}, {A}) (action "
-                f"probabilities); got {array.shape}"
-            )
-        probabilities = array.astype(np.float64)
-        if not np.isfinite(probabilities).all() or (probabilities < 0.0).any():
-            state = int(np.argmax(~(probabilities >= 0.0).all(axis=1)))
-            raise InvalidModelError(
-                f"action probabilities must be finite and not negative; state {state} has "
-                f"{probabilities[state]}"
-            )
-        residual = probabilities.sum(axis=1) - 1.0
-        state = int(np.argmax(np.abs(residual)))
-        if abs(residual[state]) > sum_tolerance(A):
-            raise InvalidModelError(
-                f"action probabilities of state {state} sum to {1.0 + residual[state]!r}, not 1; "
-                "normalize each row of the policy"
-            )
-        return probabilities
+        return action_probabilities(policy, self.n_states, self.n_actions)
 
     def induce(self, policy: ArrayLike) -> MarkovChain:
         """Return the Markov chain that a stationary policy induces.
@@ -195,7 +172,7 @@ class TabularMDP:
             If the policy does not fit the MDP.
         """
         pi = self.check_policy(policy)
-        S, _, K = self.next_state.shape
+        S = self.n_states
         # A deterministic policy, the usual case, needs one action's outcomes and not all A.
         weight: FloatArray
         if (pi.max(axis=1) == 1.0).all():
@@ -225,8 +202,8 @@ class TabularMDP:
 
         Parameters
         ----------
-        P : array_like, shape (S, A, S)
-            P[s, a, s'] is the probability of going from s to s' under a.
+        P : array_like, shape (S, A, S), or sequence of A sparse matrices, shape (S, S)
+            P[s, a, s'], or P[a][s, s'], is the probability of going from s to s' under a.
         R : array_like, shape (S, A), (S, A, S) or (S,)
             Reward by state and action, by outcome, or by state alone.
         initial : array_like, shape (S,)
@@ -234,22 +211,88 @@ class TabularMDP:
         name : str
             What to call the MDP.
 
-        Returns
-        -------
-        TabularMDP
+        Raises
+        ------
+        InvalidModelError
+            If shapes disagree, or the MDP is invalid.
         """
-        dense = np.asarray(P, dtype=np.float64)
-        rewards = np.asarray(R, dtype=np.float64)
-        state, action, successor = np.nonzero(dense)
-        if rewards.ndim == 1:
-            reward = rewards[state]
-        elif rewards.ndim == 2:
-            reward = rewards[state, action]
-        else:
-            reward = rewards[state, action, successor]
-        shape = (dense.shape[0], dense.shape[1])
-        probability = dense[state, action, successor]
-        table = pad_outcomes(shape, state, action, successor, probability, reward)
+        return cls._from_outcomes(read_arrays(P, R), initial, name)
+
+    @classmethod
+    def from_transitions(
+        cls,
+        transitions: Sequence[Sequence[float]],
+        initial: ArrayLike,
+        *,
+        name: str = "mdp",
+    ) -> TabularMDP:
+        """Build an MDP from a list of (state, action, next state, probability, reward).
+
+        Transitions that agree in all but the probability add up.
+
+        Parameters
+        ----------
+        transitions : sequence of 5-tuples
+            For every state and action at least one.
+        initial : array_like, shape (S,)
+            The initial distribution; its length is the number of states.
+        name : str
+            What to call the MDP.
+
+        Raises
+        ------
+        InvalidModelError
+            If a transition names no state or action, or the MDP is invalid.
+        """
+        return cls._from_outcomes(
+            read_transitions(transitions, len(np.asarray(initial))), initial, name
+        )
+
+    @classmethod
+    def from_gymnasium(
+        cls,
+        env: gymnasium.Env[Any, Any],
+        *,
+        on_termination: Literal["absorb", "restart"] = "absorb",
+        initial: ArrayLike | None = None,
+        name: str | None = None,
+    ) -> TabularMDP:
+        """Build an MDP from an environment with a toy-text table ``P[state][action]``.
+
+        FrozenLake, Taxi and CliffWalking have one. Time limits are not part of it.
+
+        Parameters
+        ----------
+        env : gymnasium.Env
+            Wrapped or not.
+        on_termination : {"absorb", "restart"}
+            What a state does that ends an episode: stay for ever with reward 0, or move to the
+            initial distribution with reward 0. That one step is what Gymnasium's vector
+            environments take to reset by default, and makes the task a continuing one.
+        initial : array_like, shape (S,), optional
+            By default the environment's ``initial_state_distrib``.
+        name : str, optional
+            By default the id of the environment.
+
+        Raises
+        ------
+        InvalidModelError
+            If there is no table or no initial distribution, or if a state is entered with and
+            without ending the episode.
+        """
+        outcomes, start = read_toy_text(env, on_termination, initial)
+        return cls._from_outcomes(outcomes, start, name or (env.spec.id if env.spec else "mdp"))
+
+    @classmethod
+    def _from_outcomes(cls, outcomes: Outcomes, initial: ArrayLike, name: str) -> TabularMDP:
+        table = pad_outcomes(
+            (outcomes.n_states, outcomes.n_actions),
+            outcomes.state,
+            outcomes.action,
+            outcomes.next_state,
+            outcomes.probability,
+            outcomes.reward,
+        )
         return cls(*table, initial_distribution=np.asarray(initial), name=name)
 
     def plot(self, path: str | PathLike[str], values: ArrayLike | None = None) -> None:
@@ -266,104 +309,96 @@ class TabularMDP:
 
         draw_mdp(self, values=values).savefig(path)
 
+    def to_arrays(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return dense arrays that `from_arrays` takes.
 
-def sum_tolerance(n_terms: int) -> float:
-    """Return how far from 1 a sum of ``n_terms`` probabilities may honestly be.
+        Returns
+        -------
+        P : ndarray, shape (S, A, S)
+        R : ndarray, shape (S, A, S)
+            The expected reward of each transition; 0 where it is impossible.
+        initial : ndarray, shape (S,)
 
-    Rounding of the terms themselves grows with their number; the factor 1e4 lets through
-    probabilities written down with twelve digits.
-    """
-    return 1e4 * EPSILON * max(1, n_terms)
-
-
-def check_distribution(p: FloatArray, what: str) -> None:
-    """Raise `InvalidModelError` unless ``p`` (S,) is a probability distribution."""
-    if not np.isfinite(p).all() or (p < 0.0).any():
-        state = int(np.argmax(~(p >= 0.0)))
-        raise InvalidModelError(
-            f"{what} must be finite and not negative; state {state} has {p[state]!r}"
-        )
-    residual = float(p.sum()) - 1.0
-    if abs(residual) > sum_tolerance(p.size):
-        raise InvalidModelError(f"{what} sums to {1.0 + residual!r}, not 1; normalize it")
-
-
-def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
-    """Raise `InvalidModelError` for the first invalid entry of an outcome table (S, A, K)."""
-    S, _, K = next_state.shape
-
-    def place(mask: NDArray[np.bool_]) -> tuple[int, ...]:
-        return tuple(int(i) for i in np.unravel_index(np.argmax(mask), mask.shape))
-
-    for mask, problem in (
-        ((next_state < 0) | (next_state >= S), f"leads to a state outside 0 to {S - 1}"),
-        (~(np.isfinite(probability) & (probability >= 0.0)), "has an invalid probability"),
-        (~np.isfinite(reward), "has a reward that is not finite"),
-    ):
-        if mask.any():
-            s, a, k = place(mask)
-            raise InvalidModelError(
-                f"outcome {k} of state {s}, action {a} {problem}: next state "
-                f"{next_state[s, a, k]}, probability {probability[s, a, k]!r}, reward "
-                f"{reward[s, a, k]!r}"
+        Raises
+        ------
+        ModelTooLargeError
+            If P would have more than 10^8 entries.
+        """
+        S, A, K = self.next_state.shape
+        if S * A * S > MAX_ENTRIES:
+            raise ModelTooLargeError(
+                f"dense arrays of {S} states and {A} actions would take "
+                f"{2 * S * A * S * 8 / 1e9:.1f} GB; use the outcome table itself"
             )
-    residual = probability.sum(axis=2) - 1.0
-    off = np.abs(residual) > sum_tolerance(K)
-    if off.any():
-        s, a = place(off)
-        raise InvalidModelError(
-            f"the outcomes of state {s}, action {a} sum to {1.0 + residual[s, a]!r} (residual "
-            f"{residual[s, a]:.3g}), not 1; normalize them or add the missing outcome"
-        )
+        row = np.repeat(np.arange(S * A), K)
+        place = row * S + self.next_state.ravel()
+        p = self.probability.ravel()
+        P = group_sums(place, p, S * A * S)
+        R = group_sums(place, p * self.reward.ravel(), S * A * S)
+        np.divide(R, P, out=R, where=P > 0.0)
+        return P.reshape(S, A, S), R.reshape(S, A, S), self.initial_distribution.copy()
 
+    def save(self, path: str | Path) -> None:
+        """Write the MDP to an .npz file, at exactly this path."""
+        with Path(path).open("wb") as file:
+            np.savez_compressed(
+                file,
+                next_state=self.next_state,
+                probability=self.probability,
+                reward=self.reward,
+                initial_distribution=self.initial_distribution,
+                name=np.array(self.name),
+            )
 
-def pad_outcomes(
-    shape: tuple[int, int],
-    state: IntArray,
-    action: IntArray,
-    next_state: IntArray,
-    probability: FloatArray,
-    reward: FloatArray,
-) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Gather a list of outcomes into padded tables.
+    @classmethod
+    def load(cls, path: str | Path) -> TabularMDP:
+        """Read what `save` wrote. Nothing in the file is executed (no pickle).
 
-    Outcomes that share state, action, next state and reward merge; zero probabilities drop.
+        Raises
+        ------
+        InvalidModelError
+            If an array is missing, or the MDP is invalid.
+        """
+        fields = ("next_state", "probability", "reward", "initial_distribution", "name")
+        with np.load(path, allow_pickle=False) as file:
+            missing = [field for field in fields if field not in file]
+            if missing:
+                raise InvalidModelError(f"{path} holds no saved MDP: it lacks {', '.join(missing)}")
+            arrays = {field: file[field] for field in fields}
+        return cls(**{**arrays, "name": str(arrays["name"])})
 
-    Parameters
-    ----------
-    shape : (S, A)
-    state, action, next_state, probability, reward : ndarray, shape (n,)
-        One outcome an entry.
+    def policies(self) -> DeterministicPolicies:
+        """Return all deterministic policies in order, as a lazy sequence of (S,) arrays."""
+        return DeterministicPolicies(self.n_states, self.n_actions)
 
-    Returns
-    -------
-    next_state, probability, reward : ndarray, shape (S, A, K)
-        K is the largest number of outcomes of a state and action. Padding stays in place
-        (next state = state) with probability and reward zero.
-    """
-    S, A = shape
-    keep = probability != 0.0
-    row = (state * A + action)[keep]
-    next_state, probability, reward = next_state[keep], probability[keep], reward[keep]
-    order = np.lexsort((reward, next_state, row))
-    row, next_state, reward = row[order], next_state[order], reward[order]
-    is_first = np.ones(row.size, dtype=bool)
-    is_first[1:] = (np.diff(row) != 0) | (np.diff(next_state) != 0) | (np.diff(reward) != 0.0)
-    merged = np.bincount(np.cumsum(is_first) - 1, weights=probability[order])
-    row, next_state, reward = row[is_first], next_state[is_first], reward[is_first]
+    def random_policy(
+        self, rng: np.random.Generator | int, *, deterministic: bool = True
+    ) -> FloatArray | IntArray:
+        """Draw a policy.
 
-    n_outcomes = np.bincount(row, minlength=S * A)
-    first_of_row = np.cumsum(n_outcomes) - n_outcomes
-    slot = np.arange(row.size) - first_of_row[row]
-    K = max(1, int(n_outcomes.max(initial=0)))
-    table_next = np.repeat(np.arange(S, dtype=np.int64), A * K).reshape(S * A, K)
-    table_probability = np.zeros((S * A, K))
-    table_reward = np.zeros((S * A, K))
-    table_next[row, slot] = next_state
-    table_probability[row, slot] = merged
-    table_reward[row, slot] = reward
-    return (
-        table_next.reshape(S, A, K),
-        table_probability.reshape(S, A, K),
-        table_reward.reshape(S, A, K),
-    )
+        Parameters
+        ----------
+        rng : Generator or int
+            A generator, or a seed for one.
+        deterministic : bool
+            Draw uniformly from the deterministic policies; otherwise the action probabilities
+            of each state uniformly from all distributions.
+
+        Returns
+        -------
+        ndarray, shape (S,) of int, or (S, A) of float if not deterministic
+        """
+        return draw_policy(self.n_states, self.n_actions, rng, deterministic)
+
+    def is_unichain(self) -> bool | None:
+        """Whether every deterministic policy induces one recurrent class only.
+
+        To decide it is NP-hard (Tsitsiklis, 2007, Oper. Res. Lett. 35). See
+        `unichain_gym.unichain` for what is tried.
+
+        Returns
+        -------
+        bool or None
+            None if it cannot be told within a few seconds.
+        """
+        return is_unichain(self.next_state, self.probability > 0.0)

@@ -13,6 +13,8 @@ from tqdm import tqdm
 
 from lstd_agent.collection import Round, collect_rounds
 from lstd_agent.distances import MMD, sampled_distance
+from lstd_agent.domains import make_domain
+from lstd_agent.features import OneHot
 from lstd_agent.neighborhoods import find_anchors
 from lstd_agent.parallel import run_tasks
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND, IntArray
@@ -183,6 +185,7 @@ def _collect(
     env = gym.make_vec(f"unichain_gym:Unichain-{task.env}-v0", num_envs=min(n_trials, _NUM_ENVS))
     collect_rounds(
         env,
+        make_domain(env.single_observation_space, OneHot(), ends=False),
         chain.policy.argmax(axis=1),
         rounds.append,
         n_trials=n_trials,

@@ -1,0 +1,277 @@
+"""`TrialCollector`: the part of the agent that gathers trials, whichever way they come.
+
+From an environment, which it steps itself; from the user's own loop; from another agent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike
+
+from lstd_agent.batches import Batches
+from lstd_agent.collection import collect_rounds, single_spaces
+from lstd_agent.domains import Domain, make_domain
+from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.features import Features
+from lstd_agent.loop import ObservedTrials
+from lstd_agent.observations import as_batch, is_batch, take
+from lstd_agent.policies import Actor, Policy, make_actor
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class TrialCollector:
+    """Gathers trials into batches of sufficient statistics.
+
+    `SeminormLSTDAgent` documents the parameters.
+    """
+
+    def __init__(
+        self, features: Features, on_termination: str, n_stored_trials: int, n_batches: int
+    ) -> None:
+        if n_stored_trials < 0 or n_batches < 1:
+            raise InvalidInputError(
+                "n_stored_trials must be at least 0 and n_batches at least 1; got "
+                f"{n_stored_trials} and {n_batches}"
+            )
+        self.features = features
+        self.on_termination = on_termination
+        self.n_stored_trials = n_stored_trials
+        self.n_batches = n_batches
+        self._batches = Batches(n_batches, n_stored_trials)
+        self._domain: Domain | None = None
+        self._observed: ObservedTrials | None = None
+        self._actor: tuple[Actor, np.random.Generator, gym.Space[Any]] | None = None
+
+    @property
+    def n_trials(self) -> int:
+        """Number of finished trials so far."""
+        waiting = 0 if self._observed is None else self._observed.n_waiting
+        return self._batches.n_trials + waiting
+
+    def collect(
+        self,
+        env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
+        policy: Policy,
+        n_trials: int,
+        t_max: int,
+        seed: int | None = None,
+        *,
+        batched: bool | None = None,
+        progress: bool | None = False,
+    ) -> Self:
+        """Run trials and add them to what has been collected.
+
+        Finished trials stay even if the collection is interrupted: a plain environment's one
+        by one, a vector environment's once all its copies are through.
+
+        Parameters
+        ----------
+        env : Env or VectorEnv
+            A continuing task. The more copies a vector environment has, the faster.
+        policy : array_like or callable
+            An action a state (S,), action probabilities (S, A), or a function of observations.
+        n_trials, t_max : int
+            Number of trials, each over timesteps 0 to t_max. Collecting again must keep t_max.
+        seed : int, optional
+            The same seed, environment and policy give the same trials.
+        batched : bool or None
+            Whether a callable policy takes batches; None tries it on the first batch.
+        progress : bool or None
+            Show a progress bar; None shows one on a terminal only.
+
+        Returns
+        -------
+        Self
+            The agent itself.
+
+        Raises
+        ------
+        TerminationError
+            If a trial terminates (unless that is to be absorbed), or is truncated before
+            ``t_max``.
+        InvalidInputError
+            If an argument does not fit.
+        """
+        domain = self._make_domain(single_spaces(env)[0])
+        self._count_waiting()
+        if self._batches.t_max not in (None, t_max):
+            raise InvalidInputError(
+                f"the trials collected so far have t_max = {self._batches.t_max}; got {t_max}. "
+                "Collect with the same t_max, or make a new agent"
+            )
+        collect_rounds(
+            env,
+            domain,
+            policy,
+            self._batches.add,
+            n_trials=n_trials,
+            t_max=t_max,
+            seed=seed,
+            n_stored=self._batches.n_stored_missing,
+            batched=batched,
+            progress=progress,
+        )
+        return self
+
+    def attach(
+        self,
+        env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
+        policy: Policy | None = None,
+        *,
+        t_max: int | None = None,
+        seed: int | None = None,
+        batched: bool | None = None,
+    ) -> Self:
+        """Tell what `observe` will see, and what `act` shall do, in the user's own loop.
+
+        Parameters
+        ----------
+        env : Env or VectorEnv
+            Only its spaces are used.
+        policy : array_like or callable, optional
+            As in `collect`.
+        t_max : int, optional
+            The last timestep of every trial; without it that of the first finished one.
+        seed : int, optional
+            Of a stochastic policy's draws.
+        batched : bool or None
+            As in `collect`.
+
+        Returns
+        -------
+        Self
+            The agent itself.
+        """
+        observation_space, action_space = single_spaces(env)
+        domain = self._make_domain(observation_space)
+        self._count_waiting()
+        self._observed = ObservedTrials(domain, self._batches, t_max)
+        if policy is not None:
+            actor = make_actor(policy, observation_space, action_space, batched)
+            self._actor = (actor, np.random.default_rng(seed), observation_space)
+        return self
+
+    def act(self, observation: Any) -> Any:
+        """Return the policy's action for an observation, or its actions for a batch.
+
+        Raises
+        ------
+        NotFittedError
+            If `attach` gave no policy.
+        """
+        if self._actor is None:
+            raise NotFittedError("the agent has no policy: give one to attach()")
+        actor, rng, space = self._actor
+        if is_batch(space, observation):
+            return actor(observation, rng)
+        return take(actor(as_batch(observation), rng), 0)
+
+    def observe(
+        self,
+        t: int,
+        observation: Any,
+        reward: ArrayLike,
+        next_observation: Any,
+        terminated: ArrayLike = False,
+    ) -> None:
+        """Record a transition of one trial (scalars), or of trials in lockstep (batches).
+
+        Parameters
+        ----------
+        t : int
+            The timestep, from 0, within the trial.
+        observation, next_observation : observation or batch of n
+            At t, and what followed it before any reset.
+        reward : float or array_like, shape (n,)
+            Its shape tells a batch from a single trial.
+        terminated : bool or array_like, shape (n,)
+            With ``on_termination="absorb"``: whether the trial ended with this transition.
+            What is observed of a trial of the batch after that does not matter.
+
+        Raises
+        ------
+        InvalidInputError
+            If the timestep or the observation is not the one that follows the last, or an
+            argument does not fit.
+        TerminationError
+            If the trial terminates and that is not to be absorbed.
+        """
+        if self._observed is None:
+            domain = self._domain or self._implied_domain()
+            self._observed = ObservedTrials(domain, self._batches)
+        self._observed.observe(t, observation, reward, next_observation, terminated)
+
+    def end_trial(self) -> None:
+        """Finish the trial, or the trials in lockstep, that have been observed up to here.
+
+        The first to finish tells ``t_max``, unless `attach` did. One that terminated may be
+        shorter.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is not as long as the others.
+        """
+        if self._observed is None:
+            raise InvalidInputError("no trial is under way: observe its timesteps first")
+        self._observed.end_trial()
+
+    def drop_trial(self) -> None:
+        """Forget the trial, or the trials in lockstep, under way."""
+        if self._observed is not None:
+            self._observed.drop_trial()
+
+    def merge(self, other: TrialCollector) -> Self:
+        """Add the trials of another agent, collected with equal features and ``t_max``.
+
+        Returns
+        -------
+        Self
+            The agent itself, to be fitted (again).
+
+        Raises
+        ------
+        InvalidInputError
+            If the two have other observations, numbers of features or timesteps.
+        """
+        other._count_waiting()
+        if other._domain is not None:
+            domain = self._make_domain(other._domain.space)
+            if domain.ends != other._domain.ends:
+                raise InvalidInputError(
+                    f"agents with on_termination={self.on_termination!r} and "
+                    f"{other.on_termination!r} do not merge"
+                )
+            self._count_waiting()
+            self._batches.merge(other._batches)
+        return self
+
+    def _make_domain(self, space: gym.Space[Any]) -> Domain:
+        """Return the domain, made for this observation space by whatever comes first."""
+        if self._domain is None:
+            self._domain = make_domain(space, self.features, self.on_termination == "absorb")
+        elif self._domain.space != space:
+            raise InvalidInputError(
+                f"the agent has observed {self._domain.space} so far; got {space}: make a new agent"
+            )
+        return self._domain
+
+    def _implied_domain(self) -> Domain:
+        """Return the domain that a feature table, one row a state, implies."""
+        if not hasattr(self.features, "__len__"):
+            raise NotFittedError(
+                "the observation space is not known: call attach(env) before observe()"
+            )
+        n_states = len(np.asarray(self.features))
+        return self._make_domain(spaces.Discrete(n_states))
+
+    def _count_waiting(self) -> None:
+        if self._observed is not None:
+            self._observed.flush()

@@ -1,0 +1,197 @@
+"""What the observations of a task are, and so how its trials are counted.
+
+A *domain* turns observations into states, one row each, and knows the recorder and the
+statistics that belong to them: counts for Discrete observations, moments for all others. A
+task that ends has one more state, *terminal*: absorbing, without reward, all features zero.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from lstd_agent.box_statistics import BoxStatistics, MomentRecorder, MomentSums
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.features import Features, feature_table, vector_features
+from lstd_agent.kernels import Kernel
+from lstd_agent.observations import as_batch, flatten_batch, is_batch
+from lstd_agent.seminorm_lstd import FloatArray
+from lstd_agent.statistics import CountRecorder, SampledStatistics, TransitionCounts
+
+States: TypeAlias = NDArray[Any]
+"""Encoded observations: (n,) state numbers, or (n, k) vectors."""
+
+Sums: TypeAlias = Any
+"""`TransitionCounts` or `MomentSums`, whichever the domain's recorder returns."""
+
+
+class Recorder(Protocol):
+    """Adds up the transitions of trials that run in lockstep."""
+
+    def record(self, state: States, reward: FloatArray, next_state: States) -> None:
+        """Add the next timestep's transitions of all trials."""
+
+    def counts(self, n_trials: int) -> Sums:
+        """Return the sums over ``n_trials`` complete trials."""
+
+
+class DiscreteDomain:
+    """Discrete observations, counted.
+
+    Parameters
+    ----------
+    space : Discrete
+    features : Features
+    ends : bool
+        Whether the task terminates; the terminal state then comes after the others.
+    """
+
+    def __init__(self, space: spaces.Discrete, features: Features, ends: bool) -> None:
+        self.space = space
+        self.n = int(space.n)
+        self.start = int(space.start)
+        self.n_states = self.n + ends
+        self.terminal: Any = self.n
+        table = feature_table(features, self.n, self.start)
+        self.table: FloatArray = np.vstack((table, np.zeros((int(ends), table.shape[1]))))
+        self.dtype = np.min_scalar_type(self.n_states - 1)
+        self.ends = ends
+
+    def encode(self, observations: Any) -> States:
+        """Return the state numbers (n,) of a batch of observations."""
+        observed = np.asarray(observations)
+        if observed.dtype.kind not in "iu":
+            raise self._misfit(observations)
+        state = (observed - self.start).astype(np.int64, copy=False)
+        # As unsigned numbers, negative states are huge: one pass finds both kinds.
+        if state.size and state.view(np.uint64).max() >= self.n:
+            raise self._misfit(observed[(state < 0) | (state >= self.n)][0])
+        return state
+
+    def encode_one(self, observation: Any) -> States:
+        """Return a single observation as a batch of one state."""
+        try:
+            state = operator.index(observation) - self.start
+        except TypeError:
+            state = -1
+        if not 0 <= state < self.n:
+            raise self._misfit(observation)
+        return np.array([state])
+
+    def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
+        """Return the states (m,) of one observation or an array of them, and its shape."""
+        states = self.encode(observations)
+        return states.ravel(), states.shape
+
+    def features(self, states: States) -> FloatArray:
+        """Return the features (n, d) of states."""
+        return self.table[states]
+
+    def recorder(self) -> Recorder:
+        """Return a recorder of transitions."""
+        return CountRecorder(self.n_states)
+
+    def _misfit(self, observations: Any) -> InvalidInputError:
+        return InvalidInputError(
+            f"observations must be integers from {self.start} to {self.start + self.n - 1}; got "
+            f"{observations!r}"
+        )
+
+    def statistics(self, counts: TransitionCounts, trials: States | None) -> SampledStatistics:
+        """Return the statistics of counts and stored trials."""
+        terminal = self.n if self.ends else None
+        return SampledStatistics(counts, self.table, trials, terminal)
+
+
+class VectorDomain:
+    """Observations of any other space, flattened, and represented by their moments.
+
+    Parameters
+    ----------
+    space : Space
+    features : Features
+        A function or a transformer.
+    ends : bool
+        Whether the task terminates; the terminal state then is a vector of NaN.
+    """
+
+    def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
+        self.space = space
+        self.ends = ends
+        self.terminal: Any = np.nan
+        self.dtype = np.dtype(np.float64)
+        self._features: Callable[[FloatArray], FloatArray] = vector_features(features)
+        # Tells an impossible space or feature function before the first step is taken.
+        probe = flatten_batch(space, as_batch(space.sample()))
+        self.n_components = probe.shape[1]
+
+    def encode(self, observations: Any) -> States:
+        """Return the vectors (n, k) of a batch of observations."""
+        return self._check(flatten_batch(self.space, observations))
+
+    def encode_one(self, observation: Any) -> States:
+        """Return a single observation as a batch of one vector."""
+        return self.encode(as_batch(observation))
+
+    def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
+        """Return the vectors (m, k) of one observation or a batch of m, and () or (m,)."""
+        if is_batch(self.space, observations):
+            states = self.encode(observations)
+            return states, (len(states),)
+        return self.encode_one(observations), ()
+
+    def features(self, states: States) -> FloatArray:
+        """Return the features (n, d) of vectors; those of the terminal state are zero."""
+        if not self.ends:
+            return self._features(states)
+        ended = np.isnan(states[:, 0])
+        if not ended.any():
+            return self._features(states)
+        living = states[~ended] if not ended.all() else np.zeros((1, self.n_components))
+        features = self._features(living)
+        filled = np.zeros((len(states), features.shape[1]))
+        if not ended.all():
+            filled[~ended] = features
+        return filled
+
+    def recorder(self) -> Recorder:
+        """Return a recorder of moments."""
+        return MomentRecorder(self.features)
+
+    def statistics(
+        self, counts: MomentSums, trials: States | None, kernel: Kernel
+    ) -> BoxStatistics:
+        """Return the statistics of moments and stored trials."""
+        return BoxStatistics(counts, self.features, trials, kernel)
+
+    def _check(self, vectors: FloatArray) -> FloatArray:
+        if vectors.shape[1] != self.n_components:
+            raise InvalidInputError(
+                f"observations of {self.space} have {self.n_components} components; got "
+                f"{vectors.shape[1]}"
+            )
+        if not np.isfinite(vectors).all():
+            row = vectors[~np.isfinite(vectors).all(axis=1)][0]
+            raise InvalidInputError(f"observations must be finite; got {row}")
+        return vectors
+
+
+Domain: TypeAlias = DiscreteDomain | VectorDomain
+
+
+def make_domain(space: Space[Any], features: Features, ends: bool) -> Domain:
+    """Return the domain of an observation space.
+
+    Raises
+    ------
+    InvalidInputError
+        If the features do not fit the space, or it cannot be flattened.
+    """
+    if isinstance(space, spaces.Discrete):
+        return DiscreteDomain(space, features, ends)
+    return VectorDomain(space, features, ends)

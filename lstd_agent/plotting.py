@@ -1,0 +1,67 @@
+"""A figure of a fitted agent: values, occupancies, distances over time.
+
+Matplotlib is imported when a figure is asked for, and its state machine (pyplot) never: the
+caller owns the figure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lstd_agent.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from lstd_agent.agent import SeminormLSTDAgent
+
+
+def draw(agent: SeminormLSTDAgent) -> Figure:
+    """Return the figure; see `SeminormLSTDAgent.plot`."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as missing:
+        raise MissingDependencyError(
+            'plot() needs matplotlib: pip install "unichain-gym[plot]"'
+        ) from missing
+    figure = Figure(figsize=(8.0, 9.0), layout="constrained")
+    values, occupancies, distances = figure.subplots(3, 1)
+    _draw_values(values, agent)
+    _draw_occupancies(occupancies, agent)
+    _draw_distances(distances, agent)
+    return figure
+
+
+def _draw_values(axes: Any, agent: SeminormLSTDAgent) -> None:
+    """Values of each neighbourhood at the candidate states in its support."""
+    system, statistics = agent.system_, agent.fitted_statistics_
+    features = statistics.candidate_features
+    state = np.arange(len(features))
+    for k, neighborhood in enumerate(system.neighborhoods):
+        value = system.values(features, np.full(len(features), k))
+        seen = neighborhood.occupancy > statistics.support_threshold
+        label = f"t = {neighborhood.anchor} to {neighborhood.stop - 1}"
+        axes.plot(state[seen], value[seen], ".", label=label)
+    axes.set(title="Relative values where they were seen", xlabel="state", ylabel="value")
+    if len(system.anchors) <= 10:
+        axes.legend()
+
+
+def _draw_occupancies(axes: Any, agent: SeminormLSTDAgent) -> None:
+    occupancy = agent.system_.occupancy
+    image = axes.imshow(occupancy, aspect="auto", interpolation="nearest", vmin=0.0)
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set(title="Occupancies", xlabel="state", ylabel="neighborhood")
+    axes.figure.colorbar(image, ax=axes)
+
+
+def _draw_distances(axes: Any, agent: SeminormLSTDAgent) -> None:
+    """Squared distance of each timestep's state distribution from its anchor's."""
+    distance = agent.squared_distance()
+    for neighborhood in agent.neighborhoods_:
+        start, stop = neighborhood.anchor, neighborhood.stop
+        axes.plot(np.arange(start, stop), distance(start, start, stop))
+        axes.axvline(start, color="0.8", linewidth=0.8, zorder=0)
+    axes.set(title="Squared distance from the anchor", xlabel="timestep", ylabel="distance²")

@@ -1,0 +1,142 @@
+"""The study's pictures, drawn with matplotlib (extra ``plot``) without a display."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lstd_agent.errors import MissingDependencyError
+from lstd_agent.study.rows import Row
+from lstd_agent.study.sampling_study import PANELS
+from lstd_agent.study.sampling_study import SCHEMES as SAMPLED_SCHEMES
+from lstd_agent.study.schemes import ENVIRONMENTS, RHOS, SCHEMES
+from lstd_agent.study.tables import METRICS, Cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STYLES = {"p01": "-", "p02md": "--", "paxmd": "-.", "pinf": ":"}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of a size in inches.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without matplotlib.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependencyError(
+            'pictures need matplotlib: pip install "unichain-gym[plot]"'
+        ) from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, *paths: Path) -> None:
+    """Write a figure to files; the suffix says which format."""
+    for path in paths:
+        figure.savefig(path, dpi=150)
+
+
+def ratio_heat_map(ratios: Mapping[Cell, float]) -> Figure:
+    """Draw log10(ours / paper) of every cell, a row for each environment and ρ."""
+    columns = [(metric, scheme) for metric in METRICS for scheme in SCHEMES]
+    lines = [
+        (env, rho)
+        for rho in RHOS
+        for env in ENVIRONMENTS
+        if any((env, rho, m, s) in ratios for m, s in columns)
+    ]
+    grid = np.array(
+        [[ratios.get((env, rho, m, s), np.nan) for m, s in columns] for env, rho in lines]
+    ).reshape(len(lines), len(columns))
+    figure = new_figure(9, 1.5 + 0.19 * len(lines))
+    axes = figure.subplots()
+    image = axes.imshow(grid, cmap="RdBu_r", vmin=-2, vmax=2, aspect="auto")
+    axes.set_xticks(range(len(columns)), [scheme for _, scheme in columns], rotation=90)
+    axes.set_yticks(range(len(lines)), [f"{env}  ρ={rho}" for env, rho in lines], fontsize=7)
+    axes.axvline(len(SCHEMES) - 0.5, color="black", linewidth=1)
+    axes.set_title("total repb  |  total rems: ours over the paper's", fontsize=10)
+    figure.colorbar(image, label="log10 ratio (grey: the paper has no figure)", extend="both")
+    axes.set_facecolor("lightgrey")
+    return figure
+
+
+def sampling_curves(rows: Sequence[Row]) -> Figure:
+    """Draw the four panels: ε_PB (left, red) and ε_MS (right, blue) against trials.
+
+    Lines are means over seeds; bands are the middle half of the seeds.
+    """
+    figure = new_figure(12, 8)
+    for panel, left in zip(PANELS, figure.subplots(2, 2).flat, strict=True):
+        right = left.twinx()
+        for axes, metric, color in (
+            (left, "total_repb", "tab:red"),
+            (right, "total_rems", "tab:blue"),
+        ):
+            curves = _curves(rows, panel.env, panel.n_features, metric)
+            for scheme, (n_trials, values) in curves.items():
+                axes.plot(n_trials, values.mean(axis=1), _STYLES[scheme], color=color, label=scheme)
+                low, high = np.quantile(values, (0.25, 0.75), axis=1)
+                axes.fill_between(n_trials, low, high, color=color, alpha=0.08, linewidth=0)
+            axes.set_yscale("log")
+            axes.set_ylabel("total " + metric[-4:], color=color)
+            axes.tick_params(axis="y", which="both", colors=color)
+        left.set_xlabel("trials")
+        left.set_title(
+            f"{panel.env}, {panel.n_features} feature{'s' * (panel.n_features > 1)} "
+            f"(ρ = {panel.rho}, at most {panel.n_anchors_max} anchors)"
+        )
+        left.legend(fontsize=8)
+    return figure
+
+
+def _curves(
+    rows: Sequence[Row], env: str, n_features: int, metric: str
+) -> dict[str, tuple[list[int], np.ndarray]]:
+    """Return each scheme's checkpoints and its values there, shape (checkpoints, seeds)."""
+    values: dict[str, dict[int, list[float]]] = {s: defaultdict(list) for s in SAMPLED_SCHEMES}
+    for row in rows:
+        if row["env"] == env and row["n_features"] == n_features:
+            values[row["scheme"]][row["n_trials"]].append(row[metric])
+    return {
+        scheme: (sorted(points), np.array([points[n] for n in sorted(points)]))
+        for scheme, points in values.items()
+        if points
+    }
+
+
+def reference_multiples(rows: Sequence[Row]) -> Figure:
+    """Draw ε_MS as a multiple of the projection limit: a dot a row, medians over seeds."""
+    combinations = sorted({(row["reference"], row["tail"]) for row in rows})
+    schemes = sorted({row["scheme"] for row in rows})
+    environments = [e for e in ENVIRONMENTS if any(row["env"] == e for row in rows)]
+    figure = new_figure(11, 4.2 * len(schemes))
+    panels: Any = figure.subplots(len(schemes), 1, squeeze=False)[:, 0]
+    for scheme, axes in zip(schemes, panels, strict=True):
+        for k, (rule, tail) in enumerate(combinations):
+            x, y = [], []
+            for i, env in enumerate(environments):
+                by_rho = defaultdict(list)
+                for row in rows:
+                    key = (row["env"], row["scheme"], row["reference"], row["tail"])
+                    if key == (env, scheme, rule, tail):
+                        by_rho[row["rho"]].append(row["total_rems"] / row["limit"])
+                for j, rho in enumerate(sorted(by_rho, reverse=True)):
+                    x.append(i + 0.18 * k - 0.27 + 0.02 * j)
+                    y.append(float(np.median(by_rho[rho])))
+            axes.plot(x, y, "o", markersize=4, label=f"{rule}, {tail} tail", alpha=0.8)
+        axes.axhline(1.0, color="black", linewidth=0.8)
+        axes.set_yscale("log")
+        axes.set_xticks(range(len(environments)), environments)
+        axes.set_ylabel("total rems / projection limit")
+        axes.set_title(f"{scheme}: one dot for each ρ, largest first")
+        axes.legend(fontsize=8)
+    return figure

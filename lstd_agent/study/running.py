@@ -1,0 +1,40 @@
+"""Command-line arguments that the study's scripts share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def add_run_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
+    """Add --seeds, --workers, --dask and --out."""
+    parser.add_argument("--seeds", type=_at_least_one, default=20, help="number of seeds (20)")
+    parser.add_argument("--workers", type=_at_least_one, default=2, help="processes (2)")
+    parser.add_argument(
+        "--dask", metavar="ADDRESS", help="use the Dask cluster at this address instead"
+    )
+    parser.add_argument("--out", type=Path, default=Path(default_out), help=f"({default_out})")
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+@contextmanager
+def opened_executor(args: argparse.Namespace) -> Iterator[Executor | None]:
+    """Yield the executor of --dask, or None for processes of our own."""
+    if args.dask is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise SystemExit('--dask needs the extra: pip install "unichain-gym[dask]"') from None
+    with Client(args.dask) as client:
+        yield client.get_executor()

@@ -1,0 +1,55 @@
+"""What a fitted agent has to say about itself, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from lstd_agent.agent import SeminormLSTDAgent
+
+_COLUMNS = ("anchor", "stop", "window", "reference", "occupancy", "samples", "rank", "condition")
+
+
+def describe(agent: SeminormLSTDAgent) -> str:
+    """Return a table of the neighbourhoods under a few lines on the fit."""
+    system = agent.system_
+    d = system.weights.shape[1]
+    rows = [
+        (
+            f"{n.anchor}",
+            f"{n.stop}",
+            f"{n.window[0]}-{n.window[1] - 1}",
+            _name(agent.candidate(n.reference)),
+            f"{n.occupancy[n.reference]:.3g}",
+            f"{n.n_samples}",
+            f"{n.rank}/{d}",
+            f"{n.condition:.1e}",
+        )
+        for n in system.neighborhoods
+    ]
+    width = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
+    table = [
+        "  ".join(cell.rjust(w) for cell, w in zip(row, width, strict=True))
+        for row in (_COLUMNS, *rows)
+    ]
+    given = "estimated" if agent.gain is None else "given"
+    return "\n".join(
+        [
+            f"trials      {agent.n_trials}, timesteps 0 to {system.t_max}",
+            f"features    {d}",
+            f"gain        {system.gain:.6g} ({given})",
+            f"value 0 at  {_name(agent.main_reference_)}",
+            "",
+            *table,
+        ]
+    )
+
+
+def _name(observation: object) -> str:
+    if observation is None:
+        return "terminal"
+    if isinstance(observation, np.ndarray):
+        return np.array2string(observation, precision=3, separator=" ", max_line_width=1000)
+    return str(observation)

@@ -1,0 +1,298 @@
+"""The study's problems, schemes, metrics, tables and claims."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from lstd_agent.study import claims, tables
+from lstd_agent.study.exact import ExactStatistics, settled_time, until_settled
+from lstd_agent.study.metrics import StepwiseErrors, total_rems, total_repb
+from lstd_agent.study.problems import random_chain, random_features
+from lstd_agent.study.reference_study import (
+    ReferenceSettings,
+    ReferenceTask,
+    markdown_comparison,
+    projection_limit,
+    reference_rows,
+)
+from lstd_agent.study.sampling_study import SamplingSettings, SamplingTask, sampling_rows
+from lstd_agent.study.schemes import ExactSchemes, regimes
+from lstd_agent.system import fit_system
+from unichain_gym import make_mdp
+
+
+def test_regimes_of_the_paper_s_environments_are_those_its_tables_have() -> None:
+    paper = tables.paper_cells()
+    for env in {cell[0] for cell in paper}:
+        published = {rho for e, rho, *_ in paper if e == env}
+        assert {regime.rho for regime in regimes(make_mdp(env).n_states)} == published
+
+
+def test_regimes_give_the_paper_s_numbers_of_anchors_and_features() -> None:
+    assert [r.n_anchors_max for r in regimes(100)] == [2, 3, 5, 11, 16, 33]
+    assert [r.n_features for r in regimes(100)] == [49, 33, 19, 9, 6, 3]
+
+
+def test_a_seed_gives_one_problem_and_another_seed_another() -> None:
+    first, again, other = (random_chain("h36c", seed) for seed in (0, 0, 1))
+    assert (first.policy == again.policy).all()
+    assert (first.policy != other.policy).any()
+    assert (random_features(36, 3, 0) == random_features(36, 3, 0)).all()
+    # Policy and features come from streams of their own.
+    assert_allclose(random_features(10**5, 1, 0)[:, 0] - np.arange(10**5), 0, atol=6)
+
+
+def direct_errors(system, chain, features, p):
+    """ε_PB and ε_MS by their definitions, one timestep at a time."""
+    S = chain.n_states
+    P = chain.transition_matrix.toarray()
+    exact = chain.bias - chain.bias[system.references.main]
+    repb = rems = spread = 0.0
+    for t, weight in enumerate(p):
+        k = system.neighborhood_at(t)
+        linear = features @ system.weights[k]
+        D = np.diag(weight)
+        projector = features @ np.linalg.pinv(features.T @ D @ features, 1e-12) @ features.T @ D
+        residual = projector @ (linear - (chain.reward - chain.gain + P @ linear))
+        repb += np.sqrt(residual @ D @ residual)
+        error = linear + system.offsets[k] - exact
+        rems += np.sqrt(weight @ error**2)
+        spread += np.sqrt(weight @ (error - weight @ error) ** 2)
+    assert len(weight) == S
+    return repb, rems, spread
+
+
+def test_total_errors_equal_their_definitions_summed_directly() -> None:
+    chain = random_chain("h15b", 3)
+    features = random_features(15, 3, 3)
+    p = chain.stepwise_distributions(60)
+    statistics = ExactStatistics(chain, features, p)
+    system = fit_system(statistics, np.array([0, 4, 20]), chain.gain, tail="window")
+    repb, rems, spread = direct_errors(system, chain, features, p)
+    assert total_repb(system, chain, features, p) == pytest.approx(repb, rel=1e-6)
+    assert total_rems(system, chain, features, p) == pytest.approx(rems, rel=1e-9)
+    errors = StepwiseErrors(statistics)
+    assert errors.rems_without_offset(system).sum() == pytest.approx(spread, rel=1e-9)
+
+
+def test_a_shifted_offset_changes_rems_but_not_its_offset_free_variant() -> None:
+    chain = random_chain("h6", 0)
+    statistics = ExactStatistics(chain, np.eye(6), chain.stepwise_distributions(50))
+    system = fit_system(statistics, np.array([0, 10]), chain.gain, tail="window")
+    shifted = replace(system, offsets=system.offsets + 5.0)
+    errors = StepwiseErrors(statistics)
+    assert_allclose(errors.rems(shifted) ** 2 - 25.0, errors.rems(system) ** 2, atol=1e-6)
+    assert_allclose(errors.rems_without_offset(shifted), 0.0, atol=1e-6)
+
+
+def test_one_hot_features_make_every_exact_error_vanish() -> None:
+    chain = random_chain("c10", 1)
+    statistics = ExactStatistics(chain, np.eye(10), chain.stepwise_distributions(200))
+    errors = StepwiseErrors(statistics)
+    system = fit_system(statistics, np.array([0, 30]), chain.gain, tail="window")
+    # States of negligible probability in the second window keep weight 0 (relative cutoff).
+    assert errors.repb(system)[:30].max() < 1e-8
+    assert errors.rems(system)[:30].max() < 1e-6
+
+
+def test_distances_stop_where_the_distribution_has_settled() -> None:
+    chain = random_chain("h6", 0)
+    p = chain.stepwise_distributions(500)
+    settled = settled_time(chain, p)
+    assert 0 < settled < 500
+    assert_allclose(
+        p[settled:], np.tile(chain.stationary_distribution, (501 - settled, 1)), atol=1e-13
+    )
+    asked = []
+
+    def squared(anchor: int, start: int, stop: int) -> np.ndarray:
+        asked.append((anchor, start, stop))
+        return np.abs(p[start:stop] - p[anchor]).sum(axis=1)
+
+    shortened = until_settled(squared, settled)
+    for anchor, start, stop in ((0, 1, 501), (3, settled - 1, settled + 2), (settled, 400, 501)):
+        expected = np.abs(p[start:stop] - p[anchor]).sum(axis=1)
+        assert_allclose(shortened(anchor, start, stop), expected, atol=1e-12)
+    assert max(stop for *_, stop in asked) <= settled + 1
+
+
+def test_pinf_has_the_least_projected_error_of_all_schemes() -> None:
+    chain = random_chain("c35c", 0)
+    schemes = ExactSchemes(chain)
+    statistics = schemes.statistics(random_features(35, 6, 0))
+    errors = StepwiseErrors(statistics, rcond=1e-13)
+    totals = {
+        name: errors.repb(schemes.fit(name, statistics, 5)).sum()
+        for name in ("buw", "p01", "p02am", "p02md", "paxtv", "paxot", "pinf")
+    }
+    assert min(totals, key=totals.get) == "pinf"
+
+
+def test_the_projection_limit_is_met_by_no_system_of_the_same_neighborhoods() -> None:
+    chain = random_chain("h36c", 2)
+    features = random_features(36, 4, 2)
+    p = chain.stepwise_distributions(400)
+    statistics = ExactStatistics(chain, features, p)
+    errors = StepwiseErrors(statistics)
+    system = fit_system(statistics, np.array([0, 30]), chain.gain)
+    limit = projection_limit(system, statistics)
+    # Per neighbourhood, least squares has the least mean squared error there is.
+    for start, stop in ((0, 30), (30, 401)):
+        best = np.square(errors.rems(limit)[start:stop]).sum()
+        assert best <= np.square(errors.rems(system)[start:stop]).sum()
+
+
+def test_the_projection_limit_of_one_hot_features_is_zero() -> None:
+    chain = random_chain("h6", 0)
+    statistics = ExactStatistics(chain, np.eye(6), chain.stepwise_distributions(50))
+    system = fit_system(statistics, np.array([0]), chain.gain, tail="window")
+    limit = projection_limit(system, statistics)
+    assert StepwiseErrors(statistics).rems(limit).max() < 1e-9
+
+
+@pytest.mark.parametrize("engine", ["trials", "population"])
+def test_sampling_rows_do_not_depend_on_which_others_are_missing(engine: str) -> None:
+    settings = SamplingSettings(engine=engine)
+    everything = frozenset(
+        (d, n, s) for d in (1, 2) for n in (50, 100) for s in ("p01", "p02md", "paxmd", "pinf")
+    )
+    whole = sampling_rows(SamplingTask("h6", 0, (50, 100), everything, settings))
+    assert len(whole) == len(everything)
+    part = frozenset({(2, 100, "pinf"), (1, 50, "p01")})
+    rows = sampling_rows(SamplingTask("h6", 0, (50, 100), part, settings))
+    assert rows == [r for r in whole if (r["n_features"], r["n_trials"], r["scheme"]) in part]
+
+
+def test_sampled_errors_approach_the_exact_ones() -> None:
+    settings = SamplingSettings(engine="population")
+    chain = random_chain("h6", 1)
+    schemes = ExactSchemes(chain)
+    statistics = schemes.statistics(random_features(6, 2, 1))
+    exact = StepwiseErrors(statistics).repb(schemes.fit("p01", statistics, 2)).sum()
+    key = frozenset({(2, 10**8, "p01")})
+    (row,) = sampling_rows(SamplingTask("h6", 1, (10**8,), key, settings))
+    assert row["total_repb"] == pytest.approx(exact, rel=1e-2)
+
+
+def test_reference_rows_are_repeatable_and_reported() -> None:
+    task = ReferenceTask("h6", 0, ReferenceSettings(n_trials=200))
+    rows = reference_rows(task)
+    assert rows == reference_rows(task)
+    assert {(r["reference"], r["tail"]) for r in rows} == {
+        ("occupancy", "settled"),
+        ("occupancy", "window"),
+        ("most_common", "settled"),
+        ("most_common", "window"),
+    }
+    text = markdown_comparison(rows)
+    assert "| p02md | h6 | 0.19 |" in text
+    assert "rows" in text
+
+
+# Tables
+
+
+def test_tables_mark_the_three_lowest_of_each_row() -> None:
+    cells = {
+        ("h6", 0.49, "total_repb", s): v
+        for s, v in {"buw": 5100.0, "p01": 210.0, "p02am": 320.0, "pinf": 0.0028}.items()
+    }
+    text = tables.markdown_tables(cells)
+    assert "| h6 | 5100 | *210* | <u>320</u> | **0.0028** |" in text
+    latex = tables.latex_tables(cells)
+    assert r"\textcolor{red}{0.0028}" in latex
+    assert r"\textcolor{darkgreen}{210}" in latex
+    assert r"\textcolor{blue}{320}" in latex
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5123.0, "5100"), (0.00284, "0.0028"), (12.34, "12"), (1.234, "1.2"), (0.0, "0"),
+        (3.46e-9, "3.5e-9"), (6.7e7, "6.7e7"), (99.9, "100"),
+    ],
+)  # fmt: skip
+def test_numbers_are_written_with_two_digits(value: float, text: str) -> None:
+    assert tables.two_digits(value) == text
+
+
+def test_agreement_with_the_paper_is_zero_for_the_paper_itself() -> None:
+    paper = tables.paper_cells()
+    columns = tables.agreement(tables.log_ratios(paper, paper))
+    assert len(columns) == 20
+    assert all(c.mean_abs == 0.0 for c in columns)
+    doubled = {cell: 10 * value for cell, value in paper.items()}
+    assert all(
+        c.mean_abs == pytest.approx(1.0)
+        for c in tables.agreement(tables.log_ratios(doubled, paper))
+    )
+
+
+# Claims
+
+
+def paper_rows() -> list[dict]:
+    """The published tables as rows of one seed."""
+    rows: dict = {}
+    for (env, rho, metric, scheme), value in tables.paper_cells().items():
+        row = rows.setdefault((env, rho, scheme), {"env": env, "rho": rho, "scheme": scheme})
+        row[metric] = value
+    return list(rows.values())
+
+
+def test_the_claims_hold_on_the_paper_s_own_tables() -> None:
+    checked = {c.label: c for c in claims.exact_claims(paper_rows())}
+    assert sorted(checked) == ["a", "b", "c", "d", "e"]
+    assert checked["a"].confirmed
+    assert checked["b"].confirmed
+    assert checked["c"].confirmed
+    assert checked["e"].confirmed
+
+
+def test_a_claim_that_fails_names_its_rows() -> None:
+    rows = paper_rows()
+    for row in rows:
+        if (row["env"], row["rho"], row["scheme"]) == ("h6", 0.49, "p01"):
+            row["total_repb"] = 1e-9
+    claim = claims.exact_claims(rows)[0]
+    assert not claim.confirmed
+    assert claim.disagreeing == ("h6 ρ=0.49",)
+    assert "NOT confirmed" in claims.markdown([claim])
+
+
+def sampled(final: dict[str, float]) -> list[dict]:
+    start = {"pinf": 100.0, "paxmd": 12.0, "p02md": 22.0, "p01": 31.0}
+    rows = []
+    for env, n_features in (("h6", 1), ("h6", 2), ("c10", 3), ("c10", 4)):
+        for n_trials, values in ((1000, start), (10_000, final)):
+            rows += [
+                {"env": env, "n_features": n_features, "scheme": s, "n_trials": n_trials,
+                 "seed": 0, "total_repb": v, "total_rems": 100 + v / 100}
+                for s, v in values.items()
+            ]  # fmt: skip
+    return rows
+
+
+def test_sampled_claims_follow_the_curves() -> None:
+    order, moves = claims.sampled_claims(
+        sampled({"pinf": 5.0, "paxmd": 10.0, "p02md": 20.0, "p01": 30.0})
+    )
+    assert order.confirmed
+    assert moves.confirmed
+    order, _ = claims.sampled_claims(
+        sampled({"pinf": 50.0, "paxmd": 10.0, "p02md": 20.0, "p01": 30.0})
+    )
+    assert not order.confirmed
+    assert len(order.disagreeing) == 4
+
+
+def test_rank_correlation_equals_scipy_s() -> None:
+    from scipy.stats import spearmanr
+
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(5, size=(2, 12)).astype(float)
+    assert claims._rank_correlation(x, y) == pytest.approx(spearmanr(x, y).statistic)

@@ -1,0 +1,354 @@
+"""The command that evaluates a policy: its figures, its files, its errors."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from unichain_gym import TabularEnv, make_mdp
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "evaluate_policy.py"
+FEW = ("--trials", "200", "--t-max", "40")
+
+
+@pytest.fixture(scope="module")
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("evaluate_policy", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Opaque(gym.Env[int, int]):
+    """Core c with five transient states, whose model is hidden; states from 3, actions from 1."""
+
+    interrupt_after: int | None = None
+    terminates = False
+
+    def __init__(self) -> None:
+        self._env = TabularEnv(make_mdp("c10"))
+        self.observation_space = gym.spaces.Discrete(10, start=3)
+        self.action_space = gym.spaces.Discrete(2, start=1)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        observation, info = self._env.reset(seed=seed)
+        return observation + 3, info
+
+    def step(self, action: int) -> Any:
+        if Opaque.interrupt_after is not None:
+            Opaque.interrupt_after -= 1
+            if Opaque.interrupt_after < 0:
+                raise KeyboardInterrupt
+        observation, reward, _, _, info = self._env.step(action - 1)
+        return observation + 3, reward, Opaque.terminates, False, info
+
+
+@pytest.fixture
+def opaque(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Opaque]]:
+    gym.register("Opaque-v0", entry_point=Opaque)
+    gym.register("OpaqueLimited-v0", entry_point=Opaque, max_episode_steps=7)
+    monkeypatch.setattr(Opaque, "interrupt_after", None)
+    monkeypatch.setattr(Opaque, "terminates", False)
+    yield Opaque
+    for name in ("Opaque-v0", "OpaqueLimited-v0"):
+        del gym.registry[name]
+
+
+def error_of(script: Any, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """Run with bad input; return the one line after argparse's usage."""
+    with pytest.raises(SystemExit) as stop:
+        script.main(argv)
+    captured = capsys.readouterr()
+    assert stop.value.code == 2
+    assert captured.out == ""
+    usage, _, message = captured.err.rpartition(": error: ")
+    assert usage.startswith("usage: ")
+    return message.strip()
+
+
+def report_of(script: Any, capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
+    """Run with --json and return the document."""
+    assert script.main([*argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+
+
+def test_estimates_come_close_to_the_reference_bias_and_gain(
+    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, reference: Any
+) -> None:
+    case = next(c for c in reference("chains")["cases"] if c["env"] == "h36c")
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps(case["policy"]))
+    report = report_of(script, capsys, "Unichain-h36c-v0", "--policy", str(policy))
+    states = {name: np.array(column) for name, column in report["states"].items()}
+    bias = np.array(case["bias"])
+    assert report["t_max"] == 10 * case["mixing_time_tv_1e_10"]
+    assert_allclose(report["gain"]["exact"], case["gain"], rtol=1e-9)
+    assert_allclose(states["exact"], bias - bias[report["main_reference"]], rtol=1e-9, atol=1e-9)
+    assert_allclose(states["error"], states["estimated"] - states["exact"], atol=1e-12)
+    assert np.abs(states["error"]).max() < 0.05 * np.ptp(bias)
+    assert abs(report["gain"]["estimated"] - case["gain"]) < 0.01
+    absorbed = np.array(case["mean_absorption_time"]) == 0
+    assert_allclose(states["class"] == "recurrent", absorbed)
+    assert states["visits"].sum() == 10_000 * (report["t_max"] + 1)
+
+
+def test_the_text_has_gain_neighbourhoods_states_and_totals(
+    script: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ("Unichain-h6-v0", "--trials", "300", "--n-anchors", "2")
+    report = report_of(script, capsys, *argv)
+    assert script.main(argv) == 0
+    captured = capsys.readouterr()
+    blocks = [block.splitlines() for block in captured.out.strip().split("\n\n")]
+    assert captured.err == ""
+    gain = f"gain estimated {report['gain']['estimated']:.6f}, exact {report['gain']['exact']:.6f}"
+    assert blocks[1] == [gain]
+    assert blocks[2][1].split() == ["anchor", "stop", "reference", "samples", "rank"]
+    assert len(blocks[2]) == 2 + len(report["neighborhoods"]["anchor"])
+    assert blocks[3][1].split() == ["state", "class", "visits", "estimated", "exact", "error"]
+    assert [row.split()[0] for row in blocks[3][2:]] == list("012345")
+    for row, estimated in zip(blocks[3][2:], report["states"]["estimated"], strict=True):
+        assert float(row.split()[3]) == pytest.approx(estimated, abs=1e-4)
+    totals = f"total rems {report['total_rems']:.4g}, total repb {report['total_repb']:.4g}"
+    assert blocks[4] == [totals]
+
+
+def test_saved_arrays_are_enough_to_redo_the_table(
+    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    argv = (
+        "Unichain-c10-v0",
+        "--policy",
+        "random:3",
+        "--features",
+        "gaussian:4",
+        "--trials",
+        "400",
+    )
+    report = report_of(script, capsys, *argv, "--save", str(tmp_path / "result.npz"))
+    saved = np.load(tmp_path / "result.npz", allow_pickle=False)
+    assert saved["env_id"] == "Unichain-c10-v0"
+    for table in ("gain", "neighborhoods", "states"):
+        for name, column in report[table].items():
+            assert saved[f"{table}_{name}"].tolist() == column
+
+    # Each state's value is that of the neighbourhood with the most samples of it.
+    anchors, stops = saved["neighborhoods_anchor"], saved["neighborhoods_stop"]
+    values = saved["weights"] @ saved["features"].T + saved["offsets"][:, None]
+    assert (np.abs(values - saved["states_estimated"]).min(axis=0) < 1e-9).all()
+
+    # The errors, from p^t of the saved policy's chain one step at a time.
+    chain = make_mdp("c10").induce(saved["policy"])
+    error = np.square(values - chain.relative_value(report["main_reference"]))
+    p, total = chain.initial_distribution, 0.0
+    for k, (start, stop) in enumerate(zip(anchors, stops, strict=True)):
+        for _ in range(start, stop):
+            total += np.sqrt(p @ error[k])
+            p = p @ chain.transition_matrix
+    assert saved["total_rems"] == pytest.approx(total, rel=1e-9)
+
+
+def test_the_picture_is_a_png_for_few_and_for_stepwise_anchors(
+    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for anchors in ("2", "stepwise"):
+        path = tmp_path / f"{anchors}.png"
+        argv = ("Unichain-h6-v0", *FEW, "--n-anchors", anchors, "--plot", str(path))
+        report = report_of(script, capsys, *argv)
+        assert path.read_bytes().startswith(b"\x89PNG")
+    assert report["neighborhoods"]["anchor"] == list(range(41))
+
+
+def test_the_same_seed_gives_the_same_document_and_another_seed_another(
+    script: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, again, other = (
+        report_of(script, capsys, "Unichain-h6-v0", *FEW, "--seed", seed) for seed in "778"
+    )
+    assert first == again
+    assert first["gain"]["estimated"] != other["gain"]["estimated"]
+
+
+def test_options_reach_the_agent(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("Unichain-h6-v0", *FEW, "--n-anchors", "1")
+    settled = report_of(script, capsys, *argv)
+    window = report_of(script, capsys, *argv, "--tail", "window")
+    assert settled["neighborhoods"]["samples"] == [200 * 21]
+    assert window["neighborhoods"]["samples"] == [200 * 41]
+    paper = report_of(script, capsys, *argv, "--tail", "window", "--reference", "most_common")
+    assert paper["main_reference"] == 0
+    assert window["main_reference"] != 0
+
+
+def test_an_environment_without_a_model_gets_no_exact_columns(
+    script: Any, capsys: pytest.CaptureFixture[str], opaque: Any
+) -> None:
+    argv = ("Opaque-v0", "--trials", "2000", "--t-max", "100", "--policy", "random:1")
+    report = report_of(script, capsys, *argv)
+    assert set(report["gain"]) == {"estimated"}
+    assert set(report["states"]) == {"state", "visits", "estimated"}
+    assert "total_rems" not in report
+    assert report["states"]["state"] == list(range(3, 13))
+    assert report["states"]["estimated"][report["main_reference"] - 3] == pytest.approx(0, abs=1e-9)
+    actions = np.random.default_rng(1).integers(2, size=10)
+    chain = make_mdp("c10").induce(actions)
+    exact = chain.relative_value(report["main_reference"] - 3)
+    visited = np.array(report["states"]["visits"]) > 1000
+    error = np.array(report["states"]["estimated"]) - exact
+    assert np.abs(error[visited]).max() < 0.1 * np.ptp(exact)
+
+    assert script.main(["Opaque-v0", *FEW]) == 0
+    text = capsys.readouterr().out
+    assert "exact" not in text
+    assert "total" not in text
+
+
+def test_a_time_limit_gives_way_to_t_max(
+    script: Any, capsys: pytest.CaptureFixture[str], opaque: Any
+) -> None:
+    report = report_of(script, capsys, "OpaqueLimited-v0", *FEW)
+    assert sum(report["states"]["visits"]) == 200 * 41
+
+
+def test_ctrl_c_keeps_the_finished_trials(
+    script: Any,
+    capsys: pytest.CaptureFixture[str],
+    opaque: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    finished = script.SINGLE_COPIES
+    monkeypatch.setattr(opaque, "interrupt_after", finished * 41 + 5)
+    assert script.main(["Opaque-v0", *FEW, "--json"]) == 130
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["n_trials"] == finished
+    assert captured.err == f"interrupted: {finished} trials finished\n"
+
+
+def test_ctrl_c_before_a_trial_has_finished_says_so(
+    script: Any,
+    capsys: pytest.CaptureFixture[str],
+    opaque: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opaque, "interrupt_after", 5)
+    assert script.main(["Opaque-v0", *FEW]) == 130
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "interrupted: no trial has finished\n"
+
+
+def test_a_progress_bar_shows_on_a_terminal_and_not_in_a_pipe() -> None:
+    command = [sys.executable, str(SCRIPT), "Unichain-h6-v0", *FEW]
+    pipe = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert pipe.stderr == ""
+    pty = pytest.importorskip("pty", reason="no pseudo-terminals on this system")
+    fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
+    terminal, stderr = pty.openpty()
+    rows_and_columns = struct.pack("HHHH", 24, 80, 0, 0)
+    fcntl.ioctl(stderr, termios.TIOCSWINSZ, rows_and_columns)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as run:
+        assert run.stdout is not None
+        shown = run.stdout.read()
+    os.close(stderr)
+    assert "step" in os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    assert shown == pipe.stdout
+
+
+BAD_ARGUMENTS = [
+    (("Unichain-h36d-v0",), "Environment `Unichain-h36d` doesn't exist."),
+    (("no_such_module:Env-v0",), "No module named 'no_such_module'"),
+    (("Unichain-h6-v0", "--trials", "0"), "needs an integer from 1; got '0'"),
+    (("Unichain-h6-v0", "--t-max", "-1"), "needs an integer from 0; got '-1'"),
+    (("Unichain-h6-v0", "--n-anchors", "0"), "needs an integer from 1; got '0'"),
+    (("Unichain-h6-v0", "--n-anchors", "some"), "needs an integer from 1; got 'some'"),
+    (("Unichain-h6-v0", "--tail", "long"), "invalid choice: 'long'"),
+    (("Unichain-h6-v0", "--policy", "greedy"), "keyword or a .npy or .json file; got 'greedy'"),
+    (("Unichain-h6-v0", "--policy", "random:x"), "random:SEED needs an integer from 0; got 'x'"),
+    (("Unichain-h6-v0", "--policy", "none.npy"), "No such file or directory: 'none.npy'"),
+    (("Unichain-h6-v0", "--features", "gaussian:0"), "gaussian:D needs an integer from 1; got '0'"),
+    (("Unichain-h6-v0", *FEW[2:], "--trials", "1"), "needs at least 2 stored; got 1"),
+    (("Unichain-h6-v0", "--save", "no/such/result.npz"), "there is no such directory"),
+    (("CliffWalking-v1",), "say with --t-max how long a trial is"),
+    (("CartPole-v1", *FEW), "observations and actions must be Discrete; got Box"),
+]
+
+
+@pytest.mark.parametrize(("argv", "message"), BAD_ARGUMENTS, ids=lambda value: str(value)[:60])
+def test_bad_arguments_end_in_one_clear_error(
+    script: Any, capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], message: str
+) -> None:
+    assert message in error_of(script, capsys, *argv)
+
+
+BAD_FILES = [
+    ("--policy", "[0, 1]", "(6,) (an action a state) or (6, 2) (action probabilities); got (2,)"),
+    (
+        "--policy",
+        "[[0.5, 0.6]" + ", [0.5, 0.5]" * 5 + "]",
+        "action probabilities of state 0 sum to ",
+    ),
+    ("--policy", "[0, 0, 0, 0, 2, 0]", "the policy takes action 2 in state 4; actions are 0 to 1"),
+    ("--policy", '["a", "b"]', "needs an array of numbers"),
+    ("--policy", "[0, 1", "cannot read"),
+    ("--policy", "[[0], [0, 1]]", "cannot read"),
+    ("--features", "[[1], [2]]", "features must have shape (6, d), one row a state; got (2, 1)"),
+    ("--features", "[[1], [2], [3], [4], [5], [NaN]]", "feature 0 of state 5 is nan"),
+]
+
+
+@pytest.mark.parametrize(("option", "content", "message"), BAD_FILES, ids=lambda v: str(v)[:30])
+def test_a_file_that_does_not_fit_ends_in_one_clear_error(
+    script: Any,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    option: str,
+    content: str,
+    message: str,
+) -> None:
+    path = tmp_path / "array.json"
+    path.write_text(content)
+    argv = ("Unichain-h6-v0", *FEW, option, str(path))
+    assert message in error_of(script, capsys, *argv)
+
+
+def test_a_pickle_is_no_policy(
+    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "policy.npy"
+    np.save(path, np.array([{}], dtype=object), allow_pickle=True)
+    message = error_of(script, capsys, "Unichain-h6-v0", *FEW, "--policy", str(path))
+    assert "Object arrays cannot be loaded" in message
+
+
+def test_a_trial_that_terminates_ends_in_one_clear_error(
+    script: Any,
+    capsys: pytest.CaptureFixture[str],
+    opaque: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opaque, "terminates", True)
+    message = error_of(script, capsys, "Opaque-v0", *FEW)
+    assert "terminated at timestep 0: the evaluator is for continuing tasks" in message
+
+
+def test_a_missing_plot_extra_is_told_before_the_work(
+    script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    message = error_of(script, capsys, "Unichain-h6-v0", *FEW, "--plot", "picture.png")
+    assert message == "--plot needs matplotlib: install the extra, pip install '.[plot]'"

@@ -1,0 +1,45 @@
+"""What README.md promises: its code runs, its commands are the ones that are checked."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_python_block_runs_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 3
+    assert README.count("```python") == len(blocks)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "readme"}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+    # The tour's estimate is close to the exact difference it prints before.
+    exact = names["chain"].bias[0] - names["chain"].bias[35]
+    (estimate,) = names["agent"].predict([0]) - names["agent"].predict([35])
+    assert estimate == pytest.approx(exact, rel=0.05)
+
+
+def test_each_of_the_two_commands_makes_what_it_needs() -> None:
+    commands = [line for line in README.splitlines() if line.startswith("python3 -m venv .venv")]
+    main, test = ([shlex.split(part) for part in line.split(" && ")] for line in commands)
+    assert main[1] == [".venv/bin/pip", "install", "."]
+    assert main[2][:2] == [".venv/bin/python", "scripts/evaluate_policy.py"]
+    assert (ROOT / main[2][1]).is_file()
+    assert test[1:] == [[".venv/bin/pip", "install", ".[test]"], [".venv/bin/pytest"]]
+
+
+def test_every_core_has_a_row_in_the_table_of_environments() -> None:
+    from unichain_gym.cores import CORES
+
+    rows = re.findall(r"^\| `(\w)` \| (\d+) \|", README, re.MULTILINE)
+    assert {core: int(n_states) for core, n_states in rows} == {
+        core: make().n_states for core, make in CORES.items()
+    }

@@ -1,0 +1,171 @@
+"""Outcome lists from what an MDP is usually given as: arrays, transitions, toy-text tables.
+
+Each function returns the arguments of `unichain_gym.outcomes.pad_outcomes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from unichain_gym.errors import InvalidModelError
+
+if TYPE_CHECKING:
+    import gymnasium
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """A list of outcomes: one entry of each array an outcome, shape (n,)."""
+
+    n_states: int
+    n_actions: int
+    state: IntArray
+    action: IntArray
+    next_state: IntArray
+    probability: FloatArray
+    reward: FloatArray
+
+
+def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
+    """Read P (S, A, S) or one sparse (S, S) per action, and R (S, A), (S, A, S) or (S,)."""
+    if isinstance(P, Sequence) and all(sparse.issparse(matrix) for matrix in P) and len(P):
+        S, A = P[0].shape[0], len(P)
+        for a, matrix in enumerate(P):
+            if matrix.shape != (S, S):
+                raise InvalidModelError(
+                    f"the transition matrices must all be ({S}, {S}) like the first; that of "
+                    f"action {a} is {matrix.shape}"
+                )
+        matrices = [sparse.coo_array(matrix) for matrix in P]
+        state = np.concatenate([m.coords[0] for m in matrices])
+        successor = np.concatenate([m.coords[1] for m in matrices])
+        action = np.repeat(np.arange(A), [m.data.size for m in matrices])
+        probability = np.concatenate([m.data for m in matrices]).astype(np.float64)
+    else:
+        dense = np.asarray(P, dtype=np.float64)
+        if dense.ndim != 3 or dense.shape[0] != dense.shape[2]:
+            raise InvalidModelError(
+                "P has shape (S, A, S), or is a list of one sparse (S, S) matrix per action; got "
+                f"shape {dense.shape}"
+            )
+        S, A = dense.shape[:2]
+        state, action, successor = np.nonzero(dense)
+        probability = dense[state, action, successor]
+    rewards = np.asarray(R, dtype=np.float64)
+    if rewards.shape == (S,):
+        reward = rewards[state]
+    elif rewards.shape == (S, A):
+        reward = rewards[state, action]
+    elif rewards.shape == (S, A, S):
+        reward = rewards[state, action, successor]
+    else:
+        raise InvalidModelError(
+            f"R has shape ({S}, {A}), ({S}, {A}, {S}) or ({S},) for {S} states and {A} actions; "
+            f"got {rewards.shape}"
+        )
+    return Outcomes(S, A, state, action, successor, probability, reward)
+
+
+def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> Outcomes:
+    """Read a list of (state, action, next state, probability, reward)."""
+    table = np.array([tuple(t) for t in transitions], dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] != 5:
+        raise InvalidModelError(
+            "transitions are tuples (state, action, next_state, probability, reward), at least "
+            f"one; got an array of shape {table.shape}"
+        )
+    indices = table[:, :3].astype(np.int64)
+    bound = np.array([n_states, np.iinfo(np.int64).max, n_states])
+    wrong = ((indices != table[:, :3]) | (indices < 0) | (indices >= bound)).any(axis=1)
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise InvalidModelError(
+            f"transition {i} is {tuple(table[i].tolist())}; states are 0 to {n_states - 1} (as "
+            "many as the initial distribution has), actions are integers from 0"
+        )
+    state, action, successor = indices.T
+    n_actions = int(action.max()) + 1
+    return Outcomes(n_states, n_actions, state, action, successor, table[:, 3], table[:, 4])
+
+
+def read_toy_text(
+    env: gymnasium.Env[Any, Any],
+    on_termination: Literal["absorb", "restart"],
+    initial: ArrayLike | None,
+) -> tuple[Outcomes, FloatArray]:
+    """Read the table `P[state][action] = [(probability, next_state, reward, terminated), …]`.
+
+    Returns
+    -------
+    outcomes : Outcomes
+        In which terminal states pay 0 and stay, or restart.
+    initial : ndarray, shape (S,)
+    """
+    if on_termination not in ("absorb", "restart"):
+        raise InvalidModelError(
+            f"on_termination must be 'absorb' or 'restart'; got {on_termination!r}"
+        )
+    table = getattr(env.unwrapped, "P", None)
+    if not isinstance(table, Mapping):
+        raise InvalidModelError(
+            f"{env.unwrapped!r} has no transition table P[state][action]; only environments like "
+            "FrozenLake, Taxi and CliffWalking have one"
+        )
+    if initial is None:
+        initial = getattr(env.unwrapped, "initial_state_distrib", None)
+    if initial is None:
+        raise InvalidModelError(
+            f"{env.unwrapped!r} does not tell its initial distribution; pass initial="
+        )
+    start = np.asarray(initial, dtype=np.float64)
+    S, A = len(table), len(table[0])
+    if start.shape != (S,):
+        raise InvalidModelError(f"initial must have shape ({S},), got {start.shape}")
+    rows = np.array(
+        [
+            (s, a, following, p, r, terminated)
+            for s in range(S)
+            for a in range(A)
+            for p, following, r, terminated in table[s][a]
+        ],
+        dtype=np.float64,
+    )
+    rows = rows[rows[:, 3] != 0.0]
+    state, action, successor = rows[:, :3].astype(np.int64).T
+    ends = rows[:, 5] != 0.0
+    is_terminal = np.zeros(S, dtype=bool)
+    is_terminal[successor[ends]] = True
+    keep = ~is_terminal[state]
+    ambiguous = np.flatnonzero(keep & ~ends & is_terminal[successor])
+    if ambiguous.size:
+        raise InvalidModelError(
+            f"state {successor[ambiguous[0]]} is entered with and without terminating (without: "
+            f"from state {state[ambiguous[0]]}), so it is two states in one; split it in the "
+            "environment's table"
+        )
+    terminal = np.flatnonzero(is_terminal)
+    if on_termination == "absorb":
+        source, target, p = terminal, terminal, np.ones(terminal.size)
+    else:
+        support = np.flatnonzero(start)
+        source = np.repeat(terminal, support.size)
+        target, p = np.tile(support, terminal.size), np.tile(start[support], terminal.size)
+    outcomes = Outcomes(
+        n_states=S,
+        n_actions=A,
+        state=np.concatenate((state[keep], np.repeat(source, A))),
+        action=np.concatenate((action[keep], np.tile(np.arange(A), source.size))),
+        next_state=np.concatenate((successor[keep], np.repeat(target, A))),
+        probability=np.concatenate((rows[keep, 3], np.repeat(p, A))),
+        reward=np.concatenate((rows[keep, 4], np.zeros(source.size * A))),
+    )
+    return outcomes, start

@@ -1,0 +1,307 @@
+"""Long-run quantities of a chain: limits, potentials and sums up to absorption.
+
+The chain is split into its recurrent states R, on which the transition matrix is block-diagonal
+by class, and its transient states T:
+
+    P = [ P_TT  P_TR ]
+        [  0    P_RR ]
+
+Every quantity is found on R first and then carried to T by one system in I - P_TT. On R, one
+state of each class is the *ground*: with it removed, I - P becomes nonsingular, and the
+stationary distribution, the bias and so on are solutions up to a constant per class that their
+normalization fixes.
+
+All limits are in the Cesàro sense, lim (1/n) Σ_{t<n} P^t, so periods make no difference.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from unichain_gym.linear import (
+    Solver,
+    direct_solver,
+    grounded_matrix,
+    iterate,
+    iterative_solver,
+)
+from unichain_gym.structure import Structure, edges, group_sums, row_sums, search_breadth_first
+from unichain_gym.summary import SolverEntry, SolverReport
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Limits:
+    """The split of a chain and the factorizations behind its long-run quantities.
+
+    Parameters
+    ----------
+    P : csr_array, shape (S, S)
+        Transition matrix without stored zeros.
+    structure : Structure
+        Its recurrent classes.
+    """
+
+    def __init__(self, P: sparse.csr_array, structure: Structure) -> None:
+        self.n_states = int(P.shape[0])
+        self.n_classes = structure.n_classes
+        self.recurrent = structure.recurrent
+        self.transient = structure.transient
+        self.label: IntArray = structure.class_label[self.recurrent]
+        from_recurrent, from_transient = P[self.recurrent], P[self.transient]
+        self.P_RR = from_recurrent[:, self.recurrent]
+        self.P_TR = from_transient[:, self.recurrent]
+        self.P_TT = from_transient[:, self.transient]
+
+    @cached_property
+    def ground(self) -> IntArray:
+        """One state of each class (an index into R): the one that most transitions enter.
+
+        Removing a state that everything returns to leaves less to eliminate.
+        """
+        entering = np.bincount(edges(self.P_RR)[1], minlength=self.recurrent.size)
+        order = np.lexsort((-entering, self.label))
+        return order[np.searchsorted(self.label[order], np.arange(self.n_classes))]
+
+    @cached_property
+    def afloat(self) -> IntArray:
+        """The indices into R of all other states."""
+        return np.setdiff1d(np.arange(self.recurrent.size), self.ground, assume_unique=True)
+
+    @cached_property
+    def recurrent_solver(self) -> Solver | None:
+        """Solves systems in I - P on the states that are not grounded; None: iterate on R."""
+        rows = self.P_RR[self.afloat]
+        return direct_solver(rows[:, self.afloat], row_sums(rows[:, self.ground]))
+
+    @cached_property
+    def transient_solver(self) -> Solver:
+        """Solves systems in I - P_TT."""
+        leave = row_sums(self.P_TR)
+        return direct_solver(self.P_TT, leave) or iterative_solver(
+            grounded_matrix(self.P_TT, leave), "transient states"
+        )
+
+    @cached_property
+    def iterations(self) -> dict[str, int]:
+        """Iterations that quantities on R took, by name of the quantity."""
+        return {}
+
+    @cached_property
+    def stationary(self) -> FloatArray:
+        """The stationary distributions of all classes, side by side, shape (n_R,)."""
+        solver = self.recurrent_solver
+        class_size = np.bincount(self.label, minlength=self.n_classes)
+        if solver is None:
+            uniform = 1.0 / class_size[self.label]
+            A = sparse.csr_array(self._laplacian.T)
+            zero = np.zeros_like(uniform)
+            p, n = iterate(lambda x: A @ x, zero, uniform, "stationary distribution")
+            self.iterations["stationary distribution"] = n
+        else:
+            p = np.ones(self.recurrent.size)
+            if self.afloat.size:
+                inflow = np.ones(self.n_classes) @ self.P_RR[self.ground][:, self.afloat]
+                p[self.afloat] = solver.solve_transposed(inflow)
+        return p / group_sums(self.label, p, self.n_classes)[self.label]
+
+    @cached_property
+    def _laplacian(self) -> sparse.csr_array:
+        """I - P_RR, its diagonal taken from the rest of each row."""
+        return grounded_matrix(self.P_RR, np.zeros(self.recurrent.size))
+
+    def class_mean(self, values: FloatArray) -> FloatArray:
+        """Average values on R, (n_R,) or (n_R, m), over each class: (n_classes,) or (…, m)."""
+        by_class = sparse.csr_array(
+            (self.stationary, (self.label, np.arange(self.label.size))),
+            shape=(self.n_classes, self.label.size),
+        )
+        return np.asarray(by_class @ values)
+
+    def carry(self, on_recurrent: FloatArray, source: FloatArray | None = None) -> FloatArray:
+        """Solve v_T = source + P_TT v_T + P_TR v_R, and return v on all states.
+
+        Parameters
+        ----------
+        on_recurrent : ndarray, shape (n_R,) or (n_R, m)
+            The values v_R.
+        source : ndarray, shape (n_T,) or (n_T, m), optional
+            What each visit of a transient state adds; nothing by default.
+        """
+        v = np.empty((self.n_states, *on_recurrent.shape[1:]))
+        v[self.recurrent] = on_recurrent
+        if self.transient.size:
+            c = self.P_TR @ on_recurrent
+            v[self.transient] = self.transient_solver.solve(c if source is None else c + source)
+        return v
+
+    def limit(self, values: FloatArray) -> FloatArray:
+        """Return P* values, where P* = lim (1/n) Σ_{t<n} P^t; values are (S,) or (S, m)."""
+        means = self.class_mean(values[self.recurrent])
+        if self.n_classes == 1:
+            return np.broadcast_to(means[0], values.shape).copy()
+        return self.carry(means[self.label])
+
+    def absorption(self) -> FloatArray:
+        """Return the probability of ending in each class, shape (S, n_classes)."""
+        return self.carry(np.eye(self.n_classes)[self.label])
+
+    def distribution(self, start: FloatArray) -> FloatArray:
+        """Return start P*, the long-run distribution from a start (S,)."""
+        if self.n_classes == 1:
+            weight = np.ones(1)
+        else:
+            inflow = start[self.recurrent]
+            if self.transient.size:
+                inflow = inflow + self.visits(start) @ self.P_TR
+            weight = group_sums(self.label, inflow, self.n_classes)
+            weight = weight / weight.sum()
+        p = np.zeros(self.n_states)
+        p[self.recurrent] = weight[self.label] * self.stationary
+        return p
+
+    def visits(self, start: FloatArray) -> FloatArray:
+        """Return the expected number of visits of each transient state, shape (n_T,)."""
+        if not self.transient.size:
+            return np.zeros(0)
+        return self.transient_solver.solve_transposed(start[self.transient])
+
+    def potential(self, values: FloatArray) -> FloatArray:
+        """Return D values, where D = Σ_t (P^t - P*), a Cesàro sum, is the deviation matrix.
+
+        It is the solution b of (I - P) b = (I - P*) values with P* b = 0. Values are (S,) or
+        (S, m).
+        """
+        excess = values - self.limit(values)
+        c = excess[self.recurrent]
+        b = np.zeros_like(c)
+        if self.recurrent_solver is None:
+            # With P* added to I - P no part of the error is left alone.
+            b, n = iterate(
+                lambda x: self._laplacian @ x + self.class_mean(x)[self.label],
+                c,
+                b,
+                "bias",
+                float(np.abs(values).max()),
+            )
+            self.iterations["bias"] = n
+        elif self.afloat.size:
+            b[self.afloat] = self.recurrent_solver.solve(c[self.afloat])
+        b -= self.class_mean(b)[self.label]
+        return self.carry(b, excess[self.transient])
+
+    def left_potential(self, start: FloatArray) -> FloatArray:
+        """Return start D, shape (S,): the y with y (I - P) = start (I - P*) and y P* = 0."""
+        y = np.zeros(self.n_states)
+        y[self.transient] = on_transient = self.visits(start)
+        on_recurrent = np.zeros(self.recurrent.size)
+        c = start[self.recurrent] - self.distribution(start)[self.recurrent]
+        c = c + on_transient @ self.P_TR
+        if self.recurrent_solver is None:
+            A = sparse.csr_array(self._laplacian.T)
+            on_recurrent, _ = iterate(
+                lambda x: (
+                    A @ x + self.stationary * group_sums(self.label, x, self.n_classes)[self.label]
+                ),
+                c,
+                on_recurrent,
+                "left potential",
+                1.0,
+            )
+        elif self.afloat.size:
+            on_recurrent[self.afloat] = self.recurrent_solver.solve_transposed(c[self.afloat])
+        carried = on_recurrent
+        if self.transient.size:
+            carried = carried + self.transient_solver.solve_transposed(on_transient) @ self.P_TR
+        surplus = group_sums(self.label, carried, self.n_classes)
+        y[self.recurrent] = on_recurrent - surplus[self.label] * self.stationary
+        return y
+
+    def discounted(self, values: FloatArray, discount: float) -> FloatArray:
+        """Return Σ_t γ^t P^t values, shape (S,).
+
+        As the sum of P* values/(1 - γ) and of the discounted excess, which stays bounded as γ
+        tends to 1.
+        """
+        mean = self.limit(values)
+        excess = values - mean
+        x = np.empty(self.n_states)
+        for states, block, leave, inflow in (
+            (self.recurrent, self.P_RR, np.zeros(self.recurrent.size), None),
+            (self.transient, self.P_TT, row_sums(self.P_TR), self.P_TR),
+        ):
+            if not states.size:
+                continue
+            c = excess[states]
+            if inflow is not None:
+                c = c + discount * (inflow @ x[self.recurrent])
+            exit_rate = (1.0 - discount) + discount * leave
+            block = discount * block
+            solver = direct_solver(block, exit_rate) or iterative_solver(
+                grounded_matrix(block, exit_rate), "discounted value"
+            )
+            x[states] = solver.solve(c)
+        return mean / (1.0 - discount) + x
+
+    def report(self, values: FloatArray, potential: FloatArray) -> SolverReport:
+        """Report methods and residuals of `stationary` and of `potential(values)`."""
+        method = self.recurrent_solver.method if self.recurrent_solver else "iteration"
+        flow = self.stationary @ self.P_RR - self.stationary
+        residuals = [float(np.abs(flow).max() / self.stationary.max())]
+        size = max(float(np.abs(potential).max()), float(np.finfo(np.float64).tiny))
+        excess = values - self.limit(values) - potential
+        b_R, b_T = potential[self.recurrent], potential[self.transient]
+        residuals.append(float(np.abs(excess[self.recurrent] + self.P_RR @ b_R).max()) / size)
+        entries = [
+            SolverEntry(quantity, b_R.size, method, self.iterations.get(quantity, 0), residual)
+            for quantity, residual in zip(
+                ("stationary distribution", "bias"), residuals, strict=True
+            )
+        ]
+        if b_T.size:
+            solver = self.transient_solver
+            residual = np.abs(excess[self.transient] + self.P_TR @ b_R + self.P_TT @ b_T).max()
+            n = solver.iterations[-1] if solver.iterations else 0
+            entries.append(
+                SolverEntry("bias, transient", b_T.size, solver.method, n, float(residual) / size)
+            )
+        return SolverReport(tuple(entries))
+
+
+def hitting_times(P: sparse.csr_array, target: IntArray) -> FloatArray:
+    """Return the expected number of steps until a target state is reached, shape (S,).
+
+    Infinite for states that may never reach one. (h = 0 on the target, h = 1 + P h elsewhere.)
+    """
+    S = P.shape[0]
+    is_target = np.zeros(S, dtype=bool)
+    is_target[target] = True
+    # A walk that stops at the target can miss it only by way of a state that cannot reach it.
+    reaching, _ = search_breadth_first(sparse.csr_array(P.T), target)
+    is_lost = np.ones(S, dtype=bool)
+    is_lost[reaching] = False
+    stopped = off_target_rows(P, is_target)
+    missing, _ = search_breadth_first(sparse.csr_array(stopped.T), np.flatnonzero(is_lost))
+    h = np.zeros(S)
+    h[missing] = np.inf
+    unknown = np.flatnonzero(~is_target & np.isfinite(h))
+    if unknown.size:
+        rows = P[unknown]
+        block, leave = rows[:, unknown], row_sums(rows[:, target])
+        solver = direct_solver(block, leave) or iterative_solver(
+            grounded_matrix(block, leave), "hitting times"
+        )
+        h[unknown] = solver.solve(np.ones(unknown.size))
+    return h
+
+
+def off_target_rows(P: sparse.csr_array, is_target: NDArray[np.bool_]) -> sparse.csr_array:
+    """Return P without the transitions out of target states."""
+    row, column = edges(P)
+    keep = ~is_target[row]
+    return sparse.csr_array((P.data[keep], (row[keep], column[keep])), shape=P.shape)

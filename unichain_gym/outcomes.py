@@ -1,0 +1,115 @@
+"""Outcome tables: checks, and gathering a list of outcomes into padded arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unichain_gym.errors import InvalidModelError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+def sum_tolerance(n_terms: int) -> float:
+    """Return how far from 1 a sum of ``n_terms`` probabilities may honestly be.
+
+    Rounding of the terms themselves grows with their number; the factor 1e4 lets through
+    probabilities written down with twelve digits.
+    """
+    return 1e4 * EPSILON * max(1, n_terms)
+
+
+def check_distribution(p: FloatArray, what: str) -> None:
+    """Raise `InvalidModelError` unless ``p`` (S,) is a probability distribution."""
+    if not np.isfinite(p).all() or (p < 0.0).any():
+        state = int(np.argmax(~(p >= 0.0)))
+        raise InvalidModelError(
+            f"{what} must be finite and not negative; state {state} has {float(p[state])!r}"
+        )
+    residual = float(p.sum()) - 1.0
+    if abs(residual) > sum_tolerance(p.size):
+        raise InvalidModelError(f"{what} sums to {1.0 + residual!r}, not 1; normalize it")
+
+
+def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
+    """Raise `InvalidModelError` for the first invalid entry of an outcome table (S, A, K)."""
+    S, _, K = next_state.shape
+
+    def place(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+        return tuple(int(i) for i in np.unravel_index(np.argmax(mask), mask.shape))
+
+    for mask, problem in (
+        ((next_state < 0) | (next_state >= S), f"leads to a state outside 0 to {S - 1}"),
+        (~(np.isfinite(probability) & (probability >= 0.0)), "has an invalid probability"),
+        (~np.isfinite(reward), "has a reward that is not finite"),
+    ):
+        if mask.any():
+            s, a, k = place(mask)
+            raise InvalidModelError(
+                f"outcome {k} of state {s}, action {a} {problem}: next state "
+                f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
+                f"{float(reward[s, a, k])!r}"
+            )
+    residual = probability.sum(axis=2) - 1.0
+    off = np.abs(residual) > sum_tolerance(K)
+    if off.any():
+        s, a = place(off)
+        raise InvalidModelError(
+            f"the outcomes of state {s}, action {a} sum to {1.0 + float(residual[s, a])!r} (residual "
+            f"{residual[s, a]:.3g}), not 1; normalize them or add the missing outcome"
+        )
+
+
+def pad_outcomes(
+    shape: tuple[int, int],
+    state: IntArray,
+    action: IntArray,
+    next_state: IntArray,
+    probability: FloatArray,
+    reward: FloatArray,
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Gather a list of outcomes into padded tables.
+
+    Outcomes that share state, action, next state and reward merge; zero probabilities drop.
+
+    Parameters
+    ----------
+    shape : (S, A)
+    state, action, next_state, probability, reward : ndarray, shape (n,)
+        One outcome an entry.
+
+    Returns
+    -------
+    next_state, probability, reward : ndarray, shape (S, A, K)
+        K is the largest number of outcomes of a state and action. Padding stays in place
+        (next state = state) with probability and reward zero.
+    """
+    S, A = shape
+    keep = probability != 0.0
+    row = (state * A + action)[keep]
+    next_state, probability, reward = next_state[keep], probability[keep], reward[keep]
+    order = np.lexsort((reward, next_state, row))
+    row, next_state, reward = row[order], next_state[order], reward[order]
+    is_first = np.ones(row.size, dtype=bool)
+    is_first[1:] = (np.diff(row) != 0) | (np.diff(next_state) != 0) | (np.diff(reward) != 0.0)
+    merged = np.bincount(np.cumsum(is_first) - 1, weights=probability[order])
+    row, next_state, reward = row[is_first], next_state[is_first], reward[is_first]
+
+    n_outcomes = np.bincount(row, minlength=S * A)
+    first_of_row = np.cumsum(n_outcomes) - n_outcomes
+    slot = np.arange(row.size) - first_of_row[row]
+    K = max(1, int(n_outcomes.max(initial=0)))
+    table_next = np.repeat(np.arange(S, dtype=np.int64), A * K).reshape(S * A, K)
+    table_probability = np.zeros((S * A, K))
+    table_reward = np.zeros((S * A, K))
+    table_next[row, slot] = next_state
+    table_probability[row, slot] = merged
+    table_reward[row, slot] = reward
+    return (
+        table_next.reshape(S, A, K),
+        table_probability.reshape(S, A, K),
+        table_reward.reshape(S, A, K),
+    )

@@ -1,0 +1,147 @@
+"""The structure of a chain: strongly connected components, recurrent classes and periods.
+
+Two states communicate when each can reach the other. A set of communicating states that no
+transition leaves is a recurrent class; all other states are transient. The period of a class
+is the greatest common divisor of the lengths of its cycles. All of it follows from which
+transitions are possible, not from how likely they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Which states are recurrent, and in which class.
+
+    Parameters
+    ----------
+    class_label : ndarray of int, shape (S,)
+        The recurrent class of each state, numbered by lowest state; -1 for transient states.
+    n_classes : int
+        Number of recurrent classes.
+    """
+
+    class_label: IntArray
+    n_classes: int
+
+    @property
+    def recurrent(self) -> IntArray:
+        """All recurrent states, sorted."""
+        return np.flatnonzero(self.class_label >= 0)
+
+    @property
+    def transient(self) -> IntArray:
+        """All transient states, sorted."""
+        return np.flatnonzero(self.class_label < 0)
+
+    @property
+    def classes(self) -> list[IntArray]:
+        """The states of each recurrent class, sorted."""
+        recurrent = self.recurrent
+        label = self.class_label[recurrent]
+        order = np.argsort(label, kind="stable")
+        ends = np.cumsum(np.bincount(label, minlength=self.n_classes))[:-1]
+        return np.split(recurrent[order], ends)
+
+
+def find_structure(P: sparse.csr_array) -> Structure:
+    """Find the recurrent classes of a transition matrix (S, S) without stored zeros."""
+    n, component = connected_components(P, connection="strong")
+    row, column = edges(P)
+    is_left = np.zeros(n, dtype=bool)
+    is_left[component[row[component[row] != component[column]]]] = True
+    first_state = np.full(n, P.shape[0])
+    np.minimum.at(first_state, component, np.arange(P.shape[0]))
+    closed = np.flatnonzero(~is_left)
+    closed = closed[np.argsort(first_state[closed])]
+    label = np.full(n, -1)
+    label[closed] = np.arange(closed.size)
+    return Structure(label[component].astype(np.int64), int(closed.size))
+
+
+def edges(P: sparse.csr_array) -> tuple[IntArray, IntArray]:
+    """Return the row and the column of every stored entry, row by row."""
+    row = np.repeat(np.arange(P.shape[0], dtype=np.int64), np.diff(P.indptr))
+    return row, P.indices.astype(np.int64)
+
+
+def row_sums(P: sparse.csr_array) -> FloatArray:
+    """Return P 1."""
+    return np.asarray(P.sum(axis=1), dtype=np.float64)
+
+
+def group_sums(label: IntArray, values: FloatArray, n_groups: int) -> FloatArray:
+    """Return the sum of the values of each label, shape (n_groups,)."""
+    return np.bincount(label, weights=values, minlength=n_groups).astype(np.float64, copy=False)
+
+
+def search_breadth_first(P: sparse.csr_array, sources: IntArray) -> tuple[IntArray, IntArray]:
+    """Search a graph from several sources at once.
+
+    Parameters
+    ----------
+    P : csr_array, shape (S, S)
+        An entry (s, s') is an edge from s to s'.
+    sources : ndarray of int
+        Where the search starts.
+
+    Returns
+    -------
+    reached : ndarray of int
+        The states reached, the sources among them.
+    depth : ndarray of int, shape (S,)
+        Number of edges of the search tree between a source and each state; -1 if unreached.
+    """
+    S = P.shape[0]
+    # A root with an edge to every source turns many searches into one.
+    graph = sparse.csr_array(
+        (
+            np.ones(P.indices.size + sources.size),
+            np.concatenate((P.indices, sources)),
+            np.concatenate((P.indptr, [P.indices.size + sources.size])),
+        ),
+        shape=(S + 1, S + 1),
+    )
+    order, predecessor = breadth_first_order(graph, S, return_predecessors=True)
+    depth = np.full(S + 1, -1, dtype=np.int64)
+    depth[order] = 1
+    depth[S] = 0
+    # Pointer doubling: each pass adds the depth gathered by the ancestor reached so far.
+    ancestor = np.full(S + 1, S, dtype=np.int64)
+    ancestor[order[1:]] = predecessor[order[1:]]
+    while (ancestor[order] != S).any():
+        depth[order] += depth[ancestor[order]]
+        ancestor[order] = ancestor[ancestor[order]]
+    reached = order[1:].astype(np.int64)
+    depth[reached] -= 1
+    return reached, depth[:S]
+
+
+def find_periods(P: sparse.csr_array, structure: Structure) -> IntArray:
+    """Return the period of each recurrent class.
+
+    With any spanning tree of a class, the period is the greatest common divisor, over the edges
+    (s, s') of the class, of depth(s) + 1 - depth(s'). (Denardo, 1977, Math. Oper. Res. 2.)
+    """
+    label = structure.class_label
+    recurrent = structure.recurrent
+    _, first = np.unique(label[recurrent], return_index=True)
+    _, depth = search_breadth_first(P, recurrent[first])
+    row, column = edges(P)
+    inside = label[row] >= 0
+    row, column = row[inside], column[inside]
+    order = np.argsort(label[row], kind="stable")
+    row, column = row[order], column[order]
+    excess = np.abs(depth[row] + 1 - depth[column])
+    starts = np.searchsorted(label[row], np.arange(structure.n_classes))
+    return np.gcd.reduceat(excess, starts)

@@ -1,0 +1,143 @@
+"""Whether an MDP is unichain: whether every deterministic policy has one recurrent class.
+
+An *end component* is a set of states with, for each, some of its actions, that these actions
+never leave and in which every state can reach every other. The recurrent classes of policies
+are end components, and in every end component some policy has a recurrent class. So an MDP is
+unichain exactly if no two of its end components are disjoint.
+
+That is NP-hard to decide in general, but mostly easy in practice. In this order:
+
+1. Two maximal end components are disjoint: not unichain.
+2. All end components lie in the one maximal one. If, once one of its states is taken out, none
+   is left, all contain that state: unichain. If two maximal ones are left: not unichain.
+3. The policies inside it are enumerated, where they are few. Of the actions of a state only
+   those with a smallest set of successors matter: a smaller set keeps closed sets closed.
+
+Otherwise it cannot be told.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from unichain_gym.structure import find_structure
+
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+MAX_REMOVALS = 200
+MAX_ENUMERATED = 2_000_000
+
+
+def is_unichain(next_state: IntArray, possible: BoolArray) -> bool | None:
+    """Decide from the outcomes (S, A, K) and which of them are possible; None: cannot tell."""
+    S, A, _ = next_state.shape
+    label = maximal_end_components(next_state, possible, np.ones((S, A), dtype=bool))
+    if label.max() > 0:
+        return False
+    next_state, possible, allowed = restrict(next_state, possible, label == 0)
+    n = len(next_state)
+    entering = np.bincount(next_state[possible], minlength=n)
+    for state in np.argsort(-entering)[:MAX_REMOVALS]:
+        without = allowed & (np.arange(n) != state)[:, None]
+        n_left = maximal_end_components(next_state, possible, without).max() + 1
+        if n_left != 1:
+            return bool(n_left == 0)
+    return enumerate_policies(next_state, possible, allowed)
+
+
+def maximal_end_components(
+    next_state: IntArray, possible: BoolArray, allowed: BoolArray
+) -> IntArray:
+    """Find the maximal end components of a part of an MDP.
+
+    Parameters
+    ----------
+    next_state, possible : ndarray, shape (S, A, K)
+    allowed : ndarray of bool, shape (S, A)
+        The actions that may be used; a state without one is out.
+
+    Returns
+    -------
+    ndarray of int, shape (S,)
+        The number of the component of each state, -1 in none.
+    """
+    S = len(next_state)
+    alive = allowed.any(axis=1)
+    label = np.where(alive, 0, -1)
+    n_labels, n_alive = 1, int(alive.sum())
+    while True:
+        # Keep the actions that stay within a part, and split each part into what these connect.
+        stays = (~possible | (label[next_state] == label[:, None, None])).all(axis=2)
+        stays &= allowed & (label >= 0)[:, None]
+        state, action, k = np.nonzero(possible & stays[:, :, None])
+        graph = sparse.csr_array(
+            (np.ones(state.size), (state, next_state[state, action, k])), shape=(S, S)
+        )
+        _, component = connected_components(graph, connection="strong")
+        alive = stays.any(axis=1)
+        label = np.full(S, -1)
+        parts, label[alive] = np.unique(component[alive], return_inverse=True)
+        if (parts.size, int(alive.sum())) == (n_labels, n_alive):
+            return label
+        n_labels, n_alive = int(parts.size), int(alive.sum())
+
+
+def restrict(
+    next_state: IntArray, possible: BoolArray, inside: BoolArray
+) -> tuple[IntArray, BoolArray, BoolArray]:
+    """Restrict the outcomes to an end component, its states numbered from 0.
+
+    Returns
+    -------
+    next_state, possible : ndarray, shape (n, A, K)
+        The outcomes; none is possible for actions that leave the component.
+    allowed : ndarray of bool, shape (n, A)
+        The actions that do not leave it.
+    """
+    place = np.full(len(inside), -1)
+    place[inside] = np.arange(int(inside.sum()))
+    next_state = place[next_state[inside]]
+    possible = possible[inside]
+    allowed: BoolArray = np.all(~possible | (next_state >= 0), axis=2)
+    return np.maximum(next_state, 0), possible & allowed[:, :, None], allowed
+
+
+def enumerate_policies(
+    next_state: IntArray, possible: BoolArray, allowed: BoolArray
+) -> bool | None:
+    """Try all policies that differ in their sets of successors; None if they are too many."""
+    n, A, K = next_state.shape
+    if n * A * n > MAX_ENUMERATED:
+        return None
+    successors = np.zeros((n, A, n), dtype=np.int64)
+    state, action, k = np.nonzero(possible)
+    successors[state, action, next_state[state, action, k]] = 1
+    shared = np.einsum("sax,sbx->sab", successors, successors)
+    size = successors.sum(axis=2)
+    # b makes a needless if it has a part of a's successors, or the same ones and comes first.
+    is_part = shared == size[:, None, :]
+    is_first = np.arange(A)[None, :] < np.arange(A)[:, None]
+    needless = is_part & allowed[:, None, :] & ((size[:, None, :] < size[:, :, None]) | is_first)
+    useful = allowed & ~needless.any(axis=2)
+    n_choices = useful.sum(axis=1)
+    n_policies = int(np.prod(n_choices.astype(object)))
+    if n_policies * n * K > MAX_ENUMERATED:
+        return None
+    chosen = np.tile(useful.argmax(axis=1), (n_policies, 1))
+    free = np.flatnonzero(n_choices > 1)
+    if free.size:
+        choice = np.stack(np.unravel_index(np.arange(n_policies), n_choices[free]), axis=1)
+        ranked = np.argsort(~useful[free], axis=1, kind="stable")
+        chosen[:, free] = ranked[np.arange(free.size), choice]
+    # One chain of all policies side by side: unichain if it has one class for each.
+    policy, state, k = np.nonzero(possible[np.arange(n), chosen])
+    successor = next_state[state, chosen[policy, state], k]
+    chains = sparse.csr_array(
+        (np.ones(policy.size), (policy * n + state, policy * n + successor)),
+        shape=(n_policies * n, n_policies * n),
+    )
+    return find_structure(chains).n_classes == n_policies
