@@ -18,6 +18,7 @@ pseudoinverses cut off at a *relative* tolerance ``rcond``, and the ranks are re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +67,15 @@ class Minimizer:
     weights: FloatArray
     rank: IntArray
     condition: FloatArray
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Minimizer]) -> Minimizer:
+        """Join the minimizers of several runs of distributions."""
+        return cls(
+            np.concatenate([part.weights for part in parts]),
+            np.concatenate([part.rank for part in parts]),
+            np.concatenate([part.condition for part in parts]),
+        )
 
 
 def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArray:

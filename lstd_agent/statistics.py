@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.seminorm_lstd import FloatArray, IntArray, Moments
+from lstd_agent.factored_lstd import Factors, FeatureBasis, minimize_factored
+from lstd_agent.seminorm_lstd import FloatArray, IntArray, Minimizer, Moments
 
 # Working arrays of batched moments hold about this many numbers, so that they stay in cache.
 _CHUNK_SIZE = 2**18
@@ -149,6 +150,26 @@ def _stack_rows(rows: Sequence[tuple[IntArray, NDArray[Any]]], n_columns: int) -
     return sparse.csr_array((values, columns, indptr), shape=(len(rows), n_columns))
 
 
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums over the samples of n windows, by the k states that any of them visits.
+
+    Attributes
+    ----------
+    visited : ndarray of int, shape (k,)
+    visits : ndarray of int, shape (n, k)
+    successors : ndarray, shape (n, k, d)
+        Σ f(s') of the next states s'.
+    excess : ndarray, shape (n, k)
+        Σ (r - g) of the rewards r.
+    """
+
+    visited: IntArray
+    visits: IntArray
+    successors: FloatArray
+    excess: FloatArray
+
+
 class SampledStatistics:
     """Statistics of discrete observations, from counts and a feature table.
 
@@ -219,28 +240,49 @@ class SampledStatistics:
     def _moments(
         self, windows: IntArray, gain: float
     ) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
+        sums = self._sums(windows, gain, self.features)
+        n_samples = sums.visits.sum(axis=1)
+        F = self.features[sums.visited]
+        scale = 1.0 / n_samples[:, None, None]
+        weighted = sums.visits[:, :, None] * F
+        X = scale * (F.T @ (weighted - sums.successors))
+        Z = scale * (F.T @ weighted)
+        y = (sums.excess @ F) / n_samples[:, None]
+        return X, Z, y, n_samples
+
+    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
+        """Return the minimizers of windows, and their numbers of samples."""
+        basis = FeatureBasis.of(self.features, rcond)
+        parts, n_samples = [], []
+        for chunk in window_chunks(len(windows), basis.U.size):
+            sums = self._sums(windows[chunk], gain, basis.U)
+            samples = sums.visits.sum(axis=1)
+            # The root of p, and of n p by which sums over samples become means times that.
+            root = np.sqrt(sums.visits / samples[:, None])
+            scale = 1.0 / (np.sqrt(np.maximum(sums.visits, 1)) * np.sqrt(samples)[:, None])
+            A = root[:, :, None] * basis.U[sums.visited]
+            factors = Factors(A, A - scale[:, :, None] * sums.successors, scale * sums.excess)
+            parts.append(minimize_factored(factors, basis, rcond))
+            n_samples.append(samples)
+        return Minimizer.concatenate(parts), np.concatenate(n_samples)
+
+    def _sums(self, windows: IntArray, gain: float, features: FloatArray) -> _Sums:
+        """Add up what was seen in each window on leaving each state."""
         select = window_sums(windows, self.t_max)
         pairs = (select @ self.counts.transition_counts).tocoo()
         visits = (select @ self.visits).toarray()
-        n_samples = visits.sum(axis=1)
+        rewards = (select @ self.counts.reward_sums).toarray()
 
-        # Late windows visit few states: the others are left out of every product.
+        # Late windows visit few states: the others are left out of everything that follows.
         visited = np.flatnonzero(visits.any(axis=0))
-        F, visits = self.features[visited], visits[:, visited]
-        rewards = (select @ self.counts.reward_sums).toarray()[:, visited]
-
-        # One sparse product gives Σ_s' N(s, s') f(s') for every window and state.
         n, S, k = len(windows), self.counts.n_states, len(visited)
         state, next_state = np.divmod(pairs.col, S)
         row = pairs.row.astype(np.int64) * k + np.searchsorted(visited, state)
+        # One sparse product gives Σ_s' N(s, s') f(s') for every window and state.
         by_state = sparse.csr_array((pairs.data, (row, next_state)), shape=(n * k, S))
-        successors = (by_state @ self.features).reshape(n, k, -1)
-        scale = 1.0 / n_samples[:, None, None]
-        weighted = visits[:, :, None] * F
-        X = scale * (F.T @ (weighted - successors))
-        Z = scale * (F.T @ weighted)
-        y = ((rewards - gain * visits) @ F) / n_samples[:, None]
-        return X, Z, y, n_samples
+        successors = (by_state @ features).reshape(n, k, -1)
+        visits = visits[:, visited]
+        return _Sums(visited, visits, successors, rewards[:, visited] - gain * visits)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Visiting frequency of each state in each window, shape (n, S)."""

@@ -17,7 +17,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.neighborhoods import neighborhood_windows
 from lstd_agent.references import ReferenceStates, assign_references, merge_neighborhoods
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, Minimizer, minimize
-from lstd_agent.statistics import Statistics
+from lstd_agent.statistics import SampledStatistics, Statistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,8 +211,11 @@ def _approximators(
     rcond: float,
 ) -> tuple[Minimizer, FloatArray, IntArray]:
     """Return the weights, the offsets and the number of samples of each neighbourhood."""
-    moments = statistics.moments(windows, gain)
-    solution = minimize(moments, rcond)
+    if isinstance(statistics, SampledStatistics):
+        solution, n_samples = statistics.minimize(windows, gain, rcond)
+    else:
+        moments = statistics.moments(windows, gain)
+        solution, n_samples = minimize(moments, rcond), moments.n_samples
     offsets = calibrate_offsets(
         solution.weights,
         statistics.candidate_features,
@@ -221,7 +224,7 @@ def _approximators(
         statistics.support_threshold,
         rule,
     )
-    return solution, offsets, moments.n_samples
+    return solution, offsets, n_samples
 
 
 def _linked_neighborhoods(

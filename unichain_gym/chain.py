@@ -458,7 +458,7 @@ def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -
     if off.any():
         state = int(np.argmax(off))
         raise InvalidModelError(
-            f"the transition probabilities of state {state} sum to {1.0 + float(residual[state])!r}, not "
-            "1; normalize the row"
+            f"the transition probabilities of state {state} sum to "
+            f"{1.0 + float(residual[state])!r}, not 1; normalize the row"
         )
     check_distribution(initial, "initial_distribution")

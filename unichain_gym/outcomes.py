@@ -58,8 +58,8 @@ def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatA
     if off.any():
         s, a = place(off)
         raise InvalidModelError(
-            f"the outcomes of state {s}, action {a} sum to {1.0 + float(residual[s, a])!r} (residual "
-            f"{residual[s, a]:.3g}), not 1; normalize them or add the missing outcome"
+            f"the outcomes of state {s}, action {a} sum to {1.0 + float(residual[s, a])!r} "
+            f"(residual {residual[s, a]:.3g}), not 1; normalize them or add the missing outcome"
         )
 
 

@@ -135,7 +135,7 @@ def action_probabilities(policy: ArrayLike, S: int, A: int) -> FloatArray:
     state = int(np.argmax(np.abs(residual)))
     if abs(residual[state]) > sum_tolerance(A):
         raise InvalidModelError(
-            f"action probabilities of state {state} sum to {1.0 + float(residual[state])!r}, not 1; "
-            "normalize each row of the policy"
+            f"action probabilities of state {state} sum to {1.0 + float(residual[state])!r}, "
+            "not 1; normalize each row of the policy"
         )
     return probabilities

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.mdp import FloatArray, IntArray, TabularMDP, check_distribution
+from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
+from unichain_gym.outcomes import check_distribution
 
 
 def cumulative_thresholds(p: FloatArray) -> FloatArray:

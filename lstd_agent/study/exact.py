@@ -70,6 +70,15 @@ class ExactStatistics:
         return np.asarray(self.distributions[start:stop].mean(axis=0))
 
 
+def full_distributions(chain: MarkovChain, t_max: int) -> FloatArray:
+    """Return p^t for t = 0 … t_max, never cut short, shape (t_max + 1, S).
+
+    Root errors weight states by √p^t(s): a transient mass of 1e-16 that is repeated to the end
+    instead of dying out would show.
+    """
+    return chain.stepwise_distributions(t_max, tol=0.0)
+
+
 def settled_time(chain: MarkovChain, distributions: FloatArray) -> int:
     """Return the first timestep from which p^t moves by rounding alone, at most t_max.
 

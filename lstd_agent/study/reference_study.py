@@ -22,7 +22,7 @@ from lstd_agent.parallel import run_tasks
 from lstd_agent.references import RULES
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND
 from lstd_agent.statistics import SampledStatistics, TransitionCounts
-from lstd_agent.study.exact import ExactStatistics
+from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
@@ -79,7 +79,7 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
     settings = task.settings
     chain = random_chain(task.env, task.seed)
     t_max = 10 * chain.mixing_time()
-    distributions = chain.stepwise_distributions(t_max)
+    distributions = full_distributions(chain, t_max)
     rng = np.random.default_rng(np.random.SeedSequence([task.seed, 2]))
     drawn = simulate_counts(chain, settings.n_trials, t_max, rng)
     counts = TransitionCounts(

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from tqdm import tqdm
 
-from lstd_agent.collection import Round, collect_rounds
+from lstd_agent.collection import collect_rounds
 from lstd_agent.distances import MMD, sampled_distance
 from lstd_agent.domains import make_domain
 from lstd_agent.features import OneHot
@@ -19,11 +19,12 @@ from lstd_agent.neighborhoods import find_anchors
 from lstd_agent.parallel import run_tasks
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND, IntArray
 from lstd_agent.statistics import SampledStatistics, TransitionCounts
-from lstd_agent.study.exact import ExactStatistics
+from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.system import fit_system
+from lstd_agent.trials import Round
 from unichain_gym import MarkovChain
 from unichain_gym.population import simulate_counts
 
@@ -96,7 +97,7 @@ def sampling_rows(task: SamplingTask) -> list[Row]:
     """Collect once, and evaluate every panel and scheme at every checkpoint."""
     chain = random_chain(task.env, task.seed)
     t_max = 10 * chain.mixing_time()
-    distributions = chain.stepwise_distributions(t_max)
+    distributions = full_distributions(chain, t_max)
     panels = []
     for panel in PANELS:
         if panel.env == task.env:

@@ -10,7 +10,12 @@ from lstd_agent.distances import mean_discrepancy, optimal_transport, total_vari
 from lstd_agent.kernels import Kernel
 from lstd_agent.neighborhoods import AnchorSearch
 from lstd_agent.seminorm_lstd import FloatArray, IntArray
-from lstd_agent.study.exact import ExactStatistics, settled_time, until_settled
+from lstd_agent.study.exact import (
+    ExactStatistics,
+    full_distributions,
+    settled_time,
+    until_settled,
+)
 from lstd_agent.system import System, fit_system
 from unichain_gym import MarkovChain
 
@@ -69,7 +74,7 @@ class ExactSchemes:
     def __init__(self, chain: MarkovChain, t_max: int | None = None) -> None:
         self.chain = chain
         self.t_max = 10 * chain.mixing_time() if t_max is None else t_max
-        self.distributions = chain.stepwise_distributions(self.t_max)
+        self.distributions = full_distributions(chain, self.t_max)
         self._settled = settled_time(chain, self.distributions)
         # Total variation and optimal transport do not depend on the features.
         self._searches: dict[str, AnchorSearch] = {}

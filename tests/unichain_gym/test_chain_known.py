@@ -296,7 +296,7 @@ def test_dense_results_of_large_chains_are_refused_with_their_size() -> None:
         MarkovChain(
             sparse.eye_array(10_000), np.zeros(10_000), np.full(10_000, 1e-4)
         ).absorption_probabilities()
-    with pytest.raises(ModelTooLargeError, match="10000 transient states .* mean_absorption_time"):
+    with pytest.raises(ModelTooLargeError, match=r"10000 transient states .* mean_absorption_time"):
         make_mdp("h10003").induce(np.zeros(10_003, dtype=int)).max_absorption_time()
 
 
