@@ -84,53 +84,17 @@ def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArr
     M = diag(μ)^{†/2} U^T from the eigendecomposition Z = U diag(μ) U^T (Lemma
     ``z_zpinv_psd``); eigenvalues up to ``rcond`` times the largest count as zero.
     """
-    M = np.zeros_like(Z)
-    for start in range(0, len(Z), _CHUNK_SIZE):
-        chunk = slice(start, start + _CHUNK_SIZE)
-        root, U = _inverse_roots(Z[chunk], rcond)
-        M[chunk, : root.shape[1]] = root[:, :, None] * U.transpose(0, 2, 1)
-    return M
+    root, U = _inverse_roots(Z, rcond)
+    return np.asarray(root[:, :, None] * U.transpose(0, 2, 1))
 
 
 def _inverse_roots(Z: FloatArray, rcond: float) -> tuple[FloatArray, FloatArray]:
-    """Return diag(μ)^{†/2}, shape (n, k), descending in μ, and the eigenvectors U (n, d, k).
-
-    Only the k largest eigenvalues are returned, where all the others are zero to rounding.
-    """
-    L = _factor(Z)
-    if L is None:
-        eigenvalue, U = np.linalg.eigh(Z)
-        eigenvalue, U = eigenvalue[:, ::-1], U[:, :, ::-1]
-    else:
-        U, singular, _ = np.linalg.svd(L, full_matrices=False)
-        eigenvalue = singular**2
-    keep = eigenvalue > rcond * eigenvalue[:, :1]
+    """Return diag(μ)^{†/2}, shape (n, d), ascending in μ, and the eigenvectors U (n, d, d)."""
+    eigenvalue, U = np.linalg.eigh(Z)
+    keep = eigenvalue > rcond * eigenvalue[:, -1:]
     root = np.zeros_like(eigenvalue)
     root[keep] = eigenvalue[keep] ** -0.5
     return root, U
-
-
-def _factor(Z: FloatArray) -> FloatArray | None:
-    """Return L (n, d, k) with Z = L L^T, or None where the rank k is too large to be worth it.
-
-    By Cholesky's algorithm with pivots, a column at a time, which is as stable as an
-    eigendecomposition and far cheaper for a small rank.
-    """
-    n, d, _ = Z.shape
-    each = np.arange(n)
-    remainder, columns = Z.copy(), [np.empty((n, d, 0))]
-    diagonal = np.diagonal(remainder, axis1=1, axis2=2)  # a view, which follows the remainder
-    rounding = np.finfo(float).eps * diagonal.max(axis=1)
-    for _ in range(d // 4):
-        pivot = diagonal.argmax(axis=1)
-        size = diagonal[each, pivot]
-        if (size <= rounding).all():
-            return np.concatenate(columns, axis=2)
-        size[size <= rounding] = np.inf
-        column = remainder[each, :, pivot] / np.sqrt(size)[:, None]
-        remainder -= column[:, :, None] * column[:, None, :]
-        columns.append(column[:, :, None])
-    return None
 
 
 def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
@@ -162,7 +126,7 @@ def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
         # with equally many are solved together, without the others.
         for k in np.unique(n_kept[n_kept > 0]):
             chosen = np.flatnonzero(n_kept == k)
-            M = (root[chosen, None, :k] * U[chosen, :, :k]).transpose(0, 2, 1)
+            M = (root[chosen, None, d - k :] * U[chosen, :, d - k :]).transpose(0, 2, 1)
             solved = _least_squares(M @ X[chosen], M @ y[chosen], rcond)
             solution.weights[start + chosen] = solved.weights
             solution.rank[start + chosen] = solved.rank
