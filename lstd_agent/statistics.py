@@ -138,8 +138,10 @@ def _count(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
         table = np.bincount(key, minlength=n_keys)
         present = np.flatnonzero(table)
         return present, table[present]
-    present, count = np.unique(key, return_counts=True)
-    return present, count
+    # Narrow numbers sort faster.
+    narrow = key.astype(np.min_scalar_type(n_keys - 1))
+    present, count = np.unique(narrow, return_counts=True)
+    return present.astype(np.int64), count
 
 
 def _stack_rows(rows: Sequence[tuple[IntArray, NDArray[Any]]], n_columns: int) -> sparse.csr_array:
