@@ -4,6 +4,7 @@ The system of seminorm LSTD approximators of Dewanto & Gallagher (arXiv:2204.043
 """
 
 from lstd_agent.agent import SeminormLSTDAgent
+from lstd_agent.continuing import Restart
 from lstd_agent.distances import MMD
 from lstd_agent.features import GaussianFeatures, OneHot
 from lstd_agent.kernels import Kernel
@@ -16,6 +17,7 @@ __all__ = [
     "OneHot",
     "Polynomial",
     "RadialBasis",
+    "Restart",
     "SeminormLSTDAgent",
     "TileCoding",
 ]

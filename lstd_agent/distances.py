@@ -123,7 +123,7 @@ def paired_vector_discrepancy(features: FloatArray, kernel: Kernel) -> SquaredDi
     kernel : Kernel
     """
     n_pairs = features.shape[1] // 2
-    first, second = features[:, :n_pairs], features[:, n_pairs : 2 * n_pairs]
+    first, second = features[:, 0 : 2 * n_pairs : 2], features[:, 1 : 2 * n_pairs : 2]
     within = kernel.paired(first, second).mean(axis=1)
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:

@@ -78,7 +78,7 @@ def minimize_factored(factors: Factors, basis: FeatureBasis, rcond: float) -> Mi
     basis : FeatureBasis
         That they are in.
     rcond : float
-        Relative cutoff of the singular values of A and of L^T B.
+        Cutoff of the singular values of A and of L^T B, relative to the largest of A.
 
     Returns
     -------
@@ -93,7 +93,8 @@ def minimize_factored(factors: Factors, basis: FeatureBasis, rcond: float) -> Mi
     L *= (size > rcond * size[:, :1])[:, None, :]
     Lt = L.transpose(0, 2, 1)
     U, singular, Vt = np.linalg.svd(Lt @ factors.B, full_matrices=False)
-    keep = singular > rcond * singular[:, :1]
+    # B is a difference from A, so the size of A is what its rounding errors are relative to.
+    keep = singular > rcond * size[:, :1]
     inverse = np.zeros_like(singular)
     inverse[keep] = 1.0 / singular[keep]
     target = (Lt @ factors.c[:, :, None]).transpose(0, 2, 1) @ U

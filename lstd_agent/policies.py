@@ -116,7 +116,7 @@ def _callable_actor(
         if actions.shape != (n, *shape):
             raise InvalidInputError(
                 f"the policy returned actions of shape {actions.shape} for {n} observations; "
-                f"expected {(n, *shape)}"
+                f"expected {(n, *shape)}. batched= tells whether it takes batches"
             )
         return actions
 

@@ -29,8 +29,7 @@ IntArray = NDArray[np.int64]
 
 DEFAULT_RCOND = 1e-10
 
-# How many distributions are decomposed at once: their matrices stay in cache.
-_CHUNK_SIZE = 64
+_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -84,17 +83,11 @@ def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArr
     M = diag(μ)^{†/2} U^T from the eigendecomposition Z = U diag(μ) U^T (Lemma
     ``z_zpinv_psd``); eigenvalues up to ``rcond`` times the largest count as zero.
     """
-    root, U = _inverse_roots(Z, rcond)
-    return np.asarray(root[:, :, None] * U.transpose(0, 2, 1))
-
-
-def _inverse_roots(Z: FloatArray, rcond: float) -> tuple[FloatArray, FloatArray]:
-    """Return diag(μ)^{†/2}, shape (n, d), ascending in μ, and the eigenvectors U (n, d, d)."""
     eigenvalue, U = np.linalg.eigh(Z)
     keep = eigenvalue > rcond * eigenvalue[:, -1:]
     root = np.zeros_like(eigenvalue)
     root[keep] = eigenvalue[keep] ** -0.5
-    return root, U
+    return np.asarray(root[:, :, None] * U.transpose(0, 2, 1))
 
 
 def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
@@ -105,7 +98,10 @@ def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
     moments : Moments
         Of n distributions.
     rcond : float
-        Relative cutoff of both pseudoinverses.
+        Relative cutoff of both pseudoinverses. Z holds squares, so that 1e-10 forgets
+        directions of features that are 1e-5 times as large as the largest, or states with
+        1e-10 times its visits, and rounding errors take over below about 1e-14. Raise it if
+        the reported condition comes near its inverse; rescale features before lowering it.
 
     Returns
     -------
@@ -115,33 +111,16 @@ def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
     -----
     Source: Thm ``epb_minimizer``. Directions that the data leave open get weight zero.
     """
-    n, d = moments.y.shape
-    solution = Minimizer(np.zeros((n, d)), np.zeros(n, dtype=np.int64), np.ones(n))
-    for start in range(0, n, _CHUNK_SIZE):
-        chunk = slice(start, start + _CHUNK_SIZE)
-        X, y = moments.X[chunk], moments.y[chunk, :, None]
-        root, U = _inverse_roots(moments.Z[chunk], rcond)
-        n_kept = np.count_nonzero(root, axis=1)
-        # Where few states were visited, Z^{†/2} has few rows that are not zero. Distributions
-        # with equally many are solved together, without the others.
-        for k in np.unique(n_kept[n_kept > 0]):
-            chosen = np.flatnonzero(n_kept == k)
-            M = (root[chosen, None, d - k :] * U[chosen, :, d - k :]).transpose(0, 2, 1)
-            solved = _least_squares(M @ X[chosen], M @ y[chosen], rcond)
-            solution.weights[start + chosen] = solved.weights
-            solution.rank[start + chosen] = solved.rank
-            solution.condition[start + chosen] = solved.condition
-    return solution
-
-
-def _least_squares(A: FloatArray, b: FloatArray, rcond: float) -> Minimizer:
-    """Return A† b for A (n, k, d) and b (n, k, 1), with ranks and conditions."""
-    U, singular, Vt = np.linalg.svd(A, full_matrices=False)
-    keep = singular > rcond * singular[:, :1]
+    M = inverse_square_root(moments.Z, rcond)
+    U, singular, Vt = np.linalg.svd(M @ moments.X, full_matrices=False)
+    # X is a difference from Z: what is smaller than the rounding errors of that is nothing, even
+    # if it is all there is, as with features that are constant.
+    rounding = _ROUNDING * np.sqrt(np.abs(moments.Z).max(axis=(1, 2)))
+    keep = singular > np.maximum(rcond * singular[:, 0], rounding)[:, None]
     inverse = np.zeros_like(singular)
     inverse[keep] = 1.0 / singular[keep]
-    target = (b.transpose(0, 2, 1) @ U)[:, 0]
-    weights = ((target * inverse)[:, None, :] @ Vt)[:, 0]
+    target = (M @ moments.y[:, :, None]).transpose(0, 2, 1) @ U
+    weights = ((target[:, 0] * inverse)[:, None, :] @ Vt)[:, 0]
     smallest = np.where(keep, singular, np.inf).min(axis=1)
     determined = keep.any(axis=1)
     condition = np.where(determined, singular[:, 0] / np.where(determined, smallest, 1.0), 1.0)

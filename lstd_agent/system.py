@@ -235,16 +235,16 @@ def _linked_neighborhoods(
         windows = neighborhood_windows(anchors, statistics.t_max, tail)
         occupancy = statistics.occupancy(windows)
         references = assign_references(occupancy, statistics.support_threshold, rule, main)
+        last_is_merged = references.state[-1] < 0
         merged, references = merge_neighborhoods(anchors, references)
         if merged.size == anchors.size:
             return anchors, windows, references, occupancy
         anchors = merged
-        last_window = windows[-1]
-        windows = neighborhood_windows(anchors, statistics.t_max, tail)
-        occupancy = statistics.occupancy(windows)
-        # Merging only adds to supports, except that a settled tail moves: then choose again.
-        if (windows[-1] == last_window).all() or tail != "settled":
-            return anchors, windows, references, occupancy
+        # Merging only adds to windows, so references stay in their supports. The exception is a
+        # neighbourhood that becomes the last, where that is fitted to its tail: choose again.
+        if tail == "window" or not last_is_merged:
+            windows = neighborhood_windows(anchors, statistics.t_max, tail)
+            return anchors, windows, references, statistics.occupancy(windows)
 
 
 def best_neighborhood(system: System, state: Sequence[int] | IntArray) -> IntArray:

@@ -197,6 +197,6 @@ def _refuse_unless_it_ends(domain: Domain, terminated: NDArray[np.bool_], t: int
         raise TerminationError(
             f"trial {int(np.argmax(terminated))} of the round terminated at timestep {t}: the "
             "evaluator is for continuing tasks, which never terminate. Make the task continuing, "
-            "for instance by restarting it where it would end, or take the end for an absorbing "
-            'state without reward: on_termination="absorb"'
+            "for instance by starting again where it would end (lstd_agent.Restart), or take the "
+            'end for an absorbing state without reward: on_termination="absorb"'
         )

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.errors import InvalidModelError
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError
+from unichain_gym.structure import search_breadth_first
 
 if TYPE_CHECKING:
     import gymnasium
@@ -46,8 +47,8 @@ def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
                     f"action {a} is {matrix.shape}"
                 )
         matrices = [sparse.coo_array(matrix) for matrix in P]
-        state = np.concatenate([m.coords[0] for m in matrices])
-        successor = np.concatenate([m.coords[1] for m in matrices])
+        state = np.concatenate([m.row for m in matrices])
+        successor = np.concatenate([m.col for m in matrices])
         action = np.repeat(np.arange(A), [m.data.size for m in matrices])
         probability = np.concatenate([m.data for m in matrices]).astype(np.float64)
     else:
@@ -111,7 +112,7 @@ def read_toy_text(
     initial : ndarray, shape (S,)
     """
     if on_termination not in ("absorb", "restart"):
-        raise InvalidModelError(
+        raise InvalidArgumentError(
             f"on_termination must be 'absorb' or 'restart'; got {on_termination!r}"
         )
     table = getattr(env.unwrapped, "P", None)
@@ -145,7 +146,10 @@ def read_toy_text(
     is_terminal = np.zeros(S, dtype=bool)
     is_terminal[successor[ends]] = True
     keep = ~is_terminal[state]
-    ambiguous = np.flatnonzero(keep & ~ends & is_terminal[successor])
+    # Taxi lists moves between states that no episode visits, some into terminal ones.
+    moves = sparse.csr_array((np.ones(keep.sum()), (state[keep], successor[keep])), shape=(S, S))
+    _, depth = search_breadth_first(moves, np.flatnonzero(start))
+    ambiguous = np.flatnonzero(keep & ~ends & is_terminal[successor] & (depth[state] >= 0))
     if ambiguous.size:
         raise InvalidModelError(
             f"state {successor[ambiguous[0]]} is entered with and without terminating (without: "

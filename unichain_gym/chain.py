@@ -25,14 +25,15 @@ from scipy import sparse
 
 from unichain_gym import stepwise
 from unichain_gym.errors import (
+    InvalidArgumentError,
     InvalidModelError,
     ModelTooLargeError,
     MulticlassError,
     PeriodicChainError,
 )
 from unichain_gym.limits import Limits, hitting_times
-from unichain_gym.outcomes import check_distribution, sum_tolerance
-from unichain_gym.structure import Structure, find_periods, find_structure, group_sums, row_sums
+from unichain_gym.outcomes import check_chain
+from unichain_gym.structure import Structure, find_periods, find_structure, group_sums
 from unichain_gym.summary import Classification, SolverReport, abbreviate
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class MarkovChain:
         policy: FloatArray | None = None,
     ) -> None:
         given: Any = transition_matrix
-        P: sparse.csr_array = sparse.csr_array(given, dtype=np.float64)
+        P: sparse.csr_array = sparse.csr_array(given, dtype=np.float64, copy=True)
         P.sum_duplicates()
         P.eliminate_zeros()
         self.transition_matrix = P
@@ -82,7 +83,7 @@ class MarkovChain:
         self.initial_distribution: FloatArray = np.asarray(initial_distribution, dtype=np.float64)
         self.mdp = mdp
         self.policy = policy
-        _check_chain(P, self.reward, self.initial_distribution)
+        check_chain(P, self.reward, self.initial_distribution)
 
     def __repr__(self) -> str:
         return f"MarkovChain(n_states={self.n_states})"
@@ -171,7 +172,7 @@ class MarkovChain:
 
     @cached_property
     def gain(self) -> float:
-        """G = p* r, the long-run average reward.
+        """The long-run average reward, g = p* r.
 
         Raises
         ------
@@ -183,12 +184,12 @@ class MarkovChain:
 
     @cached_property
     def gain_vector(self) -> FloatArray:
-        """G = P* r, the long-run average reward from each state, shape (S,)."""
+        """The long-run average reward from each state, g = P* r, shape (S,)."""
         return self._limits.limit(self.reward)
 
     @cached_property
     def bias(self) -> FloatArray:
-        """B = D r, the total reward above the gain, shape (S,); (I - P) b = r - g, P* b = 0.
+        """The total reward above the gain, b = D r, shape (S,); (I - P) b = r - g, P* b = 0.
 
         The error is about 1e-16 of |r| times the largest entry of D: in a chain that moves
         between two halves once in n steps, n times more than in one that mixes at once. No
@@ -247,9 +248,12 @@ class MarkovChain:
         return float(self.deviation_matrix.diagonal()[self.recurrent_states].sum())
 
     def discounted_value(self, discount: float) -> FloatArray:
-        """Return v = (I - γP)^{-1} r, shape (S,), for a discount γ in [0, 1)."""
+        """Return v = (I - γP)^{-1} r, shape (S,), for a discount γ in [0, 1).
+
+        Accurate up to the limit: it is computed as g/(1 - γ) plus a part that tends to b.
+        """
         if not 0.0 <= discount < 1.0:
-            raise InvalidModelError(
+            raise InvalidArgumentError(
                 f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
                 "case use gain and bias"
             )
@@ -332,7 +336,7 @@ class MarkovChain:
         (t_max - t) ‖p^t P - p^t‖₁ < tol.
         """
         if t_max < 0:
-            raise InvalidModelError(f"t_max must not be negative; got {t_max}")
+            raise InvalidArgumentError(f"t_max must not be negative; got {t_max}")
         return stepwise.distributions(self.transition_matrix, self.initial_distribution, t_max, tol)
 
     def mixing_time(
@@ -367,7 +371,7 @@ class MarkovChain:
         """
         _check_tolerance(tol)
         if start not in ("initial", "worst"):
-            raise InvalidModelError(f"start must be 'initial' or 'worst'; got {start!r}")
+            raise InvalidArgumentError(f"start must be 'initial' or 'worst'; got {start!r}")
         if self.period > 1 and not averaged:
             raise PeriodicChainError(
                 f"a chain of period {self.period} never mixes: p^t has no limit. Use "
@@ -414,7 +418,7 @@ class MarkovChain:
 
     def _require_unichain(self, what: str, instead: str) -> None:
         if not self.is_unichain:
-            shown = [abbreviate(c) for c in self.recurrent_classes[:5]]
+            shown = [f"{{{abbreviate(c)}}}" for c in self.recurrent_classes[:5]]
             more = "" if self._structure.n_classes <= 5 else ", …"
             raise MulticlassError(
                 f"a chain with {self._structure.n_classes} recurrent classes has not {what} but "
@@ -432,33 +436,4 @@ class MarkovChain:
 
 def _check_tolerance(tol: float) -> None:
     if not tol > 0.0:
-        raise InvalidModelError(f"tol must be positive; got {tol!r}")
-
-
-def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -> None:
-    """Raise `InvalidModelError` unless P (S, S), reward (S,) and initial (S,) make a chain."""
-    S = reward.size
-    if S == 0 or P.shape != (S, S) or reward.shape != (S,) or initial.shape != (S,):
-        raise InvalidModelError(
-            "a chain of S > 0 states needs a transition matrix (S, S), a reward (S,) and an "
-            f"initial distribution (S,); got {P.shape}, {reward.shape} and {initial.shape}"
-        )
-    if not np.isfinite(reward).all():
-        state = int(np.argmax(~np.isfinite(reward)))
-        raise InvalidModelError(f"the reward of state {state} is {reward[state]}; make it finite")
-    bad = np.flatnonzero(~(np.isfinite(P.data) & (P.data > 0.0)))
-    if bad.size:
-        state = int(np.searchsorted(P.indptr, bad[0], side="right")) - 1
-        raise InvalidModelError(
-            f"the probability of going from state {state} to {P.indices[bad[0]]} is "
-            f"{float(P.data[bad[0]])!r}; it must be finite and not negative"
-        )
-    residual = row_sums(P) - 1.0
-    off = np.abs(residual) > sum_tolerance(max(1, int(np.diff(P.indptr).max())))
-    if off.any():
-        state = int(np.argmax(off))
-        raise InvalidModelError(
-            f"the transition probabilities of state {state} sum to "
-            f"{1.0 + float(residual[state])!r}, not 1; normalize the row"
-        )
-    check_distribution(initial, "initial_distribution")
+        raise InvalidArgumentError(f"tol must be positive; got {tol!r}")

@@ -57,6 +57,8 @@ class Limits:
         self.P_RR = from_recurrent[:, self.recurrent]
         self.P_TR = from_transient[:, self.recurrent]
         self.P_TT = from_transient[:, self.transient]
+        # How many iterations a quantity on R took, where any were needed.
+        self.iterations: dict[str, int] = {}
 
     @cached_property
     def ground(self) -> IntArray:
@@ -69,15 +71,15 @@ class Limits:
         return order[np.searchsorted(self.label[order], np.arange(self.n_classes))]
 
     @cached_property
-    def afloat(self) -> IntArray:
+    def ungrounded(self) -> IntArray:
         """The indices into R of all other states."""
         return np.setdiff1d(np.arange(self.recurrent.size), self.ground, assume_unique=True)
 
     @cached_property
     def recurrent_solver(self) -> Solver | None:
         """Solves systems in I - P on the states that are not grounded; None: iterate on R."""
-        rows = self.P_RR[self.afloat]
-        return direct_solver(rows[:, self.afloat], row_sums(rows[:, self.ground]))
+        rows = self.P_RR[self.ungrounded]
+        return direct_solver(rows[:, self.ungrounded], row_sums(rows[:, self.ground]))
 
     @cached_property
     def transient_solver(self) -> Solver:
@@ -86,11 +88,6 @@ class Limits:
         return direct_solver(self.P_TT, leave) or iterative_solver(
             grounded_matrix(self.P_TT, leave), "transient states"
         )
-
-    @cached_property
-    def iterations(self) -> dict[str, int]:
-        """Iterations that quantities on R took, by name of the quantity."""
-        return {}
 
     @cached_property
     def stationary(self) -> FloatArray:
@@ -105,9 +102,9 @@ class Limits:
             self.iterations["stationary distribution"] = n
         else:
             p = np.ones(self.recurrent.size)
-            if self.afloat.size:
-                inflow = np.ones(self.n_classes) @ self.P_RR[self.ground][:, self.afloat]
-                p[self.afloat] = solver.solve_transposed(inflow)
+            if self.ungrounded.size:
+                inflow = np.ones(self.n_classes) @ self.P_RR[self.ground][:, self.ungrounded]
+                p[self.ungrounded] = solver.solve_transposed(inflow)
         return p / group_sums(self.label, p, self.n_classes)[self.label]
 
     @cached_property
@@ -117,11 +114,13 @@ class Limits:
 
     def class_mean(self, values: FloatArray) -> FloatArray:
         """Average values on R, (n_R,) or (n_R, m), over each class: (n_classes,) or (…, m)."""
-        by_class = sparse.csr_array(
-            (self.stationary, (self.label, np.arange(self.label.size))),
-            shape=(self.n_classes, self.label.size),
-        )
-        return np.asarray(by_class @ values)
+        return np.asarray(self._weights @ values)
+
+    @cached_property
+    def _weights(self) -> sparse.csr_array:
+        """The stationary distribution of each class as a row, shape (n_classes, n_R)."""
+        place = self.label, np.arange(self.label.size)
+        return sparse.csr_array((self.stationary, place), shape=(self.n_classes, self.label.size))
 
     def carry(self, on_recurrent: FloatArray, source: FloatArray | None = None) -> FloatArray:
         """Solve v_T = source + P_TT v_T + P_TR v_R, and return v on all states.
@@ -183,15 +182,11 @@ class Limits:
         if self.recurrent_solver is None:
             # With P* added to I - P no part of the error is left alone.
             b, n = iterate(
-                lambda x: self._laplacian @ x + self.class_mean(x)[self.label],
-                c,
-                b,
-                "bias",
-                float(np.abs(values).max()),
+                lambda x: self._laplacian @ x + self.class_mean(x)[self.label], c, b, "bias"
             )
             self.iterations["bias"] = n
-        elif self.afloat.size:
-            b[self.afloat] = self.recurrent_solver.solve(c[self.afloat])
+        elif self.ungrounded.size:
+            b[self.ungrounded] = self.recurrent_solver.solve(c[self.ungrounded])
         b -= self.class_mean(b)[self.label]
         return self.carry(b, excess[self.transient])
 
@@ -211,10 +206,11 @@ class Limits:
                 c,
                 on_recurrent,
                 "left potential",
-                1.0,
             )
-        elif self.afloat.size:
-            on_recurrent[self.afloat] = self.recurrent_solver.solve_transposed(c[self.afloat])
+        elif self.ungrounded.size:
+            on_recurrent[self.ungrounded] = self.recurrent_solver.solve_transposed(
+                c[self.ungrounded]
+            )
         carried = on_recurrent
         if self.transient.size:
             carried = carried + self.transient_solver.solve_transposed(on_transient) @ self.P_TR

@@ -44,7 +44,7 @@ ELIMINATION_WORK = 1e11
 MAX_ITERATIONS = 20_000
 # Near rounding. A looser tolerance would be met while the quick part of the error dies
 # out, before a slow part (two halves that hardly exchange anything) shows in the residual.
-ITERATION_TOLERANCE = 64.0 * float(np.finfo(np.float64).eps)
+ITERATION_TOLERANCE = 16.0 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,11 @@ def off_diagonal(N: sparse.csr_array) -> sparse.csr_array:
 def grounded_matrix(N: sparse.csr_array, exit_rate: FloatArray) -> sparse.csr_array:
     """Return A = diag(N 1 + e) - N; the diagonal of N is ignored."""
     N = off_diagonal(N)
-    return sparse.csr_array(sparse.diags_array(row_sums(N) + exit_rate) - N)
+    n = exit_rate.size
+    leaving: sparse.dia_array[np.float64] = sparse.dia_array(
+        ((row_sums(N) + exit_rate)[None], np.zeros(1, dtype=np.int64)), shape=(n, n)
+    )
+    return sparse.csr_array(leaving - N)
 
 
 def direct_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver | None:
@@ -167,7 +171,6 @@ def iterate(
     c: FloatArray,
     x: FloatArray,
     what: str,
-    scale: float = 0.0,
 ) -> tuple[FloatArray, int]:
     """Solve A x = c by x ← x + (c - A x)/2.
 
@@ -182,9 +185,6 @@ def iterate(
         Right-hand side and first iterate.
     what : str
         What is solved for, for the error message.
-    scale : float
-        Size of the numbers that c was computed from: residuals are relative to the larger of
-        it and max |x|.
 
     Returns
     -------
@@ -194,7 +194,7 @@ def iterate(
     Raises
     ------
     ConvergenceError
-        If the residual stays above `ITERATION_TOLERANCE`; the message names it.
+        If max |c - A x| stays above `ITERATION_TOLERANCE` max |x|; the message names it.
     """
     every = 32
     previous = residual = rate = np.nan
@@ -202,7 +202,7 @@ def iterate(
         for _ in range(every):
             step = c - apply(x)
             x = x + 0.5 * step
-        size = max(float(np.abs(x).max(initial=0.0)), scale)
+        size = float(np.abs(x).max(initial=0.0))
         residual = float(np.abs(step).max(initial=0.0)) / size if size > 0.0 else 0.0
         if residual <= ITERATION_TOLERANCE:
             return x, n

@@ -1,11 +1,13 @@
-"""Outcome tables: checks, and gathering a list of outcomes into padded arrays."""
+"""Checks of outcome tables and chains, and gathering outcomes into padded tables."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from unichain_gym.errors import InvalidModelError
+from unichain_gym.structure import row_sums
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -53,14 +55,43 @@ def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatA
                 f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
                 f"{float(reward[s, a, k])!r}"
             )
-    residual = probability.sum(axis=2) - 1.0
-    off = np.abs(residual) > sum_tolerance(K)
+    total = probability.sum(axis=2)
+    off = np.abs(total - 1.0) > sum_tolerance(K)
     if off.any():
         s, a = place(off)
         raise InvalidModelError(
-            f"the outcomes of state {s}, action {a} sum to {1.0 + float(residual[s, a])!r} "
-            f"(residual {residual[s, a]:.3g}), not 1; normalize them or add the missing outcome"
+            f"the outcomes of state {s}, action {a} sum to {float(total[s, a])!r} (residual "
+            f"{total[s, a] - 1.0:.3g}), not 1; normalize them or add the missing outcome"
         )
+
+
+def check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -> None:
+    """Raise `InvalidModelError` unless P (S, S), reward (S,) and initial (S,) make a chain."""
+    S = reward.size
+    if S == 0 or P.shape != (S, S) or reward.shape != (S,) or initial.shape != (S,):
+        raise InvalidModelError(
+            "a chain of S > 0 states needs a transition matrix (S, S), a reward (S,) and an "
+            f"initial distribution (S,); got {P.shape}, {reward.shape} and {initial.shape}"
+        )
+    if not np.isfinite(reward).all():
+        state = int(np.argmax(~np.isfinite(reward)))
+        raise InvalidModelError(f"the reward of state {state} is {reward[state]}; make it finite")
+    bad = np.flatnonzero(~(np.isfinite(P.data) & (P.data > 0.0)))
+    if bad.size:
+        state = int(np.searchsorted(P.indptr, bad[0], side="right")) - 1
+        raise InvalidModelError(
+            f"the probability of going from state {state} to {P.indices[bad[0]]} is "
+            f"{float(P.data[bad[0]])!r}; it must be finite and not negative"
+        )
+    total = row_sums(P)
+    off = np.abs(total - 1.0) > sum_tolerance(int(np.diff(P.indptr).max()))
+    if off.any():
+        state = int(np.argmax(off))
+        raise InvalidModelError(
+            f"the transition probabilities of state {state} sum to {float(total[state])!r}, not 1; "
+            "normalize the row"
+        )
+    check_distribution(initial, "initial_distribution")
 
 
 def pad_outcomes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import overload
@@ -68,9 +69,7 @@ class DeterministicPolicies(Sequence[IntArray]):
         S, A = self._n_states, self._n_actions
         # Python's integers have no limit and NumPy's have: cut the number into words of as many
         # digits as fit.
-        width = 1
-        while A ** (width + 1) < 2**62:
-            width += 1 if A > 1 else S
+        width = S if A == 1 else int(62 / math.log2(A))
         n_words = -(-S // width)
         words = np.empty(n_words, dtype=np.int64)
         for i in range(n_words - 1, -1, -1):
@@ -131,11 +130,11 @@ def action_probabilities(policy: ArrayLike, S: int, A: int) -> FloatArray:
             f"action probabilities must be finite and not negative; state {state} has "
             f"{probabilities[state]}"
         )
-    residual = probabilities.sum(axis=1) - 1.0
-    state = int(np.argmax(np.abs(residual)))
-    if abs(residual[state]) > sum_tolerance(A):
+    total = probabilities.sum(axis=1)
+    state = int(np.argmax(np.abs(total - 1.0)))
+    if abs(total[state] - 1.0) > sum_tolerance(A):
         raise InvalidModelError(
-            f"action probabilities of state {state} sum to {1.0 + float(residual[state])!r}, "
-            "not 1; normalize each row of the policy"
+            f"action probabilities of state {state} sum to {float(total[state])!r}, not 1; "
+            "normalize each row of the policy"
         )
     return probabilities

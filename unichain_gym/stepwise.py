@@ -17,10 +17,11 @@ from unichain_gym.errors import ConvergenceError
 
 FloatArray = NDArray[np.float64]
 
-# Rough costs in seconds: of a dense multiply-add, of a sparse one, and of calling SciPy.
-DENSE_FLOP, SPARSE_FLOP, SPARSE_CALL = 1e-10, 1.5e-9, 1e-5
+# Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
+# looked at, and of calling SciPy.
+DENSE_FLOP, SPARSE_FLOP, ENTRY, SPARSE_CALL = 1e-10, 1.5e-9, 5e-9, 1e-5
 STEP_WORK = 5e10
-DOUBLING_STATES = 1_000
+DOUBLING_STATES = 1_500
 
 
 def normalized(P: sparse.csr_array) -> sparse.csr_array:
@@ -31,8 +32,18 @@ def normalized(P: sparse.csr_array) -> sparse.csr_array:
 
 def square(M: FloatArray) -> FloatArray:
     """Return the square of a stochastic matrix, its rows rescaled to sum to 1."""
-    M = M @ M
+    M = substochastic_square(M)
     M /= M.sum(axis=1, keepdims=True)
+    return M
+
+
+def substochastic_square(M: FloatArray) -> FloatArray:
+    """Return M @ M without its entries below 1e-150.
+
+    Their products would be subnormal numbers, which many processors multiply slowly.
+    """
+    M = M @ M
+    M[M < 1e-150] = 0.0
     return M
 
 
@@ -49,7 +60,7 @@ def distributions(P: sparse.csr_array, start: FloatArray, t_max: int, tol: float
     p[0] = start
     P = normalized(P)
     doublings = max(1.0, np.log2(t_max + 1))
-    dense_cost = (2.0 * doublings * S**3 + 2.0 * t_max * S**2) * DENSE_FLOP
+    dense_cost = (doublings * S**3 + t_max * S**2) * DENSE_FLOP
     sparse_cost = t_max * (SPARSE_CALL + P.data.size * SPARSE_FLOP)
     if sparse_cost <= dense_cost:
         backward = sparse.csr_array(P.T)
@@ -81,43 +92,49 @@ def first_time(
 ) -> int:
     """Return the first t at which `is_near(block P^t)`, which must stay true once it is.
 
-    By doubling, then bisection, with dense powers up to `DOUBLING_STATES` states; one step at
-    a time beyond.
+    One step at a time at first. Up to `DOUBLING_STATES` states, once that has taken as long as
+    doubling would, by doubling and then bisection with dense powers.
 
     Raises
     ------
     ConvergenceError
-        If that takes more than `STEP_WORK` multiplications.
+        If it takes more than `STEP_WORK` multiplications, or 2^62 steps.
     """
-    if is_near(block):
-        return 0
-    if P.shape[0] <= DOUBLING_STATES:
-        powers = [P.toarray()]
-        while not is_near(block @ powers[-1]):
-            powers.append(square(powers[-1]))
-            if len(powers) > 62:
-                raise ConvergenceError(
-                    "not reached within 2**62 steps; rounding may keep the distance above the "
-                    "tolerance: choose a larger one"
-                )
-        # Not near at t, near at t + 2**(j + 1).
-        t = 0
-        for j in range(len(powers) - 2, -1, -1):
-            ahead = block @ powers[j]
-            if not is_near(ahead):
-                block, t = ahead, t + 2**j
-        return t + 1
+    S = P.shape[0]
+    step_work = max(1, P.data.size * len(block))
+    n_steps = int(STEP_WORK / step_work)
+    if S <= DOUBLING_STATES:
+        doubling_cost = 20 * S**3 * DENSE_FLOP
+        step_cost = SPARSE_CALL + step_work * SPARSE_FLOP + block.size * ENTRY
+        n_steps = min(n_steps, int(doubling_cost / step_cost))
     backward = sparse.csr_array(P.T)
     columns = block.T
-    n_steps = int(STEP_WORK / (P.data.size * columns.shape[1]))
-    for t in range(1, n_steps + 1):
-        columns = backward @ columns
+    for t in range(n_steps + 1):
         if is_near(columns.T):
             return t
-    raise ConvergenceError(
-        f"not reached within {n_steps} steps, all that {STEP_WORK:.0e} multiplications allow for "
-        f"{P.shape[0]} states: choose a larger tolerance"
-    )
+        columns = backward @ columns
+    if S > DOUBLING_STATES:
+        raise ConvergenceError(
+            f"not reached within {n_steps} steps, all that {STEP_WORK:.0e} multiplications allow "
+            f"for {S} states: choose a larger tolerance"
+        )
+    t, block = n_steps + 1, columns.T
+    if is_near(block):
+        return t
+    powers = [P.toarray()]
+    while not is_near(block @ powers[-1]):
+        powers.append(square(powers[-1]))
+        if len(powers) > 62:
+            raise ConvergenceError(
+                "not reached within 2^62 steps; rounding may keep the distance above the "
+                "tolerance: choose a larger one"
+            )
+    # Not near at t, near at t + 2^(j + 1).
+    for j in range(len(powers) - 2, -1, -1):
+        ahead = block @ powers[j]
+        if not is_near(ahead):
+            block, t = ahead, t + 2**j
+    return t + 1
 
 
 def mixing_time(P: sparse.csr_array, start: FloatArray, stationary: FloatArray, tol: float) -> int:
@@ -205,23 +222,35 @@ def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
         backward,
         np.ones((1, n)),
         lambda a: bool(np.linalg.norm(a) <= root * tol),
-        lambda M: M @ M,
+        substochastic_square,
     )
-    P = P_TT.toarray()
-    power = np.linalg.matrix_power(P, t)
+    power = np.eye(n)
+    for bit in f"{t:b}":
+        power = substochastic_square(power)
+        if bit == "1":
+            power = power @ P_TT
     if np.linalg.norm(power) <= tol:
         return t
-    batch = max(1, 2**20 // n**2)
-    ahead = np.empty((batch, n, n))
-    ahead[0] = P
-    k = 1
-    while k < batch:
-        m = min(k, batch - k)
-        np.matmul(ahead[:m], ahead[k - 1], out=ahead[k : k + m])
-        k += m
+    if n > DOUBLING_STATES:
+        while np.linalg.norm(power) > tol:
+            power, t = power @ P_TT, t + 1
+        return t
+    ahead = consecutive_powers(P_TT.toarray(), max(1, 2**20 // n**2))
     while True:
         following = power @ ahead
         is_near = np.linalg.norm(following, axis=(1, 2)) <= tol
         if is_near.any():
             return t + 1 + int(np.argmax(is_near))
-        power, t = following[-1], t + batch
+        power, t = following[-1], t + len(ahead)
+
+
+def consecutive_powers(P: FloatArray, n: int) -> FloatArray:
+    """Return P, P^2, …, P^n, shape (n, S, S), by doubling."""
+    powers = np.empty((n, *P.shape))
+    powers[0] = P
+    k = 1
+    while k < n:
+        m = min(k, n - k)
+        np.matmul(powers[:m], powers[k - 1], out=powers[k : k + m])
+        k += m
+    return powers

@@ -306,8 +306,8 @@ BAD_FILES = [
     ("--policy", '["a", "b"]', "needs an array of numbers"),
     ("--policy", "[0, 1", "cannot read"),
     ("--policy", "[[0], [0, 1]]", "cannot read"),
-    ("--features", "[[1], [2]]", "features must have shape (6, d), one row a state; got (2, 1)"),
-    ("--features", "[[1], [2], [3], [4], [5], [NaN]]", "feature 0 of state 5 is nan"),
+    ("--features", "[[1], [2]]", "features must have shape (6, d)"),
+    ("--features", "[[1], [2], [3], [4], [5], [NaN]]", "feature 0 of observation 5 is nan"),
 ]
 
 

@@ -13,6 +13,7 @@ from scipy import sparse
 from unichain_gym import MarkovChain, make_mdp
 from unichain_gym.errors import (
     ConvergenceError,
+    InvalidArgumentError,
     InvalidModelError,
     ModelTooLargeError,
     MulticlassError,
@@ -54,6 +55,7 @@ def test_fork_into_two_classes_splits_the_limit() -> None:
     np.testing.assert_array_equal(FORK.gain_vector, [1.5, 1.0, 2.0])
     np.testing.assert_array_equal(FORK.bias, [-1.5, 0.0, 0.0])
     np.testing.assert_array_equal(FORK.absorption_probabilities()[0], [0.5, 0.5])
+    assert FORK.max_absorption_time() == 1
     np.testing.assert_array_equal(FORK.expected_visits, [1.0, math.inf, math.inf])
     np.testing.assert_array_equal(FORK.hitting_time(1), [math.inf, 0.0, math.inf])
     np.testing.assert_array_equal(FORK.hitting_time([1, 2]), [1.0, 0.0, 0.0])
@@ -210,8 +212,8 @@ def test_stepwise_distributions_stay_right_long_after_mixing_and_on_cycles() -> 
 def test_stepwise_distributions_are_the_same_by_doubling_and_by_products() -> None:
     n, t_max = 700, 40
     rng = np.random.default_rng(0)
-    P = sparse.random_array((n, n), density=0.01, rng=rng) + sparse.eye_array(n)
-    P = sparse.csr_array(sparse.diags_array(1.0 / P.sum(axis=1)) @ P)
+    weight = rng.random((n, n)) * (rng.random((n, n)) < 0.01) + np.eye(n)
+    P = sparse.csr_array(weight / weight.sum(axis=1, keepdims=True))
     chain = MarkovChain(P, np.zeros(n), rng.dirichlet(np.ones(n)))
     expected = [chain.initial_distribution]
     for _ in range(t_max):
@@ -229,7 +231,7 @@ def test_summaries_print_as_tables() -> None:
 
 
 def test_gain_of_several_classes_names_them() -> None:
-    with pytest.raises(MulticlassError, match=r"2 recurrent classes .* 0, 1\. Use gain_vector"):
+    with pytest.raises(MulticlassError, match=r"2 recurrent .* \{0\}, \{1\}\. Use gain_vector"):
         _ = TWO_ABSORBING.gain
 
 
@@ -266,15 +268,21 @@ def test_invalid_chains_are_refused(
         MarkovChain(P, reward, initial)
 
 
+def test_a_matrix_that_is_passed_in_stays_as_it_was() -> None:
+    P = sparse.csr_array(([1.0, 0.0, 1.0], [0, 0, 1], [0, 1, 3]), shape=(2, 2))
+    assert MarkovChain(P, [0, 0], [1, 0]).transition_matrix.data.tolist() == [1.0, 1.0]
+    assert P.data.tolist() == [1.0, 0.0, 1.0]
+
+
 def test_invalid_arguments_are_refused() -> None:
     chain = two_states(0.1)
-    with pytest.raises(InvalidModelError, match="discount must be at least 0 and below 1; got 1"):
+    with pytest.raises(InvalidArgumentError, match=r"at least 0 and below 1; got 1\.0"):
         chain.discounted_value(1.0)
-    with pytest.raises(InvalidModelError, match="tol must be positive; got 0"):
+    with pytest.raises(InvalidArgumentError, match="tol must be positive; got 0"):
         chain.mixing_time(0.0)
-    with pytest.raises(InvalidModelError, match="start must be 'initial' or 'worst'; got 'best'"):
+    with pytest.raises(InvalidArgumentError, match="'initial' or 'worst'; got 'best'"):
         chain.mixing_time(start="best")  # type: ignore[arg-type]
-    with pytest.raises(InvalidModelError, match="t_max must not be negative; got -1"):
+    with pytest.raises(InvalidArgumentError, match="t_max must not be negative; got -1"):
         chain.stepwise_distributions(-1)
     with pytest.raises(InvalidModelError, match="state 2 does not exist; states are 0 to 1"):
         chain.hitting_time(2)
@@ -294,7 +302,7 @@ def test_dense_results_of_large_chains_are_refused_with_their_size() -> None:
         chain.bisimulation_distance()
     with pytest.raises(ModelTooLargeError, match="absorption_probabilities of 10000 states"):
         MarkovChain(
-            sparse.eye_array(10_000), np.zeros(10_000), np.full(10_000, 1e-4)
+            sparse.identity(10_000), np.zeros(10_000), np.full(10_000, 1e-4)
         ).absorption_probabilities()
     with pytest.raises(ModelTooLargeError, match=r"10000 transient states .* mean_absorption_time"):
         make_mdp("h10003").induce(np.zeros(10_003, dtype=int)).max_absorption_time()

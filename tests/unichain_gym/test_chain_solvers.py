@@ -19,7 +19,7 @@ def random_sparse_chain(n: int, seed: int = 0) -> MarkovChain:
     rng = np.random.default_rng(seed)
     row = np.repeat(np.arange(n), 3)
     P = sparse.csr_array((rng.random(3 * n), (row, rng.integers(n, size=3 * n))), shape=(n, n))
-    P = sparse.diags_array(1.0 / P.sum(axis=1)) @ P
+    P = sparse.diags(1.0 / P.sum(axis=1)) @ P
     return MarkovChain(P, rng.random(n), np.full(n, 1.0 / n))
 
 
@@ -73,7 +73,7 @@ def test_iteration_converges_on_periodic_chains_and_on_several_classes(
 ) -> None:
     rng = np.random.default_rng(1)
     half = rng.dirichlet(np.ones(20), size=20)
-    periodic = sparse.block_array(
+    periodic = sparse.bmat(
         [[None, sparse.csr_array(half)], [half.T / half.T.sum(axis=1, keepdims=True), None]]
     )
     P = sparse.block_diag((periodic, sparse.csr_array(rng.dirichlet(np.ones(20), size=20))))
@@ -149,7 +149,7 @@ def test_large_grid_is_solved_by_elimination() -> None:
     W = sparse.coo_array((weight, (one, other)), shape=(m * m, m * m)).tocsr()
     W = W + W.T
     total = W.sum(axis=1)
-    chain = MarkovChain(sparse.diags_array(1.0 / total) @ W, index.ravel() % m, total / total.sum())
+    chain = MarkovChain(sparse.diags(1.0 / total) @ W, index.ravel() % m, total / total.sum())
     assert chain.period == 2
     np.testing.assert_allclose(chain.stationary_distribution, total / total.sum(), rtol=1e-9)
     assert_solves(chain, 1e-10)
@@ -187,7 +187,7 @@ def test_a_million_states_are_solved_by_structure() -> None:
 
 def test_classes_of_a_wide_chain_are_found_without_a_loop_over_them() -> None:
     n = 200_000
-    chain = MarkovChain(sparse.eye_array(n), np.arange(n), np.full(n, 1.0 / n))
+    chain = MarkovChain(sparse.identity(n), np.arange(n), np.full(n, 1.0 / n))
     np.testing.assert_array_equal(chain.gain_vector, np.arange(n))
     np.testing.assert_array_equal(chain.bias, 0.0)
     assert chain.period == 1

@@ -1,0 +1,46 @@
+"""Episodic environments made continuing, by starting again where they would end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+
+class Restart(gym.Wrapper[Any, Any, Any, Any]):
+    """Starts again after termination, instead of ending: the task never terminates.
+
+    The terminal observation is shown as it is. The step after it, whatever the action, pays 0
+    and leads to what the environment's reset observes. Truncation is passed on: make the
+    environment with ``max_episode_steps=-1`` to have no limit.
+
+    Parameters
+    ----------
+    env : Env
+        Not a vector environment: wrap its copies.
+
+    Notes
+    -----
+    It is how `unichain_gym.TabularMDP.from_gymnasium` continues with
+    ``on_termination="restart"``, and how Gymnasium's vector environments reset by default.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._over = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
+        self._over = False
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step, or start again if the last one reached an end."""
+        if self._over:
+            self._over = False
+            observation, info = super().reset()
+            return observation, 0.0, False, False, info
+        observation, reward, self._over, truncated, info = super().step(action)
+        return observation, reward, False, truncated, info

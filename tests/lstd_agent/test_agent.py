@@ -1,0 +1,214 @@
+"""The fitted agent: gain, predictions, coverage, standard errors, summary and figure."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from lstd_agent import GaussianFeatures, OneHot, SeminormLSTDAgent
+from lstd_agent.collection import Round
+from lstd_agent.errors import InvalidInputError, MissingDependencyError, NotFittedError
+from lstd_agent.standard_errors import batch_standard_errors
+from lstd_agent.statistics import TransitionCounts
+from unichain_gym import make_mdp
+from unichain_gym.population import simulate_replicates
+
+POLICY = np.array([0, 1, 0, 1, 0, 1])
+
+
+@pytest.fixture(scope="module")
+def agent() -> SeminormLSTDAgent:
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=500)
+    return SeminormLSTDAgent(OneHot()).collect(env, POLICY, 10_000, 100, seed=0).fit()
+
+
+@pytest.fixture(scope="module")
+def chain() -> Any:
+    return make_mdp("h6").induce(POLICY)
+
+
+def test_values_are_relative_biases_within_their_errors(agent: Any, chain: Any) -> None:
+    states = np.arange(6)
+    exact = chain.bias - chain.bias[agent.main_reference_]
+    error = np.abs(agent.predict(states) - exact)
+    assert (error <= 5 * agent.standard_errors(states)).all()
+    assert agent.gain_ == pytest.approx(chain.gain, rel=0.01)
+    assert agent.predict(agent.main_reference_) == 0.0
+
+
+def test_predictions_take_the_shape_of_what_is_asked(agent: Any) -> None:
+    assert agent.predict(3).shape == ()
+    assert agent.predict([[3, 4], [5, 0]]).shape == (2, 2)
+    assert agent.predict(3, [0, 50, 1000]).shape == (3,)
+    assert_array_equal(agent.predict([3, 4], [0, 99]), [agent.predict(3, 0), agent.predict(4, 99)])
+    assert agent.coverage([3, 4], 0).shape == agent.standard_errors([3, 4], 0).shape == (2,)
+
+
+def test_without_a_timestep_the_neighborhood_with_most_visits_answers(agent: Any) -> None:
+    visits = agent.system_.occupancy * agent.system_.n_samples[:, None]
+    for state in range(6):
+        k = int(np.argmax(visits[:, state]))
+        anchor = agent.neighborhoods_[k].anchor
+        assert agent.predict(state) == agent.predict(state, anchor)
+
+
+def test_coverage_is_the_share_of_the_windows_visits(agent: Any) -> None:
+    first = agent.neighborhoods_[0]
+    counts = agent.statistics.visits.toarray()[slice(*first.window)].sum(axis=0)
+    assert_allclose(agent.coverage(np.arange(6), 0), counts / counts.sum(), rtol=1e-12)
+    late = agent.coverage(np.arange(6), 100)
+    assert (late[:3] == 0).all(), "transient states are not seen at the end"
+
+
+def test_unseen_states_are_predicted_by_generalization() -> None:
+    env = gym.make_vec("unichain_gym:Unichain-h36-v0", num_envs=10)
+    agent = SeminormLSTDAgent(GaussianFeatures(3), 1, tail="window")
+    agent.collect(env, np.zeros(36, dtype=int), 10, 0, seed=0).fit()
+    unseen = np.flatnonzero(agent.coverage(np.arange(36)) == 0)
+    assert unseen.size > 0
+    assert np.isfinite(agent.predict(unseen)).all()
+
+
+@pytest.mark.parametrize("observation", [6, -1, 1.0, "a", [0, 6]])
+def test_impossible_observations_are_refused(agent: Any, observation: Any) -> None:
+    with pytest.raises(InvalidInputError, match="integers from 0 to 5"):
+        agent.predict(observation)
+
+
+@pytest.mark.parametrize("t", [-1, 0.5, [0, -2]])
+def test_impossible_timesteps_are_refused(agent: Any, t: Any) -> None:
+    with pytest.raises(InvalidInputError, match="a timestep is an integer from 0"):
+        agent.predict([0, 1], t)
+
+
+def test_results_before_a_fit_are_refused() -> None:
+    agent = SeminormLSTDAgent(OneHot())
+    for ask in (lambda: agent.predict(0), agent.summary, lambda: agent.coverage(0)):
+        with pytest.raises(NotFittedError, match="not fitted yet: call fit first"):
+            ask()
+    assert repr(agent) == "<SeminormLSTDAgent n_anchors=2, 0 trials, not fitted>"
+
+
+def test_a_gain_for_each_neighborhood_is_refused_with_the_reason() -> None:
+    with pytest.raises(InvalidInputError, match="one number for all states, the long-run average"):
+        SeminormLSTDAgent(OneHot(), gain="per_neighborhood")  # type: ignore[arg-type]
+    for gain in (np.nan, np.inf, "mean"):
+        with pytest.raises(InvalidInputError, match="gain must be a finite number or None"):
+            SeminormLSTDAgent(OneHot(), gain=gain)  # type: ignore[arg-type]
+
+
+def test_the_estimated_gain_is_the_mean_reward_of_the_second_half(agent: Any) -> None:
+    rewards = agent.statistics.counts.reward_sums.toarray().sum(axis=1)
+    assert agent.gain_ == pytest.approx(rewards[50:].sum() / (51 * 10_000), rel=1e-12)
+
+
+def test_batch_standard_errors_of_equal_batches_are_those_of_their_mean() -> None:
+    values = np.random.default_rng(0).normal(size=(7, 3))
+    expected = values.std(axis=0, ddof=1) / np.sqrt(7)
+    assert_allclose(batch_standard_errors(values, np.full(7, 50)), expected, rtol=1e-12)
+
+
+def test_batch_standard_errors_weigh_batches_by_their_trials() -> None:
+    # Values 0, 0, 3 of 1, 1 and 2 trials: mean 1.5; Σ n (v - 1.5)² = 9; / (2 · 4) = 9/8.
+    result = batch_standard_errors(np.array([[0.0], [0.0], [3.0]]), np.array([1, 1, 2]))
+    assert_allclose(result, [np.sqrt(9 / 8)], rtol=1e-12)
+
+
+def test_intervals_of_two_standard_errors_cover_the_truth_as_often_as_they_should(
+    chain: Any,
+) -> None:
+    """Over 150 agents of 20 batches: two sides of Student's t with 19 degrees, 94.0 %.
+
+    A state's number of covering intervals is then binomial, 141 ± 2.9 of 150. Five standard
+    deviations are 127: six states fall below with a chance under 1e-4 (binomial tail).
+    """
+    n_agents, n_batches, t_max = 150, 20, 40
+    rng = np.random.default_rng(1)
+    batches = simulate_replicates(chain, 200, t_max, rng, n_replicates=n_agents * n_batches)
+    covered = np.zeros(6)
+    for i in range(n_agents):
+        agent = SeminormLSTDAgent(np.eye(6), anchors=[0, 12], gain=chain.gain)
+        agent.attach(gym.make("unichain_gym:Unichain-h6-v0"))
+        for drawn in batches[i * n_batches : (i + 1) * n_batches]:
+            counts = TransitionCounts(
+                drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
+            )
+            agent._batches.add(Round(counts, np.empty(0)))
+        agent.fit()
+        exact = chain.bias - chain.bias[agent.main_reference_]
+        error = np.abs(agent.predict(np.arange(6)) - exact)
+        covered += error <= 2 * agent.standard_errors(np.arange(6))
+    # The main reference has value and error zero, and is always covered.
+    assert (covered >= 127).all()
+    assert covered.min() < 150
+
+
+def test_an_estimated_gain_has_its_share_in_the_errors() -> None:
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=100)
+    errors = []
+    for gain in (None, make_mdp("h6").induce(POLICY).gain):
+        agent = SeminormLSTDAgent(OneHot(), gain=gain).collect(env, POLICY, 2000, 30, seed=0)
+        errors.append(agent.fit().standard_errors(0))
+    assert errors[0] > errors[1] > 0
+
+
+def test_standard_errors_need_rounds() -> None:
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=100)
+    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 100, 20, seed=0).fit()
+    with pytest.raises(NotFittedError, match=r"there is 1: .* collect in several rounds"):
+        agent.standard_errors(0)
+    agent.collect(env, POLICY, 100, 20, seed=1).fit()
+    assert np.isfinite(agent.standard_errors(0))
+
+
+def test_rounds_fill_batches_evenly() -> None:
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=10)
+    agent = SeminormLSTDAgent(OneHot(), n_batches=4).collect(env, POLICY, 95, 5, seed=0)
+    assert sorted(sums.n_trials for sums in agent._batches.sums) == [20, 20, 25, 30]
+    plain = SeminormLSTDAgent(OneHot())
+    plain.collect(gym.make("unichain_gym:Unichain-h6-v0"), POLICY, 60, 5, seed=0)
+    assert [sums.n_trials for sums in plain._batches.sums] == [3] * 20
+
+
+def test_the_summary_tells_every_neighborhood(agent: Any) -> None:
+    text = agent.summary()
+    assert "trials      10000, timesteps 0 to 100" in text
+    assert "(estimated)" in text
+    assert len(text.splitlines()) == 6 + len(agent.neighborhoods_)
+    for n in agent.neighborhoods_:
+        assert f"{n.rank}/6" in text
+    assert repr(agent) == "<SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>"
+
+
+def test_the_figure_shows_values_occupancies_and_distances(agent: Any) -> None:
+    figure = agent.plot()
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles[:3] == [
+        "Relative values where they were seen",
+        "Occupancies",
+        "Squared distance from the anchor",
+    ]
+    first = agent.neighborhoods_[0]
+    points = figure.axes[0].lines[0].get_xydata()
+    seen = np.flatnonzero(first.occupancy > 0)
+    assert_allclose(points, np.stack((seen, agent.predict(seen, 0)), axis=1))
+    assert_array_equal(figure.axes[1].images[0].get_array(), agent.system_.occupancy)
+    assert figure.axes[2].lines[0].get_xdata()[-1] == first.stop - 1
+
+
+def test_a_figure_without_matplotlib_names_the_extra(agent: Any, monkeypatch: Any) -> None:
+    real = builtins.__import__
+
+    def without_matplotlib(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
+    with pytest.raises(MissingDependencyError, match=r'pip install "unichain-gym\[plot\]"'):
+        agent.plot()

@@ -1,0 +1,229 @@
+"""The user's own loop, and collection: one way of counting, whatever the order of calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from lstd_agent import OneHot, RadialBasis, SeminormLSTDAgent
+from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationError
+from unichain_gym import make_mdp
+
+POLICY = np.array([0, 1, 0, 1, 0, 1])
+
+
+def counts(agent: SeminormLSTDAgent) -> Any:
+    return agent.statistics.counts
+
+
+def assert_same_counts(a: SeminormLSTDAgent, b: SeminormLSTDAgent) -> None:
+    assert a.n_trials == b.n_trials
+    assert (counts(a).transition_counts != counts(b).transition_counts).nnz == 0
+    np.testing.assert_array_equal(counts(a).reward_sums.toarray(), counts(b).reward_sums.toarray())
+    np.testing.assert_array_equal(a.statistics.trials, b.statistics.trials)
+
+
+def run_trials(agent: SeminormLSTDAgent, env: Any, n: int, t_max: int, seed: int) -> None:
+    for i in range(n):
+        observation, _ = env.reset(seed=seed if i == 0 else None)
+        for t in range(t_max + 1):
+            following, reward, *_ = env.step(agent.act(observation))
+            agent.observe(t, observation, reward, following)
+            observation = following
+        agent.end_trial()
+
+
+def recorded_trials(n: int, t_max: int) -> tuple[Any, Any]:
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=n)
+    states, rewards = [env.reset(seed=0)[0]], []
+    for _ in range(t_max + 1):
+        state, reward, *_ = env.step(POLICY[states[-1]])
+        states.append(state)
+        rewards.append(reward)
+    return np.array(states), np.array(rewards)
+
+
+def test_scalars_one_by_one_count_like_batches_in_lockstep() -> None:
+    states, rewards = recorded_trials(60, t_max=9)
+    batch, single = SeminormLSTDAgent(np.eye(6)), SeminormLSTDAgent(np.eye(6))
+    for t in range(10):
+        batch.observe(t, states[t], rewards[t], states[t + 1])
+    batch.end_trial()
+    for i in range(60):
+        for t in range(10):
+            single.observe(t, int(states[t, i]), rewards[t, i], states[t + 1, i])
+        single.end_trial()
+    assert_same_counts(batch, single)
+    expected = np.zeros((10, 6, 6))
+    for t in range(10):
+        np.add.at(expected[t], (states[t], states[t + 1]), 1)
+    N = counts(batch).transition_counts.toarray().reshape(10, 6, 6)
+    np.testing.assert_array_equal(N, expected)
+
+
+def test_the_users_loop_counts_like_collect() -> None:
+    collected, observed = SeminormLSTDAgent(OneHot()), SeminormLSTDAgent(OneHot())
+    env = gym.make("unichain_gym:Unichain-h6-v0")
+    collected.collect(env, POLICY, 30, t_max=12, seed=5)
+    env_seed = int(np.random.SeedSequence(5).spawn(2)[0].generate_state(1)[0])
+    observed.attach(env, POLICY)
+    run_trials(observed, env, 30, 12, env_seed)
+    assert_same_counts(collected, observed)
+
+
+def test_collection_continues_where_it_stopped() -> None:
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
+    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 120, 20, seed=0)
+    agent.collect(env, POLICY, 80, 20, seed=1)
+    assert agent.n_trials == 200
+    np.testing.assert_array_equal(counts(agent).transition_counts.sum(axis=1), 200)
+    with pytest.raises(InvalidInputError, match="have t_max = 20; got 21"):
+        agent.collect(env, POLICY, 10, 21)
+
+
+def test_the_same_seed_gives_the_same_trials() -> None:
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
+    random_policy = np.full((6, 2), 0.5)
+    a, b, c = (
+        SeminormLSTDAgent(OneHot()).collect(env, random_policy, 70, 20, seed=seed)
+        for seed in (3, 3, 4)
+    )
+    assert_same_counts(a, b)
+    assert (counts(a).transition_counts != counts(c).transition_counts).nnz > 0
+
+
+class Interrupted(gym.Wrapper[Any, Any, Any, Any]):
+    """Breaks off after so many steps, as a user's Ctrl-C does."""
+
+    def __init__(self, env: Any, n_steps: int) -> None:
+        super().__init__(env)
+        self.n_steps = n_steps
+
+    def step(self, action: Any) -> Any:
+        self.n_steps -= 1
+        if self.n_steps < 0:
+            raise KeyboardInterrupt
+        return super().step(action)
+
+
+def test_an_interrupt_keeps_all_finished_trials() -> None:
+    env = Interrupted(gym.make("unichain_gym:Unichain-h6-v0"), n_steps=7 * 10 + 3)
+    agent = SeminormLSTDAgent(OneHot())
+    with pytest.raises(KeyboardInterrupt):
+        agent.collect(env, POLICY, 2000, t_max=9, seed=0)
+    assert agent.n_trials == 7
+    np.testing.assert_array_equal(counts(agent).transition_counts.sum(axis=1), 7)
+
+
+def test_the_first_finished_trial_sets_t_max_and_later_ones_must_match(walk: Any) -> None:
+    agent = SeminormLSTDAgent(OneHot()).attach(walk(), np.zeros(4, dtype=int))
+    run_trials(agent, walk(), 2, 4, seed=0)
+    assert agent.statistics.t_max == 4
+    for t, place in enumerate([0, 1, 2]):
+        agent.observe(t, place, float(place), place + 1)
+    with pytest.raises(InvalidInputError, match="timesteps 0 to 2, the others 0 to 4"):
+        agent.end_trial()
+    agent.drop_trial()
+    run_trials(agent, walk(), 1, 4, seed=0)
+    assert agent.n_trials == 3
+    with pytest.raises(InvalidInputError, match="timesteps 0 to 4; got t = 5"):
+        run_trials(agent, walk(), 1, 5, seed=0)
+
+
+def test_lockstep_trials_of_another_length_are_refused() -> None:
+    agent = SeminormLSTDAgent(np.eye(2))
+    zeros = np.zeros(3, dtype=int)
+    for length in (2, 1):
+        for t in range(length):
+            agent.observe(t, zeros, np.zeros(3), zeros)
+        if length == 2:
+            agent.end_trial()
+    with pytest.raises(InvalidInputError, match="timesteps 0 to 0, the others 0 to 1"):
+        agent.end_trial()
+
+
+@pytest.mark.parametrize(
+    ("calls", "message"),
+    [
+        ([(1, 0, 0.0, 0)], "timestep 0 comes next; got t = 1"),
+        ([(0, 0, 0.0, 1), (0, 0, 0.0, 1)], "timestep 1 comes next; got t = 0"),
+        ([(0, 0, 0.0, 1), (1, 0, 0.0, 1)], "observed elsewhere at timestep 1"),
+        ([(0, 0, np.nan, 1)], "rewards must be finite; got nan"),
+        ([(0, 2, 0.0, 1)], "integers from 0 to 1; got 2"),
+        ([(0, 0.5, 0.0, 1)], "integers from 0 to 1; got 0.5"),
+        ([(0, 0, 0.0, 1), (1, [1, 1], [0.0, 0.0], [1, 1])], "a single trial is under way"),
+        ([(0, [1, 1], [0.0, 0.0], [1, 1]), (1, 1, 0.0, 1)], "trials in lockstep are under way"),
+        ([(0, [1, 1], [0.0], [1, 1])], r"got 2, \(1,\) and 2"),
+        ([(0, [1, 1], [0.0, 0.0], [1, 1]), (1, [1], [0.0], [1])], "2 trials are under way"),
+    ],
+)
+def test_what_did_not_happen_is_refused(calls: list[Any], message: str) -> None:
+    agent = SeminormLSTDAgent(np.eye(2))
+    for call in calls[:-1]:
+        agent.observe(*call)
+    with pytest.raises(InvalidInputError, match=message):
+        agent.observe(*calls[-1])
+
+
+def test_the_loop_needs_to_know_spaces_and_policy() -> None:
+    agent = SeminormLSTDAgent(OneHot())
+    with pytest.raises(NotFittedError, match=r"call attach\(env\)"):
+        agent.observe(0, 0, 0.0, 1)
+    with pytest.raises(NotFittedError, match=r"give one to attach\(\)"):
+        agent.act(0)
+    with pytest.raises(InvalidInputError, match="no trial is under way"):
+        agent.end_trial()
+    with pytest.raises(NotFittedError, match="there are no trials yet"):
+        agent.fit()
+
+
+def test_policies_act_on_single_observations_and_on_batches() -> None:
+    env = gym.make("unichain_gym:Unichain-h6-v0")
+    agent = SeminormLSTDAgent(OneHot()).attach(env, POLICY)
+    assert agent.act(3) == 1
+    assert agent.act(np.int64(2)) == 0
+    np.testing.assert_array_equal(agent.act(np.array([1, 2])), [1, 0])
+    agent.attach(env, np.array([[0.5, 0.5]] * 6), seed=0)
+    drawn = [agent.act(0) for _ in range(400)]
+    assert 150 < sum(drawn) < 250  # ±5 standard deviations
+
+
+def test_dict_observations_reach_a_policy_as_they_are(walk: Any) -> None:
+    seen: list[Any] = []
+
+    def policy(observation: Any) -> int:
+        seen.append(observation)
+        return int(observation["x"][0] > 1)
+
+    features = RadialBasis([[0.0, 1, 0], [2, 1, 0]], 1.0)
+    agent = SeminormLSTDAgent(features)
+    agent.collect(walk(kind="dict"), policy, 3, 4, batched=False)
+    assert agent.n_trials == 3
+    assert set(seen[-1]) == {"x", "even"}
+
+
+def test_another_observation_space_is_refused() -> None:
+    agent = SeminormLSTDAgent(OneHot())
+    agent.collect(gym.make("unichain_gym:Unichain-h6-v0"), POLICY, 2, 3)
+    with pytest.raises(InvalidInputError, match=r"observed Discrete\(6\) so far; got Discrete"):
+        agent.collect(gym.make("unichain_gym:Unichain-h3-v0"), POLICY[:3], 2, 3)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_truncation_before_t_max_names_the_limit(mode: AutoresetMode) -> None:
+    def make() -> Any:
+        return gym.make("unichain_gym:Unichain-h6-v0", max_episode_steps=10)
+
+    message = r"truncated at timestep 9, before t_max = 10: .*max_episode_steps\) to at least 11"
+    possible = make_mdp("h6").induce(POLICY).transition_matrix.toarray() > 0
+    for env in (make(), SyncVectorEnv([make] * 3, autoreset_mode=mode)):
+        with pytest.raises(TerminationError, match=message):
+            SeminormLSTDAgent(OneHot()).collect(env, POLICY, 3, 10, seed=0)
+        # A limit at the very end cuts nothing off, and the last transition is not the reset.
+        agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 30, 9, seed=0)
+        N = counts(agent).transition_counts.toarray().reshape(10, 6, 6)
+        assert not N[:, ~possible].any()

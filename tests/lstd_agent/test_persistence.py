@@ -1,0 +1,167 @@
+"""Files: what is loaded is what was saved, and nothing else is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+from numpy.testing import assert_array_equal
+
+from lstd_agent import (
+    MMD,
+    GaussianFeatures,
+    Kernel,
+    OneHot,
+    Polynomial,
+    RadialBasis,
+    SeminormLSTDAgent,
+    TileCoding,
+)
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.persistence import FORMAT_VERSION, pack_space, unpack_space
+
+POLICY = np.array([0, 1, 0, 1, 0, 1])
+STATES = np.arange(6)
+
+
+def discrete(**options: Any) -> SeminormLSTDAgent:
+    options = {"features": OneHot(), **options}
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
+    return SeminormLSTDAgent(**options).collect(env, POLICY, 200, 30, seed=0).fit()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"features": GaussianFeatures(3, seed=4), "n_anchors": None},
+        {"features": np.random.default_rng(0).normal(size=(6, 2)), "anchors": [0, 9]},
+        {"features": Polynomial(2, scale=5.0), "gain": 3.0, "tail": "window"},
+        {"features": RadialBasis([[0.0], [4.0]], 2.0), "reference": "most_common"},
+        {"distance": MMD("quadratic", Kernel(width="median")), "search": "exact"},
+        {"distance": "tv", "rcond": 1e-9, "n_batches": 3, "n_stored_trials": 7},
+        {"on_termination": "absorb"},
+    ],
+    ids=str,
+)
+def test_a_loaded_agent_goes_on_as_the_saved_one(options: dict[str, Any], tmp_path: Path) -> None:
+    agent = discrete(**options)
+    agent.save(tmp_path / "agent.npz")
+    loaded = SeminormLSTDAgent.load(tmp_path / "agent.npz")
+    for t in (None, 0, 30):
+        assert_array_equal(loaded.predict(STATES, t), agent.predict(STATES, t))
+        assert_array_equal(loaded.coverage(STATES, t), agent.coverage(STATES, t))
+        assert_array_equal(loaded.standard_errors(STATES, t), agent.standard_errors(STATES, t))
+    assert loaded.summary() == agent.summary()
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
+    for each in (agent, loaded):
+        each.collect(env, POLICY, 100, 30, seed=1).fit()
+    assert_array_equal(loaded.predict(STATES), agent.predict(STATES))
+
+
+@pytest.mark.parametrize("features", [RadialBasis.grid(-8, 8, 4), TileCoding(-8, 8), "function"])
+def test_vector_agents_are_saved_too(features: Any, tmp_path: Path) -> None:
+    class Speed(gym.ObservationWrapper[Any, Any, Any]):
+        observation_space = gym.spaces.Box(-8.0, 8.0, (1,))
+
+        def observation(self, observation: Any) -> Any:
+            return observation[2:]
+
+    function = (lambda x: np.hstack((x, x**2))) if features == "function" else None
+    env = SyncVectorEnv([lambda: Speed(gym.make("Pendulum-v1"))] * 5)
+    agent = SeminormLSTDAgent(function or features, on_termination="absorb")
+    agent.collect(env, lambda x: np.zeros((len(x), 1)), 20, 15, seed=0).fit()
+    path = tmp_path / "agent.npz"
+    agent.save(path)
+    loaded = SeminormLSTDAgent.load(path, features=function)
+    x = np.array([[0.0], [1.5]])
+    assert_array_equal(loaded.predict(x), agent.predict(x))
+    assert_array_equal(loaded.standard_errors(x, 3), agent.standard_errors(x, 3))
+    assert_array_equal(loaded.coverage(x), agent.coverage(x))
+
+
+def test_functions_must_be_given_again_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "agent.npz"
+    discrete(distance=lambda p, q: np.abs(p - q).sum()).save(path)
+    with pytest.raises(InvalidInputError, match=r"a function for its distance.*load"):
+        SeminormLSTDAgent.load(path)
+    SeminormLSTDAgent.load(path, distance=lambda p, q: 0.0)
+    with pytest.raises(InvalidInputError, match="holds the agent's features"):
+        SeminormLSTDAgent.load(path, features=OneHot(), distance=lambda p, q: 0.0)
+    # A function of Discrete observations is saved as its table.
+    discrete(features=lambda s: np.stack((s, s**2), axis=1)).save(path)
+    loaded = SeminormLSTDAgent.load(path)
+    assert_array_equal(loaded.features, np.stack((STATES, STATES**2), axis=1))
+
+
+def test_an_agent_without_trials_is_saved(tmp_path: Path) -> None:
+    SeminormLSTDAgent(GaussianFeatures(2), 5).save(tmp_path / "agent.npz")
+    loaded = SeminormLSTDAgent.load(tmp_path / "agent.npz")
+    assert loaded.features == GaussianFeatures(2)
+    assert repr(loaded) == "<SeminormLSTDAgent n_anchors=5, 0 trials, not fitted>"
+
+
+def test_newer_formats_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "agent.npz"
+    facts = json.dumps({"format_version": FORMAT_VERSION + 1})
+    np.savez(path, facts=np.array(facts))
+    with pytest.raises(InvalidInputError, match=r"has format 2, .* reads formats up to 1"):
+        SeminormLSTDAgent.load(path)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "agent.npz"
+    pickled = np.array([{"any": "object"}], dtype=object)
+    for write in (
+        lambda: path.write_text("not a zip"),
+        lambda: path.write_bytes(b""),
+        lambda: np.savez(path, x=np.zeros(3)),
+        lambda: np.savez(path, facts=np.array("not JSON")),
+        lambda: np.savez(path, facts=pickled),
+    ):
+        write()
+        with pytest.raises(InvalidInputError, match="is not a saved agent"):
+            SeminormLSTDAgent.load(path)
+    with pytest.raises(FileNotFoundError):
+        SeminormLSTDAgent.load(tmp_path / "missing.npz")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_rest(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = tmp_path / "agent.npz"
+    agent = discrete()
+    agent.save(path)
+    before = path.read_bytes()
+
+    def full_disk(file: Any, **arrays: Any) -> None:
+        file.write(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(np, "savez_compressed", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        agent.save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["agent.npz"]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.Discrete(4, start=-1),
+        gym.spaces.Box(np.array([-np.inf, 0.0]), np.array([1.0, np.inf]), dtype=np.float64),
+        gym.spaces.Box(0, 255, (2, 2), dtype=np.uint8),
+        gym.spaces.MultiDiscrete([[3, 2], [2, 2]], start=[[1, 0], [0, 0]]),
+        gym.spaces.MultiBinary([2, 3]),
+        gym.spaces.Dict({"b": gym.spaces.Discrete(2), "a": gym.spaces.MultiBinary(2)}),
+        gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.Box(0.0, 1.0)]),
+    ],
+    ids=str,
+)
+def test_spaces_survive(space: Any) -> None:
+    assert unpack_space(json.loads(json.dumps(pack_space(space)))) == space

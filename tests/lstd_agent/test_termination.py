@@ -1,0 +1,133 @@
+"""Tasks that end: refused, or absorbed, whatever an environment does after the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from numpy.testing import assert_allclose, assert_array_equal
+
+from lstd_agent import OneHot, Polynomial, Restart, SeminormLSTDAgent
+from lstd_agent.errors import InvalidInputError, TerminationError
+
+STAY = np.zeros(4, dtype=int)
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+
+
+class RandomWalk(gym.Env[Any, Any]):
+    """1, 2, …, n - 2, up or down a place a step from the middle; at either end it is over.
+
+    Going off the upper end pays 1, everything else 0: the value of place i is i / (n - 1).
+    """
+
+    def __init__(self, n: int = 7) -> None:
+        self.n = n
+        self.observation_space = gym.spaces.Discrete(n)
+        self.action_space = gym.spaces.Discrete(1)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place = self.n // 2
+        return self.place, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert 0 < self.place < self.n - 1, "stepped after the end"
+        self.place += 2 * int(self.np_random.integers(2)) - 1
+        over = self.place in (0, self.n - 1)
+        return self.place, float(self.place == self.n - 1), over, False, {}
+
+
+def environments(make: Any) -> list[Any]:
+    return [make(), *(SyncVectorEnv([make] * 5, autoreset_mode=mode) for mode in MODES)]
+
+
+def test_a_task_that_terminates_is_refused_by_default(walk: Any) -> None:
+    message = r"trial 0 of the round terminated at timestep 2: .*lstd_agent.Restart.*absorb"
+    for env in environments(lambda: walk(ends=True)):
+        with pytest.raises(TerminationError, match=message):
+            SeminormLSTDAgent(OneHot()).collect(env, STAY, 5, 9)
+
+
+def test_absorbing_ignores_whatever_comes_after_the_end(walk: Any) -> None:
+    # 0 → 1 → 2 → end, so the visits are one place a timestep, then terminal (4) for ever. The
+    # place that ends the trial, 3, is never left and so not visited.
+    for env in environments(lambda: walk(ends=True)):
+        agent = SeminormLSTDAgent(OneHot(), on_termination="absorb")
+        agent.collect(env, STAY, 5, 9)
+        visits = agent.statistics.visits.toarray()
+        expected = np.zeros((10, 5))
+        expected[[0, 1, 2], [0, 1, 2]] = 5
+        expected[3:, 4] = 5
+        assert_array_equal(visits, expected)
+        assert_array_equal(agent.statistics.counts.reward_sums.sum(axis=1)[:4], [0, 5, 10, 0])
+
+
+def test_absorbed_vectors_have_the_same_moments_in_every_mode(walk: Any) -> None:
+    sums = []
+    for env in environments(lambda: walk(ends=True, kind="box")):
+        agent = SeminormLSTDAgent(Polynomial(1), on_termination="absorb")
+        agent.collect(env, lambda x: 0, 5, 9, batched=False)
+        sums.append(agent.statistics.counts)
+        # f = (1, x): Σ f f'^T over 5 trials; 2 → end has successor features zero.
+        assert_array_equal(sums[-1].successor_moments[1], [[5, 10], [5, 10]])
+        assert_array_equal(sums[-1].successor_moments[2:], 0)
+        assert_array_equal(sums[-1].second_moments[2], [[5, 10], [10, 20]])
+        assert_array_equal(sums[-1].second_moments[3:], 0)
+
+
+def test_values_until_termination_are_those_of_the_random_walk() -> None:
+    env = SyncVectorEnv([RandomWalk] * 100)
+    agent = SeminormLSTDAgent.transient(OneHot())
+    agent.collect(env, np.zeros(7, dtype=int), 4000, 120, seed=0).fit()
+    places = np.arange(1, 6)
+    error = np.abs(agent.predict(places) - places / 6)
+    assert agent.main_reference_ is None
+    assert "terminal" in agent.summary()
+    assert (error < 5 * agent.standard_errors(places)).all()
+    assert_allclose(agent.predict(places), places / 6, atol=0.05)
+
+
+def test_the_users_loop_absorbs_too(walk: Any) -> None:
+    env = walk(ends=True)
+    agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").attach(env, STAY, t_max=9)
+    for _ in range(3):
+        state, _ = env.reset()
+        for t in range(10):
+            following, reward, terminated, *_ = env.step(agent.act(state))
+            agent.observe(t, state, reward, following, terminated)
+            state = following
+            if terminated:
+                break
+        agent.end_trial()
+    collected = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(env, STAY, 3, 9)
+    for a, b in ((agent, collected),):
+        difference = a.statistics.counts.transition_counts != b.statistics.counts.transition_counts
+        assert difference.nnz == 0
+    lockstep = SeminormLSTDAgent(OneHot(), on_termination="absorb").attach(env, t_max=9)
+    for t in range(3):
+        lockstep.observe(t, [t] * 3, [float(t)] * 3, [t + 1] * 3, [t == 2] * 3)
+    lockstep.end_trial()
+    assert_array_equal(lockstep.statistics.visits.toarray(), agent.statistics.visits.toarray())
+
+
+def test_a_first_trial_that_terminates_does_not_tell_t_max(walk: Any) -> None:
+    agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").attach(walk(ends=True))
+    agent.observe(0, 2, 0.0, 3, terminated=True)
+    with pytest.raises(InvalidInputError, match=r"give t_max to attach\(\)"):
+        agent.end_trial()
+    with pytest.raises(InvalidInputError, match="terminated at timestep 0; call end_trial"):
+        agent.observe(1, 3, 0.0, 3)
+
+
+def test_restart_makes_a_task_continuing(walk: Any) -> None:
+    env = Restart(walk(ends=True))
+    agent = SeminormLSTDAgent(OneHot(), 1, tail="window").collect(env, STAY, 2, 7).fit()
+    # 0 → 1 → 2 → 3 → 0 → …, paying 0, 1, 2, 0. Gain 3/4; b(s) - b(0) by b = r - g + b':
+    # b(1) = b(0) + g - 0, b(2) = b(1) + g - 1, b(3) = b(2) + g - 2.
+    visits = agent.statistics.visits.toarray()
+    assert_array_equal(visits.argmax(axis=1), [0, 1, 2, 3, 0, 1, 2, 3])
+    assert agent.gain_ == pytest.approx(0.75)
+    assert_allclose(agent.predict(np.arange(4)) - agent.predict(0), [0, 0.75, 0.5, -0.75])

@@ -1,0 +1,261 @@
+"""Vector observations: flattening, features, moments, distances and references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector.utils import batch_space, create_empty_array, iterate
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+from lstd_agent import (
+    MMD,
+    Kernel,
+    OneHot,
+    Polynomial,
+    RadialBasis,
+    SeminormLSTDAgent,
+    TileCoding,
+)
+from lstd_agent.box_statistics import BoxStatistics
+from lstd_agent.distances import paired_mean_discrepancy, paired_vector_discrepancy
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.observations import flatten_batch, is_batch, replace
+
+SPACES = [
+    spaces.Box(-1.0, 1.0, (2, 3)),
+    spaces.Discrete(4, start=-1),
+    spaces.MultiDiscrete([3, 2]),
+    spaces.MultiDiscrete([[3, 2], [2, 2]]),
+    spaces.MultiBinary(3),
+    spaces.Dict({"b": spaces.Box(0.0, 1.0, (2,)), "a": spaces.Discrete(3)}),
+    spaces.Tuple([spaces.MultiBinary(2), spaces.Dict({"x": spaces.Discrete(2)})]),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_batches_flatten_like_single_observations(space: Any) -> None:
+    batched = batch_space(space, 5)
+    batched.seed(0)
+    batch = batched.sample()
+    expected = np.stack([spaces.flatten(space, one) for one in iterate(batched, batch)])
+    assert_array_equal(flatten_batch(space, batch), expected)
+    assert is_batch(space, batch)
+    assert not is_batch(space, space.sample())
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_observations_of_a_batch_are_replaced_in_a_copy(space: Any) -> None:
+    batch = create_empty_array(space, 4)
+    space.seed(1)
+    samples = [space.sample(), space.sample()]
+    changed = replace(batch, np.array([1, 3]), samples)
+    flat = flatten_batch(space, changed)
+    for row, sample in zip((1, 3), samples, strict=True):
+        assert_array_equal(flat[row], spaces.flatten(space, sample))
+    assert_array_equal(
+        flatten_batch(space, batch), flatten_batch(space, create_empty_array(space, 4))
+    )
+
+
+def test_a_space_without_flat_form_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="no flat form of fixed length"):
+        flatten_batch(spaces.Text(5), ["a"])
+
+
+def test_polynomials_are_those_of_scikit_learn() -> None:
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    for degree in range(4):
+        ours = Polynomial(degree)(x)
+        theirs = PolynomialFeatures(degree).fit_transform(x)
+        assert ours.shape == theirs.shape
+        assert_allclose(np.sort(ours, axis=1), np.sort(theirs, axis=1), rtol=1e-12)
+    assert_allclose(Polynomial(2, scale=2.0)(np.array([4.0])), [[1.0, 2.0, 4.0]])
+
+
+def test_radial_basis_functions_are_gaussian_bumps() -> None:
+    features = RadialBasis([[0.0, 0.0], [1.0, 2.0]], [1.0, 2.0])
+    x = np.array([[0.0, 0.0], [1.0, 2.0], [1.0, 0.0]])
+    expected = np.exp([[0.0, -1.0], [-1.0, 0.0], [-0.5, -0.5]])
+    assert_allclose(features(x), expected, rtol=1e-12)
+    grid = RadialBasis.grid([0.0, -1.0], [1.0, 1.0], 3)
+    assert_allclose(grid.width, [0.5, 1.0])
+    assert_allclose(np.asarray(grid.centers)[[0, 4, 8]], [[0, -1], [0.5, 0], [1, 1]])
+
+
+def test_tile_coding_lights_one_tile_a_tiling_and_near_points_share_tiles() -> None:
+    coding = TileCoding([0.0, 0.0], [1.0, 1.0], n_tiles=4, n_tilings=8)
+    x = np.random.default_rng(0).random((50, 2))
+    f = coding(x)
+    assert f.shape == (50, 8 * 25)
+    assert_array_equal(f.reshape(50, 8, 25).sum(axis=2), 1.0)
+    # Points that are 1/8 of a tile apart in one dimension differ in exactly 1 tiling of 8.
+    a, b = coding(np.array([[0.5, 0.5], [0.5 + 1 / 32, 0.5]]))
+    assert a @ b == 7.0
+    assert_array_equal(coding(np.array([[9.0, -9.0]])), coding(np.array([[1.0, 0.0]])))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RadialBasis([1.0, 2.0], 1.0), r"shape \(d, k\)"),
+        (lambda: RadialBasis([[1.0]], 0.0), "width must be positive"),
+        (lambda: RadialBasis.grid(0.0, 1.0, 1), "at least 2 centers a dimension; got 1"),
+        (lambda: RadialBasis.grid(1.0, 0.0, 3), "low below high"),
+        (lambda: TileCoding(0.0, np.inf), "low and high must be finite"),
+        (lambda: TileCoding(0.0, 1.0, 0), "at least 1 tile"),
+        (lambda: Polynomial(-1), "degree of at least 0"),
+        (lambda: RadialBasis([[1.0]], 1.0)(np.zeros((3, 2))), "of 1 dimensions; got 2"),
+        (lambda: TileCoding(0.0, 1.0)(np.zeros((3, 2))), "of 1 dimensions; got 2"),
+    ],
+)
+def test_impossible_features_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        make()
+
+
+class Spot(gym.ObservationWrapper[Any, Any, Any]):
+    """Observes h6's state number as a vector, so that both kinds see the same trials."""
+
+    observation_space = spaces.Box(0.0, 5.0, (1,))
+
+    def observation(self, observation: Any) -> Any:
+        return np.array([observation], dtype=np.float32)
+
+
+ACTIONS = np.array([0, 1, 0, 1, 0, 1])
+
+
+def one_hot(x: Any) -> Any:
+    return np.asarray(x).reshape(-1, 1) == np.arange(6)
+
+
+def both_kinds(n_trials: int = 400, n_anchors: int | None = 2) -> Any:
+    make = lambda: gym.make("unichain_gym:Unichain-h6-v0")  # noqa: E731
+    discrete = SyncVectorEnv([make] * 40)
+    vector = SyncVectorEnv([lambda: Spot(make())] * 40)
+    distance = MMD(kernel=Kernel("dirac"))
+    a, b = (SeminormLSTDAgent(one_hot, n_anchors, distance=distance) for _ in range(2))
+    a.collect(discrete, ACTIONS, n_trials, 40, seed=0)
+    b.collect(vector, lambda x: ACTIONS[x[:, 0].astype(int)], n_trials, 40, seed=0)
+    return a, b
+
+
+def test_moments_of_vectors_equal_those_from_counts() -> None:
+    a, b = both_kinds()
+    windows = np.array([[0, 5], [5, 41], [40, 41]])
+    expected, moments = (agent.statistics.moments(windows, 3.0) for agent in (a, b))
+    for name in ("X", "Z", "y"):
+        assert_allclose(getattr(moments, name), getattr(expected, name), atol=1e-12)
+    assert_array_equal(moments.n_samples, expected.n_samples)
+    assert b.statistics.mean_reward(3, 9) == pytest.approx(a.statistics.mean_reward(3, 9))
+
+
+def test_with_the_dirac_kernel_vectors_give_the_values_of_counts() -> None:
+    a, b = both_kinds()
+    a.fit()
+    b.fit()
+    assert [n.anchor for n in a.neighborhoods_] == [n.anchor for n in b.neighborhoods_]
+    assert a.main_reference_ == b.main_reference_
+    states = np.arange(6)
+    for t in (0, 40):
+        seen = a.coverage(states, t) > 0
+        assert_allclose(b.predict(states[seen, None], t), a.predict(states[seen], t), atol=1e-8)
+    # All trials are stored, so occupancies are visiting frequencies.
+    assert_allclose(b.coverage(states[:, None], 0), a.coverage(states, 0), atol=1e-12)
+
+
+def test_the_linear_mmd_of_vectors_is_that_of_their_numbers() -> None:
+    trials = np.random.default_rng(0).integers(6, size=(41, 9))
+    features = np.random.default_rng(1).normal(size=(6, 3))
+    kernel = Kernel(width=0.7)
+    numbers = paired_mean_discrepancy(trials, kernel(features, features))
+    vectors = paired_vector_discrepancy(features[trials.T], kernel)
+    assert_allclose(vectors(2, 3, 9), numbers(2, 3, 9), atol=1e-12)
+
+
+def test_candidates_are_stored_observations_of_all_times(walk: Any) -> None:
+    features = RadialBasis.grid(0.0, 10.0, 3)
+    agent = SeminormLSTDAgent(features, 2, n_stored_trials=2)
+    agent.collect(walk(n=11, kind="box"), lambda x: 0, 5, 20, batched=False)
+    statistics = agent.statistics
+    assert isinstance(statistics, BoxStatistics)
+    assert statistics.trials.shape == (2, 21, 1)
+    assert_array_equal(statistics.candidates[:, 0], np.arange(11))
+    # Timesteps 10 to 20 are all at 10: there the embedding of that window is the kernel itself.
+    window = statistics.occupancy(np.array([[10, 21]]))[0]
+    at_ten = statistics.kernel(features(np.array([[10.0]])), statistics.candidate_features)
+    assert_allclose(window, at_ten[0], rtol=1e-12)
+
+
+def test_scikit_learn_transformers_are_features() -> None:
+    rng = np.random.default_rng(0)
+    transformer = PolynomialFeatures(2).fit(rng.normal(size=(9, 3)))
+    agent = SeminormLSTDAgent(transformer, 1, gain=0.0)
+    observations = rng.normal(size=(4, 5, 3)).astype(np.float32)
+    env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 5)
+    agent.attach(env)
+    for t in range(3):
+        agent.observe(t, observations[t], np.zeros(5), observations[t + 1])
+    agent.end_trial()
+    assert agent.fit().system_.weights.shape == (1, 10)
+    discrete = SeminormLSTDAgent(StandardScaler().fit(np.arange(6.0)[:, None]), 1)
+    discrete.collect(gym.make("unichain_gym:Unichain-h6-v0"), ACTIONS, 5, 5)
+    assert discrete.fit().system_.weights.shape == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"features": OneHot()}, "OneHot features need Discrete observations"),
+        ({"features": np.eye(3)}, "ndarray features need Discrete observations"),
+        ({"distance": "tv"}, "distance 'tv' compares distributions over countable states"),
+        ({"distance": MMD("quadratic")}, "compares distributions over countable states"),
+        ({"n_stored_trials": 0}, "n_stored_trials must be at least 1"),
+        ({"features": lambda x: x[:, 0]}, r"features must have shape \(5, d\)"),
+        ({"features": lambda x: x * np.nan}, "features must be finite"),
+        ({"distance": MMD(kernel=Kernel(width=1e-9))}, "the kernel is too narrow"),
+    ],
+)
+def test_what_vectors_cannot_have_is_refused(options: dict[str, Any], message: str) -> None:
+    options = {"features": Polynomial(1), **options}
+    env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 5)
+    agent = SeminormLSTDAgent(**options)
+    with pytest.raises(InvalidInputError, match=message):
+        agent.collect(env, lambda x: np.zeros((len(x), 1)), 400, 6, seed=0).fit()
+
+
+def test_pendulum_is_evaluated_from_vectors() -> None:
+    """The difference of two states' values is what simulated totals from there differ by."""
+    env = SyncVectorEnv([lambda: gym.make("Pendulum-v1", max_episode_steps=-1)] * 50)
+    rng = np.random.default_rng(0)
+
+    def policy(x: Any) -> Any:
+        friction = -1.0 * x[:, 2:]
+        return (friction + rng.uniform(-1.0, 1.0, size=(len(x), 1))).astype(np.float32)
+
+    def total_reward_from(angle: float) -> float:
+        observation, _ = env.reset(seed=1)
+        for copy in env.envs:
+            copy.unwrapped.state = np.array([angle, 0.0])
+        observation[:] = [np.cos(angle), np.sin(angle), 0.0]
+        total = 0.0
+        for _ in range(100):
+            observation, reward, *_ = env.step(policy(observation))
+            total += reward.mean()
+        return total
+
+    simulated = total_reward_from(np.pi / 2) - total_reward_from(np.pi)
+    features = RadialBasis.grid([-1, -1, -6], [1, 1, 6], 5)
+    agent = SeminormLSTDAgent(features, 2).collect(env, policy, 400, 99, seed=0).fit()
+    level, hanging = [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]
+    estimated = agent.predict(np.array(level), 0) - agent.predict(np.array(hanging), 0)
+    assert simulated > 70.0
+    assert estimated == pytest.approx(simulated, rel=0.12)
+    assert 0.0 < agent.coverage(np.array(level), 0) < agent.coverage(np.array(hanging), 0) < 1.0
+    assert agent.standard_errors(np.array([level, hanging]), [0, 99]).shape == (2,)
