@@ -86,13 +86,14 @@ class LockstepTrials:
             next_state = next_state.copy()
             next_state[~self._living] = self._domain.terminal
         self._recorder.record(self._state, reward, next_state)
-        self._stored.append(self._state[: self._n_stored])
+        # A copy: a view would keep all the trials' states.
+        self._stored.append(self._state[: self._n_stored].astype(self._domain.dtype))
         self._state = next_state
         self.n_timesteps += 1
 
     def finish(self) -> Round:
         """Return what the trials leave behind, all of them over the same timesteps."""
-        stored = np.stack(self._stored).swapaxes(0, 1).astype(self._domain.dtype, order="C")
+        stored = np.ascontiguousarray(np.stack(self._stored).swapaxes(0, 1))
         return Round(self._recorder.counts(len(self._state)), stored)
 
 
