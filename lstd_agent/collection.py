@@ -114,7 +114,8 @@ def single_spaces(
 def split_seed(seed: int) -> tuple[int, np.random.SeedSequence]:
     """Return independent seeds for an environment (an integer) and for a policy."""
     env_sequence, policy_sequence = np.random.SeedSequence(seed).spawn(2)
-    return int(env_sequence.generate_state(1)[0]), policy_sequence
+    # 63 bits, so that the seeds of a million collections differ.
+    return int(env_sequence.generate_state(1, np.uint64)[0] >> 1), policy_sequence
 
 
 def _vector_round(

@@ -5,6 +5,9 @@ From an environment, which it steps itself; from the user's own loop; from anoth
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -21,6 +24,7 @@ from lstd_agent.features import Features
 from lstd_agent.loop import ObservedTrials
 from lstd_agent.observations import as_batch, is_batch, take
 from lstd_agent.policies import Actor, Policy, make_actor
+from lstd_agent.sharding import EnvSource, collect_shards, make_env
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,7 +61,7 @@ class TrialCollector:
 
     def collect(
         self,
-        env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
+        env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any] | EnvSource,
         policy: Policy,
         n_trials: int,
         t_max: int,
@@ -65,16 +69,22 @@ class TrialCollector:
         *,
         batched: bool | None = None,
         progress: bool | None = False,
+        workers: int = 1,
+        executor: Executor | None = None,
+        shard_size: int | None = None,
     ) -> Self:
         """Run trials and add them to what has been collected.
 
         Finished trials stay even if the collection is interrupted: a plain environment's one
-        by one, a vector environment's once all its copies are through.
+        by one, a vector environment's once all its copies are through, those of workers shard
+        by shard.
 
         Parameters
         ----------
-        env : Env or VectorEnv
-            A continuing task. The more copies a vector environment has, the faster.
+        env : Env, VectorEnv, str or callable
+            A continuing task. The more copies a vector environment has, the faster. An id, or
+            a picklable function that makes an environment, has the work cut into shards that
+            workers share.
         policy : array_like or callable
             An action a state (S,), action probabilities (S, A), or a function of observations.
         n_trials, t_max : int
@@ -85,6 +95,11 @@ class TrialCollector:
             Whether a callable policy takes batches; None tries it on the first batch.
         progress : bool or None
             Show a progress bar; None shows one on a terminal only.
+        workers, executor
+            Processes to start, or the `concurrent.futures.Executor` to use instead; see
+            `lstd_agent.parallel.run_tasks`. The result does not depend on them.
+        shard_size : int, optional
+            Trials of a shard; by default at most 10,000, and fewer if that makes 20 shards.
 
         Returns
         -------
@@ -98,16 +113,34 @@ class TrialCollector:
             ``t_max``.
         InvalidInputError
             If an argument does not fit.
+        WorkerError
+            If workers keep dying.
         """
-        domain = self._make_domain(single_spaces(env)[0])
+        collect: Callable[..., None]
+        if isinstance(env, gym.Env | VectorEnv):
+            if workers != 1 or executor is not None or shard_size is not None:
+                raise InvalidInputError(
+                    "workers make their own environments: pass an id, or a function that makes "
+                    f"an environment, instead of {env}"
+                )
+            space, _ = single_spaces(env)
+            collect = partial(collect_rounds, env)
+        else:
+            space, _ = single_spaces(make_env(env, 1))
+            options: dict[str, Any] = {
+                "workers": workers,
+                "executor": executor,
+                "shard_size": shard_size,
+            }
+            collect = partial(collect_shards, env, **options)
+        domain = self._make_domain(space)
         self._count_waiting()
         if self._batches.t_max not in (None, t_max):
             raise InvalidInputError(
                 f"the trials collected so far have t_max = {self._batches.t_max}; got {t_max}. "
                 "Collect with the same t_max, or make a new agent"
             )
-        collect_rounds(
-            env,
+        collect(
             domain,
             policy,
             self._batches.add,

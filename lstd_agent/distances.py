@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from lstd_agent.box_statistics import BoxStatistics
 from lstd_agent.errors import InvalidInputError
@@ -181,6 +180,8 @@ def pairwise(distributions: FloatArray, distance: DistributionDistance) -> Squar
 
 def feature_cost(features: FloatArray) -> FloatArray:
     """Return Euclidean distances between state features, shape (S, S)."""
+    from scipy.spatial.distance import cdist  # takes long to import
+
     return np.asarray(cdist(features, features))
 
 

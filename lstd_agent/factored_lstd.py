@@ -58,8 +58,9 @@ class Factors:
 
     Attributes
     ----------
-    A, B : ndarray, shape (n, S, r)
-    c : ndarray, shape (n, S)
+    A, B : ndarray, shape (n, k, r)
+        One row for each of k states, all that are visited among them.
+    c : ndarray, shape (n, k)
     """
 
     A: FloatArray
@@ -91,23 +92,20 @@ def minimize_factored(factors: Factors, basis: FeatureBasis, rcond: float) -> Mi
     L, size, _ = np.linalg.svd(factors.A, full_matrices=False)
     L *= (size > rcond * size[:, :1])[:, None, :]
     Lt = L.transpose(0, 2, 1)
-    U, singular, Vt = np.linalg.svd(Lt @ factors.B)
+    U, singular, Vt = np.linalg.svd(Lt @ factors.B, full_matrices=False)
     # B is a difference from A, so the size of A is what its rounding errors are relative to.
     keep = singular > rcond * size[:, :1]
     inverse = np.zeros_like(singular)
     inverse[keep] = 1.0 / singular[keep]
     target = (Lt @ factors.c[:, :, None]).transpose(0, 2, 1) @ U
-    coordinates = ((target[:, 0] * inverse)[:, None, :] @ Vt[:, : keep.shape[1]])[:, 0]
+    coordinates = target[:, 0] * inverse
 
-    # Open directions of the basis features are open for w too: leave w nothing along them.
-    # They come last in Vt. Where a window has fewer than the others, the rest is masked.
-    w = coordinates / basis.singular
-    n_open = Vt.shape[1] - keep.sum(axis=1)
-    last = Vt[:, ::-1][:, : n_open.max()]
-    Q, _ = np.linalg.qr((last / basis.singular).transpose(0, 2, 1))
-    Q *= (np.arange(n_open.max()) < n_open[:, None])[:, None, :]
-    along = w[:, None, :] @ Q
-    w -= (along @ Q.transpose(0, 2, 1))[:, 0]
+    # In the basis, w has these coordinates along the directions that the data determine. The
+    # smallest such w is Q R^{-T} coordinates, where Q R are those directions times σ.
+    directions = np.where(keep[:, :, None], Vt * basis.singular, 0.0)
+    Q, R = np.linalg.qr(directions.transpose(0, 2, 1))
+    R += np.eye(R.shape[1]) * ~keep[:, None, :]
+    w = (Q @ np.linalg.solve(R.transpose(0, 2, 1), coordinates[:, :, None]))[:, :, 0]
 
     smallest = np.where(keep, singular, np.inf).min(axis=1)
     determined = keep.any(axis=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial.distance import cdist, pdist
 
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.seminorm_lstd import FloatArray
@@ -38,6 +37,8 @@ class Kernel:
 
     def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """Return k between every row of x (n, d) and every row of y (m, d), shape (n, m)."""
+        from scipy.spatial.distance import cdist  # takes long to import
+
         return self._of_squared_distance(cdist(x, y, "sqeuclidean"))
 
     def paired(self, x: FloatArray, y: FloatArray) -> FloatArray:
@@ -53,6 +54,8 @@ class Kernel:
         """Return this kernel with a number for its width, measured on features (m, d)."""
         if self.width != "median":
             return self
+        from scipy.spatial.distance import pdist
+
         distance = pdist(features)
         positive = distance[distance > 0.0]
         return Kernel(self.name, float(np.median(positive)) if positive.size else 1.0)

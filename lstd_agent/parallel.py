@@ -1,33 +1,75 @@
 """Independent tasks on any `concurrent.futures.Executor`, with retries.
 
-A task is a function of one picklable argument. Results come as they finish. A task that fails
-because its worker died is submitted again; one that raises an error of its own is not, since
-it would raise it again.
+A task is a function of one picklable argument. Results come as they finish. A task whose worker
+died is run again; one that raises an error of its own is not, since it would raise it again.
+Tasks are handed out a few at a time, so there may be any number of them.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager
+from itertools import chain
 from typing import TypeVar
 
-from lstd_agent.errors import EvaluationError
+from lstd_agent.errors import EvaluationError, InvalidInputError, MissingDependencyError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 MAX_RETRIES = 3
 
+# Tasks handed to an executor of unknown size, running or waiting.
+_MIN_SUBMITTED = 64
+
 
 class WorkerError(EvaluationError, RuntimeError):
     """Workers died more often than tasks are retried."""
 
 
+@contextmanager
+def open_executor(dask_address: str | None) -> Iterator[Executor | None]:
+    """Connect to a `dask.distributed` scheduler for as long as the context lasts.
+
+    Parameters
+    ----------
+    dask_address : str or None
+        Such as ``"tcp://host:8786"``; None gives None, which `run_tasks` takes as well.
+
+    Yields
+    ------
+    Executor or None
+
+    Raises
+    ------
+    MissingDependencyError
+        If ``distributed`` is not installed.
+    """
+    if dask_address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise MissingDependencyError(
+            'a dask cluster needs distributed: pip install "unichain-gym[dask]"'
+        ) from error
+    with Client(dask_address) as client:
+        yield client.get_executor()
+
+
 def run_tasks(
     function: Callable[[Task], Result],
-    tasks: Sequence[Task],
+    tasks: Iterable[Task],
     *,
     workers: int = 1,
     executor: Executor | None = None,
@@ -38,9 +80,11 @@ def run_tasks(
     ----------
     function : callable
         Importable by name, so that workers can find it.
-    tasks : sequence
+    tasks : iterable
+        Drawn as workers become free.
     workers : int
-        Number of processes to start; with 1 the tasks run here, one after the other.
+        Number of processes to start; with 1 the tasks run here, one after the other. With an
+        executor: how many workers it has, if more than 32, so that none of them is idle.
     executor : Executor, optional
         Any executor to use instead: of `dask.distributed` (``Client.get_executor()``), of
         `mpi4py.futures`, or a pool of your own.
@@ -53,74 +97,85 @@ def run_tasks(
     Raises
     ------
     WorkerError
-        If workers keep dying.
+        If the worker of one task dies more than three times, or the given executor breaks.
     """
+    if workers < 1:
+        raise InvalidInputError(f"workers must be at least 1; got {workers}")
     if executor is not None:
-        yield from _run_on(executor, function, list(tasks))
-    elif workers == 1:
-        yield from map(function, tasks)
-    else:
-        yield from _run_on_own_pools(function, list(tasks), workers)
+        return _run_on(executor, function, tasks, max(_MIN_SUBMITTED, 2 * workers))
+    if workers == 1:
+        return map(function, tasks)
+    return _run_on_own_pools(function, tasks, workers)
 
 
 def _run_on(
-    executor: Executor, function: Callable[[Task], Result], tasks: list[Task]
+    executor: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], n_submitted: int
 ) -> Iterator[Result]:
-    """Run tasks on an executor that survives the death of a worker."""
-    attempts: dict[Future[Result], tuple[Task, int]] = {
-        executor.submit(function, task): (task, 0) for task in tasks
-    }
-    try:
-        while attempts:
-            finished, _ = wait(attempts, return_when=FIRST_COMPLETED)
-            for future in finished:
-                task, n_retries = attempts.pop(future)
-                error = future.exception()
-                if error is None:
-                    yield future.result()
-                elif not _worker_died(error):
-                    raise error
-                elif n_retries == MAX_RETRIES or isinstance(error, BrokenProcessPool):
-                    raise WorkerError(
-                        f"a worker died {n_retries + 1} times on one task; its last error: "
-                        f"{error!r}"
-                    ) from error
-                else:
-                    attempts[executor.submit(function, task)] = (task, n_retries + 1)
-    finally:
-        for future in attempts:
-            future.cancel()
-
-
-def _worker_died(error: BaseException) -> bool:
-    """Tell the death of a worker from an error of the task itself."""
-    return isinstance(error, BrokenProcessPool) or type(error).__name__ == "KilledWorker"
+    """Run tasks on an executor that cannot be replaced; dask replaces dead workers itself."""
+    attempts = ((task, 0) for task in tasks)
+    lost = yield from _run_until_broken(executor, function, attempts, n_submitted)
+    if lost:
+        raise WorkerError(
+            "a worker of the executor died, which broke it. Pass workers= instead of executor=: "
+            "then dead workers are replaced"
+        )
 
 
 def _run_on_own_pools(
-    function: Callable[[Task], Result], tasks: list[Task], workers: int
+    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
 ) -> Iterator[Result]:
-    """Run tasks on process pools, starting a new pool when a dead worker breaks one."""
+    """Run tasks on a process pool, starting another when a dead worker breaks it."""
     # A fresh interpreter for each worker: forking would copy threads' locks.
     context = multiprocessing.get_context("spawn")
-    waiting = dict(enumerate(tasks))
-    for _ in range(MAX_RETRIES + 1):
+    attempts: Iterator[tuple[Task, int]] = ((task, 0) for task in tasks)
+    while True:
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            numbers = {pool.submit(function, task): number for number, task in waiting.items()}
-            try:
-                pending = set(numbers)
-                while pending:
-                    finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    for future in finished:
-                        result = future.result()
-                        del waiting[numbers[future]]
-                        yield result
-                return
-            except BrokenProcessPool as error:
-                last_error = error
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-    raise WorkerError(
-        f"worker processes died {MAX_RETRIES + 1} times; {len(waiting)} tasks are left. They may "
-        "need more memory than there is: use fewer workers"
-    ) from last_error
+            lost = yield from _run_until_broken(pool, function, attempts, 2 * workers)
+        if not lost:
+            return
+        if max(n_deaths for _, n_deaths in lost) > MAX_RETRIES:
+            raise WorkerError(
+                f"the worker of one task died {MAX_RETRIES + 1} times. It may need more memory "
+                "than there is: use fewer workers. A script must start its work under "
+                'if __name__ == "__main__", since every worker imports it'
+            )
+        attempts = chain(lost, attempts)
+
+
+def _run_until_broken(
+    executor: Executor,
+    function: Callable[[Task], Result],
+    attempts: Iterator[tuple[Task, int]],
+    n_submitted: int,
+) -> Generator[Result, None, list[tuple[Task, int]]]:
+    """Yield the results of tasks, each with how often a worker died on it.
+
+    Returns the tasks that were lost because the executor broke; the others are still to be
+    drawn from ``attempts``.
+    """
+    running: dict[Future[Result], tuple[Task, int]] = {}
+    lost: list[tuple[Task, int]] = []
+    try:
+        while True:
+            while len(running) < n_submitted and not lost:
+                attempt = next(attempts, None)
+                if attempt is None:
+                    break
+                try:
+                    running[executor.submit(function, attempt[0])] = attempt
+                except BrokenExecutor:
+                    lost.append(attempt)
+            if not running:
+                return lost
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                task, n_deaths = running.pop(future)
+                error = future.exception()
+                if error is None:
+                    yield future.result()
+                elif isinstance(error, BrokenExecutor):
+                    lost.append((task, n_deaths + 1))
+                else:
+                    raise error
+    finally:
+        for future in running:
+            future.cancel()

@@ -24,8 +24,8 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.factored_lstd import Factors, FeatureBasis, minimize_factored
 from lstd_agent.seminorm_lstd import FloatArray, IntArray, Minimizer, Moments
 
-# Working arrays of batched moments stay below this many numbers (128 MB).
-_CHUNK_SIZE = 2**24
+# Working arrays of batched moments hold about this many numbers, so that they stay in cache.
+_CHUNK_SIZE = 2**18
 
 
 class Statistics(Protocol):
@@ -145,8 +145,10 @@ def _count(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
         table = np.bincount(key, minlength=n_keys)
         present = np.flatnonzero(table)
         return present, table[present]
-    present, count = np.unique(key, return_counts=True)
-    return present, count
+    # Narrow numbers sort faster.
+    narrow = key.astype(np.min_scalar_type(n_keys - 1))
+    present, count = np.unique(narrow, return_counts=True)
+    return present.astype(np.int64), count
 
 
 def _stack_rows(rows: Sequence[tuple[IntArray, NDArray[Any]]], n_columns: int) -> sparse.csr_array:
@@ -155,6 +157,26 @@ def _stack_rows(rows: Sequence[tuple[IntArray, NDArray[Any]]], n_columns: int) -
     columns = np.concatenate([columns for columns, _ in rows])
     values = np.concatenate([values for _, values in rows])
     return sparse.csr_array((values, columns, indptr), shape=(len(rows), n_columns))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums over the samples of n windows, by the k states that any of them visits.
+
+    Attributes
+    ----------
+    visited : ndarray of int, shape (k,)
+    visits : ndarray of int, shape (n, k)
+    successors : ndarray, shape (n, k, d)
+        Σ f(s') of the next states s'.
+    excess : ndarray, shape (n, k)
+        Σ (r - g) of the rewards r.
+    """
+
+    visited: IntArray
+    visits: IntArray
+    successors: FloatArray
+    excess: FloatArray
 
 
 class SampledStatistics:
@@ -223,23 +245,27 @@ class SampledStatistics:
 
     def moments(self, windows: IntArray, gain: float) -> Moments:
         """X, Z, y of each window: sample means over its timesteps and all trials."""
-        parts = [
-            self._moments(windows[chunk], gain)
-            for chunk in window_chunks(len(windows), self.features.size)
-        ]
-        return Moments(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        n, d = len(windows), self.features.shape[1]
+        moments = Moments(
+            np.empty((n, d, d)), np.empty((n, d, d)), np.empty((n, d)), np.empty(n, dtype=np.int64)
+        )
+        for chunk in window_chunks(n, self.features.size):
+            arrays = (moments.X, moments.Z, moments.y, moments.n_samples)
+            for array, part in zip(arrays, self._moments(windows[chunk], gain), strict=True):
+                array[chunk] = part
+        return moments
 
     def _moments(
         self, windows: IntArray, gain: float
     ) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
-        F = self.features
-        visits, successors, excess = self._sums(windows, gain, F)
-        n_samples = visits.sum(axis=1)
+        sums = self._sums(windows, gain, self.features)
+        n_samples = sums.visits.sum(axis=1)
+        F = self.features[sums.visited]
         scale = 1.0 / n_samples[:, None, None]
-        weighted = visits[:, :, None] * F
-        X = scale * (F.T @ (weighted - successors))
+        weighted = sums.visits[:, :, None] * F
+        X = scale * (F.T @ (weighted - sums.successors))
         Z = scale * (F.T @ weighted)
-        y = (excess @ F) / n_samples[:, None]
+        y = (sums.excess @ F) / n_samples[:, None]
         return X, Z, y, n_samples
 
     def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
@@ -248,39 +274,34 @@ class SampledStatistics:
         basis = FeatureBasis.of(self.features * self._seen[:, None], rcond)
         parts, n_samples = [], []
         for chunk in window_chunks(len(windows), basis.U.size):
-            visits, successors, excess = self._sums(windows[chunk], gain, basis.U)
-            visited = visits.any(axis=0)
-            visits, successors, excess = (
-                visits[:, visited],
-                successors[:, visited],
-                excess[:, visited],
-            )
-            samples = visits.sum(axis=1)
+            sums = self._sums(windows[chunk], gain, basis.U)
+            samples = sums.visits.sum(axis=1)
             # The root of p, and of n p by which sums over samples become means times that.
-            root = np.sqrt(visits / samples[:, None])
-            scale = 1.0 / (np.sqrt(np.maximum(visits, 1)) * np.sqrt(samples)[:, None])
-            A = root[:, :, None] * basis.U[visited]
-            factors = Factors(A, A - scale[:, :, None] * successors, scale * excess)
+            root = np.sqrt(sums.visits / samples[:, None])
+            scale = 1.0 / (np.sqrt(np.maximum(sums.visits, 1)) * np.sqrt(samples)[:, None])
+            A = root[:, :, None] * basis.U[sums.visited]
+            factors = Factors(A, A - scale[:, :, None] * sums.successors, scale * sums.excess)
             parts.append(minimize_factored(factors, basis, rcond))
             n_samples.append(samples)
         return Minimizer.concatenate(parts), np.concatenate(n_samples)
 
-    def _sums(
-        self, windows: IntArray, gain: float, features: FloatArray
-    ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return visits (n, S), Σ f(s') (n, S, d), Σ (r - g) (n, S) of each window's states."""
-        n, S = len(windows), self.counts.n_states
+    def _sums(self, windows: IntArray, gain: float, features: FloatArray) -> _Sums:
+        """Add up what was seen in each window on leaving each state."""
         select = window_sums(windows, self.t_max)
         pairs = (select @ self.counts.transition_counts).tocoo()
         visits = (select @ self.visits).toarray()
         rewards = (select @ self.counts.reward_sums).toarray()
 
-        # One sparse product gives Σ_s' N(s, s') f(s') for every window and state.
+        # Late windows visit few states: the others are left out of everything that follows.
+        visited = np.flatnonzero(visits.any(axis=0))
+        n, S, k = len(windows), self.counts.n_states, len(visited)
         state, next_state = np.divmod(pairs.col, S)
-        by_state = sparse.csr_array(
-            (pairs.data, (pairs.row.astype(np.int64) * S + state, next_state)), shape=(n * S, S)
-        )
-        return visits, (by_state @ features).reshape(n, S, -1), rewards - gain * visits
+        row = pairs.row.astype(np.int64) * k + np.searchsorted(visited, state)
+        # One sparse product gives Σ_s' N(s, s') f(s') for every window and state.
+        by_state = sparse.csr_array((pairs.data, (row, next_state)), shape=(n * k, S))
+        successors = (by_state @ features).reshape(n, k, -1)
+        visits = visits[:, visited]
+        return _Sums(visited, visits, successors, rewards[:, visited] - gain * visits)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Visiting frequency of each state in each window, shape (n, S)."""

@@ -86,7 +86,8 @@ class LockstepTrials:
             next_state = next_state.copy()
             next_state[~self._living] = self._domain.terminal
         self._recorder.record(self._state, reward, next_state)
-        self._stored.append(self._state[: self._n_stored])
+        # A copy: a view would keep all the trials' states.
+        self._stored.append(self._state[: self._n_stored].astype(self._domain.dtype))
         self._state = next_state
         self.n_timesteps += 1
 
@@ -95,8 +96,7 @@ class LockstepTrials:
         counts = self._recorder.counts(len(self._state))
         if not np.isfinite(counts.reward_sums.sum()):
             raise InvalidInputError("a trial was paid a reward that is not finite")
-        stored = np.stack(self._stored).swapaxes(0, 1).astype(self._domain.dtype, order="C")
-        return Round(counts, stored)
+        return Round(counts, np.ascontiguousarray(np.stack(self._stored).swapaxes(0, 1)))
 
 
 class SequentialTrials:

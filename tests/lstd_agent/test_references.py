@@ -155,9 +155,11 @@ class VisitsByTimestep:
     def occupancy(self, windows: Any) -> Any:
         return np.stack([self.distributions[start:stop].mean(axis=0) for start, stop in windows])
 
-    def minimize(self, windows: Any, gain: float, rcond: float) -> Any:
-        n, zeros = len(windows), np.zeros(len(windows), dtype=np.int64)
-        return Minimizer(np.zeros((n, len(self.candidate_features))), zeros, np.ones(n)), zeros
+    def minimize(self, windows: Any, gain: float, rcond: float) -> tuple[Minimizer, Any]:
+        n = len(windows)
+        none = np.zeros(n, dtype=np.int64)
+        weights = np.zeros((n, self.candidate_features.shape[1]))
+        return Minimizer(weights, none, np.ones(n)), none
 
     def mean_reward(self, start: int, stop: int) -> float:
         return 0.0

@@ -119,3 +119,26 @@ def test_fewer_visited_states_than_features_fits_the_visited_ones() -> None:
     exact = chain.bias
     assert_allclose((values - values[33])[33:], (exact - exact[33])[33:], rtol=1e-8)
     assert np.abs(solution.weights).max() < 1e3
+
+
+def test_distributions_of_every_rank_are_minimized_as_if_they_were_alone() -> None:
+    rng = np.random.default_rng(5)
+    n, n_states, d = 150, 30, 17
+    F = rng.standard_normal((n_states, d))
+    p = rng.dirichlet(np.ones(n_states), size=n)
+    n_visited = rng.integers(0, n_states + 1, size=n)
+    n_visited[:70] = 2  # all of the first ones are of a small rank
+    p[np.arange(n_states) >= n_visited[:, None]] = 0.0
+    P = rng.dirichlet(np.ones(n_states), size=n_states)
+    weight = p[:, :, None]
+    X, Z = F.T @ (weight * (F - P @ F)), F.T @ (weight * F)
+    y = (p * rng.standard_normal(n_states)) @ F
+    solution = minimize(Moments(X, Z, y, np.zeros(n, dtype=np.int64)))
+    for k in range(n):
+        # With Z† = M^T M, the minimizer is (M X)† M y, and any such M gives the same.
+        eigenvalue, U = np.linalg.eigh(Z[k])
+        keep = eigenvalue > 1e-10 * eigenvalue[-1]
+        M = (U[:, keep] / np.sqrt(eigenvalue[keep])).T
+        expected = np.linalg.pinv(M @ X[k], rcond=1e-10) @ M @ y[k]
+        assert_allclose(solution.weights[k], expected, rtol=1e-6, atol=1e-9)
+        assert solution.rank[k] <= min(n_visited[k], d)

@@ -1,0 +1,183 @@
+"""Collection in shards: pieces of work that any number of workers can share.
+
+A shard is a number of trials of an environment that its worker makes for itself, with a seed
+spawned from the collection's seed. What a shard holds depends on nothing else, and shards are
+added up in their order: the result is the same for any number of workers, whichever of them
+died on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+from tqdm import tqdm
+
+from lstd_agent.collection import Keep, collect_rounds
+from lstd_agent.domains import Domain
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.parallel import run_tasks
+from lstd_agent.policies import Policy
+from lstd_agent.trials import Round
+
+AnyEnv: TypeAlias = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
+
+EnvSource: TypeAlias = str | Callable[[], AnyEnv]
+"""An environment's id, ``"module:id"`` where a module registers it, or what makes one."""
+
+# Trials of a shard, at most; fewer if that makes this many shards, which are also the batches
+# of standard errors.
+_TRIALS_PER_SHARD = 10_000
+_SHARDS = 20
+
+# Copies of an environment that step together: more gain nothing.
+_MAX_COPIES = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """What a worker needs to know; all of it has to be picklable."""
+
+    number: int
+    env: EnvSource
+    domain: Domain
+    policy: Policy
+    n_trials: int
+    t_max: int
+    seed: int
+    n_stored: int
+    batched: bool | None
+
+
+def collect_shards(
+    env: EnvSource,
+    domain: Domain,
+    policy: Policy,
+    keep: Keep,
+    *,
+    n_trials: int,
+    t_max: int,
+    seed: int | None = None,
+    n_stored: int = 0,
+    batched: bool | None = None,
+    progress: bool | None = False,
+    shard_size: int | None = None,
+    workers: int = 1,
+    executor: Executor | None = None,
+) -> None:
+    """Run trials on workers and hand over one `Round` a shard, in the order of the shards.
+
+    Parameters
+    ----------
+    env : str or callable
+        Makes an environment in each worker: an id, or a picklable function of no arguments.
+    domain, policy, keep, n_trials, t_max, seed, n_stored, batched, progress
+        See `lstd_agent.collection.collect_rounds`.
+    shard_size : int, optional
+        Trials of a shard. What a seed gives depends on it.
+    workers, executor
+        See `lstd_agent.parallel.run_tasks`.
+
+    Raises
+    ------
+    InvalidInputError
+        If an argument does not fit.
+    WorkerError
+        If workers keep dying.
+    """
+    if shard_size is None:
+        shard_size = min(_TRIALS_PER_SHARD, -(-n_trials // _SHARDS))
+    if n_trials < 1 or t_max < 0 or shard_size < 1:
+        raise InvalidInputError(
+            "n_trials and shard_size must be at least 1 and t_max at least 0; got "
+            f"{n_trials}, {shard_size} and {t_max}"
+        )
+    entropy = np.random.SeedSequence(seed).entropy
+
+    def shards() -> Iterator[Shard]:
+        for number, first in enumerate(range(0, n_trials, shard_size)):
+            n = min(shard_size, n_trials - first)
+            stored = max(0, min(n, n_stored - first))
+            # The sequence that spawn() would give, without spawning those before it.
+            spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
+            own_seed = int(spawned.generate_state(1, np.uint64)[0])
+            yield Shard(number, env, domain, policy, n, t_max, own_seed, stored, batched)
+
+    early: dict[int, Round] = {}
+    following = 0
+    results = run_tasks(collect_shard, shards(), workers=workers, executor=executor)
+    with tqdm(
+        total=n_trials * (t_max + 1),
+        unit="step",
+        unit_scale=True,
+        disable=None if progress is None else not progress,
+    ) as bar:
+        for number, finished in results:
+            bar.update(finished.counts.n_trials * (t_max + 1))
+            # Sums of rewards depend on the order of addition in their last digit.
+            early[number] = finished
+            while following in early:
+                keep(early.pop(following))
+                following += 1
+
+
+def collect_shard(shard: Shard) -> tuple[int, Round]:
+    """Run a shard's trials and return its number and their sum."""
+    rounds: list[Round] = []
+
+    def keep(finished: Round) -> None:
+        if rounds:
+            finished = Round(
+                rounds[0].counts + finished.counts,
+                np.concatenate((rounds[0].states, finished.states)),
+            )
+        rounds[:] = [finished]
+
+    env = make_env(shard.env, shard.n_trials)
+    collect_rounds(
+        env,
+        shard.domain,
+        shard.policy,
+        keep,
+        n_trials=shard.n_trials,
+        t_max=shard.t_max,
+        seed=shard.seed,
+        n_stored=shard.n_stored,
+        batched=shard.batched,
+    )
+    env.close()
+    return shard.number, rounds[0]
+
+
+def make_env(source: EnvSource, n_trials: int) -> AnyEnv:
+    """Make an environment: by its id a vector environment, if it has one of its own.
+
+    Parameters
+    ----------
+    source : str or callable
+    n_trials : int
+        How many copies are of use.
+    """
+    if callable(source):
+        env = source()
+        if not isinstance(env, gym.Env | VectorEnv):
+            raise InvalidInputError(
+                f"a function given as env must return an Env or a VectorEnv; got {env!r}"
+            )
+        return env
+    if not isinstance(source, str):
+        raise InvalidInputError(
+            f"env must be an Env, a VectorEnv, an id or a function that makes one; got {source!r}"
+        )
+    module, _, env_id = source.rpartition(":")
+    if module:
+        import_module(module)
+    if gym.spec(env_id).vector_entry_point is None:
+        return gym.make(env_id)
+    return gym.make_vec(env_id, num_envs=min(n_trials, _MAX_COPIES))

@@ -1,0 +1,155 @@
+"""How `benchmark.py` measures: interleaved pairs of times, peaks of processes, exponents."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+Work = Callable[[], object]
+
+
+class Skipped(Exception):  # noqa: N818  (not an error)
+    """A competitor is not installed."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How large and how often to measure."""
+
+    quick: bool
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table.
+
+    Attributes
+    ----------
+    name : str
+    ratio, low, high : float
+        Median and extremes; of an exponent all the same.
+    ours, yardstick : float
+        Medians of what the ratio compares, in ``unit``.
+    unit : str
+    target : str
+        Such as ``">= 500"``, or empty.
+    """
+
+    name: str
+    ratio: float
+    low: float
+    high: float
+    ours: float
+    yardstick: float
+    unit: str
+    target: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the ratio meets the target; None without one."""
+        if not self.target:
+            return None
+        relation, bound = self.target.split()
+        return self.ratio >= float(bound) if relation == ">=" else self.ratio <= float(bound)
+
+    @staticmethod
+    def header() -> str:
+        """Return the table's head."""
+        columns = f"{'ratio':>9} {'lowest':>9} {'highest':>9} {'ours':>10} {'yardstick':>10}"
+        return f"{'':58} {columns}  unit"
+
+    def __str__(self) -> str:
+        numbers = " ".join(f"{x:9.4g}" for x in (self.ratio, self.low, self.high))
+        sizes = " ".join(f"{x:10.4g}" for x in (self.ours, self.yardstick))
+        verdict = {None: "", True: f" (target {self.target})", False: f" MISSED {self.target}"}
+        return f"{self.name:58} {numbers} {sizes}  {self.unit}{verdict[self.met]}"
+
+
+def seconds(work: Work) -> float:
+    """Return how long the work takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def compare(
+    name: str,
+    ours: Work,
+    yardstick: Work,
+    setting: Setting,
+    *,
+    samples: tuple[float, float] = (1.0, 1.0),
+    faster: bool = False,
+    target: str = "",
+) -> Row:
+    """Time two pieces of work in turns and compare their times, or their times per sample.
+
+    Parameters
+    ----------
+    name : str
+    ours, yardstick : callable
+    setting : Setting
+    samples : tuple of float
+        How many samples each of the two yields; times are per sample, in ns, if there are any.
+    faster : bool
+        Give how many times faster we are, instead of how many times the yardstick we take.
+    target : str
+    """
+    ours(), yardstick()  # warm up
+    pairs = [(seconds(ours) / samples[0], seconds(yardstick) / samples[1])
+             for _ in range(setting.repeats)]  # fmt: skip
+    ratios = [b / a if faster else a / b for a, b in pairs]
+    scale, unit = (1.0, "s") if samples == (1.0, 1.0) else (1e9, "ns/sample")
+    return Row(
+        name,
+        statistics.median(ratios),
+        min(ratios),
+        max(ratios),
+        scale * statistics.median(a for a, _ in pairs),
+        scale * statistics.median(b for _, b in pairs),
+        unit,
+        target,
+    )
+
+
+def growth(
+    name: str, make_work: Callable[[int], Work], sizes: Sequence[int], setting: Setting, target: str
+) -> Row:
+    """Fit time = c · size^exponent by least squares of the logarithms.
+
+    The extremes are the exponents between neighboring sizes.
+    """
+    works = [make_work(size) for size in sizes]
+    times = [statistics.median(seconds(work) for _ in range(setting.repeats)) for work in works]
+    x, y = [math.log(size) for size in sizes], [math.log(t) for t in times]
+    exponent = statistics.linear_regression(x, y).slope
+    steps = [(y[i + 1] - y[i]) / (x[i + 1] - x[i]) for i in range(len(x) - 1)]
+    span = f"s, {sizes[-1]:,} and {sizes[0]:,}; the ratio is an exponent"
+    return Row(name, exponent, min(steps), max(steps), times[-1], times[0], span, target)
+
+
+def probe(name: str, *numbers: int) -> dict[str, float]:
+    """Measure something in a process of its own, which `benchmark.py --probe` runs."""
+    script = Path(__file__).with_name("benchmark.py")
+    command = [sys.executable, str(script), "--probe", name, *map(str, numbers)]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    measured: dict[str, float] = json.loads(result.stdout)
+    return measured
+
+
+def need(module: str) -> Any:
+    """Import a competitor."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise Skipped(f"{module} is not installed") from None

@@ -1,0 +1,116 @@
+"""Tasks on executors: every result comes once, whatever dies on the way."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.parallel import WorkerError, open_executor, run_tasks
+
+# Workers import their tasks by name, which they cannot from a file of tests.
+TASKS = """
+import os
+from pathlib import Path
+
+def square(x):
+    return x * x
+
+def square_unless_five(x):
+    if x == 5:
+        raise ValueError("five is not to be squared")
+    return x * x
+
+def square_or_die_once(task):
+    x, folder = task
+    if x % 4 == 1:
+        try:
+            Path(folder, str(x)).touch(exist_ok=False)
+        except FileExistsError:
+            return x * x
+        os._exit(1)
+    return x * x
+
+def die(x):
+    os._exit(1)
+"""
+
+
+@pytest.fixture
+def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "tasks_of_workers.py").write_text(TASKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("tasks_of_workers")
+    yield module
+    sys.modules.pop("tasks_of_workers")
+
+
+SQUARES = [x * x for x in range(10)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_task_gives_one_result(tasks: Any, workers: int) -> None:
+    assert sorted(run_tasks(tasks.square, range(10), workers=workers)) == SQUARES
+
+
+def test_any_executor_will_do(tasks: Any) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(run_tasks(tasks.square, range(10), executor=pool)) == SQUARES
+
+
+def test_a_task_whose_worker_died_is_run_again(tasks: Any, tmp_path: Path) -> None:
+    work = [(x, str(tmp_path)) for x in range(10)]
+    assert sorted(run_tasks(tasks.square_or_die_once, work, workers=2)) == SQUARES
+    assert (tmp_path / "9").exists()  # a worker did die
+
+
+def test_a_task_that_kills_every_worker_is_given_up(tasks: Any) -> None:
+    with pytest.raises(WorkerError, match="the worker of one task died 4 times"):
+        list(run_tasks(tasks.die, [0], workers=2))
+
+
+def test_a_given_executor_that_breaks_is_told_of(tasks: Any) -> None:
+    with (
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
+        pytest.raises(WorkerError, match="Pass workers= instead of executor="),
+    ):
+        list(run_tasks(tasks.die, [0], executor=pool))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_the_task_itself_is_raised(tasks: Any, workers: int) -> None:
+    with pytest.raises(ValueError, match="five is not to be squared"):
+        list(run_tasks(tasks.square_unless_five, range(10), workers=workers))
+
+
+def test_tasks_are_drawn_as_workers_become_free(tasks: Any) -> None:
+    drawn = []
+
+    def endless() -> Iterator[int]:
+        while True:
+            drawn.append(len(drawn))
+            yield drawn[-1]
+
+    with ThreadPoolExecutor(1) as pool:
+        results = run_tasks(tasks.square, endless(), executor=pool)
+        for _ in range(5):
+            next(results)
+        results.close()  # type: ignore[attr-defined]
+    assert len(drawn) < 100
+
+
+def test_there_must_be_a_worker(tasks: Any) -> None:
+    with pytest.raises(InvalidInputError, match="workers must be at least 1; got 0"):
+        run_tasks(tasks.square, [1], workers=0)
+
+
+def test_no_address_gives_no_executor() -> None:
+    with open_executor(None) as executor:
+        assert executor is None

@@ -1,0 +1,160 @@
+"""Collection by workers: the same trials for any number of them, whatever dies on the way."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from lstd_agent import OneHot, SeminormLSTDAgent
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.parallel import open_executor
+from unichain_gym import UnichainEnv, UnichainVectorEnv, make_mdp
+
+ENV = "unichain_gym:Unichain-h6-v0"
+POLICY = np.array([0, 1, 0, 1, 0, 1])
+
+# Workers import what makes their environment by name, which they cannot from a file of tests.
+ENVIRONMENTS = '''
+import os
+from pathlib import Path
+
+from unichain_gym import UnichainVectorEnv
+
+def make_or_die_once(folder, survivor):
+    """Kill the first worker that asks for its second environment."""
+    if os.getpid() != survivor:
+        try:
+            Path(folder, f"{os.getpid()}").touch(exist_ok=False)
+        except FileExistsError:
+            try:
+                Path(folder, "died").touch(exist_ok=False)
+            except FileExistsError:
+                pass
+            else:
+                os._exit(1)
+    return UnichainVectorEnv(200, "h6")
+'''
+
+
+@pytest.fixture
+def mortal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """What makes environments and kills the first worker that makes its second one."""
+    (tmp_path / "environments_of_workers.py").write_text(ENVIRONMENTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("environments_of_workers")
+    yield partial(module.make_or_die_once, str(tmp_path), os.getpid())
+    sys.modules.pop("environments_of_workers")
+
+
+def collected(env: Any = ENV, n_trials: int = 2_001, **options: Any) -> SeminormLSTDAgent:
+    agent = SeminormLSTDAgent(OneHot(), n_stored_trials=350)
+    return agent.collect(env, POLICY, n_trials, 12, seed=4, **options)
+
+
+def assert_same_trials(first: SeminormLSTDAgent, second: SeminormLSTDAgent) -> None:
+    a, b = first.statistics, second.statistics
+    assert a.counts.n_trials == b.counts.n_trials
+    for x, y in (
+        (a.counts.transition_counts, b.counts.transition_counts),
+        (a.counts.reward_sums, b.counts.reward_sums),
+    ):
+        np.testing.assert_array_equal(x.toarray(), y.toarray())
+    np.testing.assert_array_equal(a.trials, b.trials)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_the_trials_are_the_same_for_any_number_of_workers(workers: int) -> None:
+    assert_same_trials(collected(workers=workers), collected())
+
+
+def test_the_trials_are_the_same_whichever_shard_is_through_first() -> None:
+    with ThreadPoolExecutor(7) as pool:
+        assert_same_trials(collected(executor=pool, shard_size=30), collected(shard_size=30))
+
+
+def test_a_worker_that_dies_loses_nothing(mortal: Any, tmp_path: Path) -> None:
+    agent = collected(mortal, workers=2, shard_size=200)
+    assert (tmp_path / "died").exists()
+    assert_same_trials(agent, collected(partial(UnichainVectorEnv, 200, "h6"), shard_size=200))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_dask_worker_that_dies_loses_nothing(mortal: Any, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        open_executor(cluster.scheduler_address) as executor,
+    ):
+        agent = collected(mortal, executor=executor, shard_size=200)
+    assert (tmp_path / "died").exists()
+    assert_same_trials(agent, collected(partial(UnichainVectorEnv, 200, "h6"), shard_size=200))
+
+
+def test_shards_have_the_law_of_the_chain() -> None:
+    agent = collected(n_trials=40_000)
+    chain = make_mdp("h6").induce(POLICY)
+    exact = chain.stepwise_distributions(12)
+    # Four standard errors of a frequency, and one more count where it should be zero.
+    tolerance = 4 * np.sqrt(exact * (1 - exact) / 40_000) + 1 / 40_000
+    assert (np.abs(agent.statistics.distributions - exact) < tolerance).all()
+
+
+def test_shards_are_independent() -> None:
+    agent = SeminormLSTDAgent(OneHot(), n_stored_trials=400, n_batches=20)
+    agent.collect(ENV, POLICY, 400, 40, seed=0, shard_size=20)
+    shards = agent.statistics.trials.reshape(20, 20, 41)
+    assert len(np.unique(shards.reshape(20, -1), axis=0)) == 20
+
+
+def test_a_plain_environment_is_sharded_too() -> None:
+    agent = collected(partial(UnichainEnv, "h6"), n_trials=300, shard_size=70)
+    assert agent.n_trials == 300
+    assert agent.statistics.trials.shape == (300, 13)
+
+
+def test_shards_suffice_for_standard_errors() -> None:
+    agent = collected(n_trials=500).fit()
+    assert np.isfinite(agent.standard_errors([0, 1])).all()
+
+
+def test_rounds_within_a_shard_add_up() -> None:
+    make = partial(UnichainVectorEnv, 64, "h6")
+    agent = collected(make, n_trials=500, shard_size=250)
+    counts = agent.statistics.counts
+    assert_allclose(counts.transition_counts.sum(axis=1), 500)
+    assert agent.statistics.trials.shape == (350, 13)
+
+
+def test_an_environment_itself_cannot_be_shared() -> None:
+    with pytest.raises(InvalidInputError, match="workers make their own environments: pass an id"):
+        collected(gym.make(ENV), workers=2)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (3, "an id or a function that makes one; got 3"),
+        (dict, "must return an Env or a VectorEnv; got {}"),
+    ],
+)
+def test_what_makes_no_environment_is_refused(env: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        collected(env)
+
+
+def test_a_shard_has_a_trial() -> None:
+    with pytest.raises(InvalidInputError, match="got 2001, 0 and 12"):
+        collected(shard_size=0)
