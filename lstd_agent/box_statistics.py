@@ -167,14 +167,10 @@ class BoxStatistics:
     def moments(self, windows: IntArray, gain: float) -> Moments:
         """X, Z, y of each window: sample means over its timesteps and all trials."""
         counts = self.counts
-        n, d = len(windows), counts.feature_sums.shape[1]
-        select = window_sums(windows, self.t_max)
         n_samples = (windows[:, 1] - windows[:, 0]) * counts.n_trials
-        X, Z = np.empty((n, d, d)), np.empty((n, d, d))
-        flat = (counts.t_max + 1, d * d)
-        Z[:] = (select @ counts.second_moments.reshape(flat)).reshape(n, d, d)
-        X[:] = Z - (select @ counts.successor_moments.reshape(flat)).reshape(n, d, d)
-        y = select @ (counts.reward_moments - gain * counts.feature_sums)
+        Z = self._window_sums(windows, counts.second_moments)
+        X = Z - self._window_sums(windows, counts.successor_moments)
+        y = self._window_sums(windows, counts.reward_moments - gain * counts.feature_sums)
         scale = 1.0 / n_samples
         return Moments(
             X * scale[:, None, None], Z * scale[:, None, None], y * scale[:, None], n_samples
@@ -229,7 +225,12 @@ class BoxStatistics:
 
     def _window_means(self, windows: IntArray, by_timestep: FloatArray) -> FloatArray:
         length = windows[:, 1] - windows[:, 0]
-        return np.asarray((window_sums(windows, self.t_max) @ by_timestep) / length[:, None])
+        return self._window_sums(windows, by_timestep) / length[:, None]
+
+    def _window_sums(self, windows: IntArray, by_timestep: FloatArray) -> FloatArray:
+        """Sum an array (t_max + 1, ...) over each window."""
+        sums = window_sums(windows, self.t_max) @ by_timestep.reshape(len(by_timestep), -1)
+        return np.asarray(sums.reshape(len(windows), *by_timestep.shape[1:]))
 
 
 def _candidates(trials: FloatArray) -> FloatArray:
