@@ -59,7 +59,11 @@ class SeminormLSTDAgent(Predictor):
         What a trial that terminates is: an error, since this method is for continuing tasks, or
         one that stays, without reward, in a terminal state whose features and value are 0.
     rcond : float
-        Relative cutoff of the pseudoinverses; see `lstd_agent.seminorm_lstd.minimize`.
+        Relative cutoff of the pseudoinverses. With Discrete observations nothing hangs on it
+        from 1e-12 to 1e-8, unless a neighbourhood's ``condition`` comes near its inverse: then
+        its samples hardly determine the values, and fewer features or wider neighbourhoods
+        help, not another cutoff. With vector observations see
+        `lstd_agent.seminorm_lstd.minimize`.
     n_stored_trials : int
         How many trials' observations to keep for the distance that pairs trials and, with
         vector observations, for reference states and occupancies. They take

@@ -181,9 +181,18 @@ class TrialCollector:
         -------
         Self
             The agent itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If a trial is under way, or an argument does not fit.
         """
         observation_space, action_space = single_spaces(env)
         domain = self._make_domain(observation_space)
+        if self._observed is not None and self._observed.under_way:
+            raise InvalidInputError(
+                "a trial is under way: call end_trial(), or drop_trial() to forget it, first"
+            )
         self._count_waiting()
         self._observed = ObservedTrials(domain, self._batches, t_max)
         if policy is not None:

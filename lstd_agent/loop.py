@@ -50,6 +50,11 @@ class ObservedTrials:
         """Finished trials that are not in the batches yet."""
         return self._sequential.n_finished
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a trial has started that has not been finished or dropped."""
+        return self._lockstep is not None or self._sequential.n_timesteps > 0
+
     def observe(
         self,
         t: int,
@@ -119,7 +124,7 @@ class ObservedTrials:
         """Finish what is under way; see `SeminormLSTDAgent.end_trial`."""
         if self._lockstep is not None:
             self._end_lockstep(self._lockstep)
-        elif self._sequential.n_timesteps:
+        elif self.under_way:
             self._sequential.t_max = self.t_max
             self._sequential.end()
             if self._sequential.n_finished >= _TRIALS_PER_ROUND:

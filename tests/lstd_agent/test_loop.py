@@ -182,6 +182,19 @@ def test_the_loop_needs_to_know_spaces_and_policy() -> None:
         agent.fit()
 
 
+def test_a_trial_under_way_is_finished_or_dropped_but_never_forgotten() -> None:
+    env = gym.make("unichain_gym:Unichain-h6-v0")
+    for observe in ((0, 1, 0.0, 1), (0, [1, 1], [0.0, 0.0], [1, 1])):
+        agent = SeminormLSTDAgent(OneHot()).attach(env)
+        agent.observe(*observe)
+        with pytest.raises(InvalidInputError, match="a trial is under way: call end_trial"):
+            agent.attach(env)
+        agent.drop_trial()
+        agent.attach(env).observe(*observe)
+        agent.end_trial()
+        assert agent.n_trials == np.size(observe[1])
+
+
 def test_policies_act_on_single_observations_and_on_batches() -> None:
     env = gym.make("unichain_gym:Unichain-h6-v0")
     agent = SeminormLSTDAgent(OneHot()).attach(env, POLICY)

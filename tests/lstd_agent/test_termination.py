@@ -90,6 +90,20 @@ def test_values_until_termination_are_those_of_the_random_walk() -> None:
     assert_allclose(agent.predict(places), places / 6, atol=0.05)
 
 
+def test_several_neighborhoods_agree_on_the_terminal_state() -> None:
+    env = SyncVectorEnv([RandomWalk] * 100)
+    agent = SeminormLSTDAgent(
+        OneHot(), anchors=[0, 8, 20], gain=0.0, tail="window", on_termination="absorb"
+    )
+    agent.collect(env, np.zeros(7, dtype=int), 2000, 50, seed=0).fit()
+    assert agent.main_reference_ is None
+    assert (agent.system_.offsets == 0.0).all()
+    places = np.arange(1, 6)
+    for t in (0, 8, 20):
+        error = np.abs(agent.predict(places, t) - places / 6)
+        assert (error < 6 * agent.standard_errors(places, t)).all()
+
+
 def test_the_users_loop_absorbs_too(walk: Any) -> None:
     env = walk(ends=True)
     agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").attach(env, STAY, t_max=9)
