@@ -61,6 +61,18 @@ def test_without_a_timestep_the_neighborhood_with_most_visits_answers(agent: Any
         assert agent.predict(state) == agent.predict(state, anchor)
 
 
+def test_visits_decide_and_not_their_share() -> None:
+    # Ten trials are in state 0 at t = 0 (all of 10 samples), and five of them stay (45 of 90).
+    agent = SeminormLSTDAgent(np.eye(2), anchors=[0, 1], tail="window", gain=0.0)
+    states = np.array([[0] * 10] + [[0] * 5 + [1] * 5] * 10)
+    for t in range(10):
+        agent.observe(t, states[t], np.zeros(10), states[t + 1])
+    agent.end_trial()
+    agent.fit()
+    assert agent.coverage(0) == 0.5
+    assert agent.coverage(0, 0) == 1.0
+
+
 def test_coverage_is_the_share_of_the_windows_visits(agent: Any) -> None:
     first = agent.neighborhoods_[0]
     counts = agent.statistics.visits.toarray()[slice(*first.window)].sum(axis=0)

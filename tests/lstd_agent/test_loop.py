@@ -153,6 +153,10 @@ def test_lockstep_trials_of_another_length_are_refused() -> None:
         ([(1, 0, 0.0, 0)], "timestep 0 comes next; got t = 1"),
         ([(0, 0, 0.0, 1), (0, 0, 0.0, 1)], "timestep 1 comes next; got t = 0"),
         ([(0, 0, 0.0, 1), (1, 0, 0.0, 1)], "observed elsewhere at timestep 1"),
+        (
+            [(0, [0, 0], [0.0, 0.0], [1, 1]), (1, [1, 0], [0.0, 0.0], [1, 1])],
+            "trial 1 is observed elsewhere at timestep 1",
+        ),
         ([(0, 0, np.nan, 1)], "rewards must be finite; got nan"),
         ([(0, 2, 0.0, 1)], "integers from 0 to 1; got 2"),
         ([(0, 0.5, 0.0, 1)], "integers from 0 to 1; got 0.5"),

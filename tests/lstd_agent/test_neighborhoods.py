@@ -85,6 +85,23 @@ def test_searches_follow_the_algorithm_and_never_exceed_the_number(
     assert_array_equal(doubling, expected)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(3, 9))
+def test_exact_search_keeps_the_best_that_it_comes_across(seed: int, n_anchors: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = rng.normal(0.1, 1.0, size=(41, 41))
+    tried = []
+
+    class Watched(AnchorSearch):
+        def anchors(self, tolerance: float, at_most: int) -> Any:
+            found = super().anchors(tolerance, at_most)
+            tried.append(found.size)
+            return found
+
+    found = Watched(lambda anchor, start, stop: table[anchor, start:stop], 40).exact(n_anchors)
+    assert found.size == max(size for size in tried if size <= n_anchors)
+
+
 def test_no_distance_is_computed_twice() -> None:
     calls: set[tuple[int, int]] = set()
 

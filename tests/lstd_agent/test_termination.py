@@ -127,6 +127,23 @@ def test_the_users_loop_absorbs_too(walk: Any) -> None:
     assert_array_equal(lockstep.statistics.visits.toarray(), agent.statistics.visits.toarray())
 
 
+def test_trials_that_ended_stay_ended_while_others_go_on() -> None:
+    # The first ends at t = 0, the second at t = 2. In between, and after, the first's copy has
+    # started again: it is in state 1, is paid 7, and even ends again.
+    agent = SeminormLSTDAgent(np.eye(2), on_termination="absorb")
+    agent.observe(0, [0, 0], [1.0, 1.0], [1, 0], [True, False])
+    agent.observe(1, [1, 0], [7.0, 1.0], [1, 0], [True, False])
+    agent.observe(2, [1, 0], [7.0, 1.0], [0, 1], [False, True])
+    agent.observe(3, [0, 1], [7.0, 7.0], [1, 0], [False, False])
+    agent.end_trial()
+    assert_array_equal(
+        agent.statistics.visits.toarray(), [[2, 0, 0], [1, 0, 1], [1, 0, 1], [0, 0, 2]]
+    )
+    rewards = agent.statistics.counts.reward_sums.toarray()
+    assert_array_equal(rewards, [[2, 0, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]])
+    assert_array_equal(agent.statistics.trials, [[0, 2, 2, 2], [0, 0, 0, 2]])
+
+
 def test_a_first_trial_that_terminates_does_not_tell_t_max(walk: Any) -> None:
     agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").attach(walk(ends=True))
     agent.observe(0, 2, 0.0, 3, terminated=True)
