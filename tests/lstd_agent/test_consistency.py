@@ -114,6 +114,17 @@ def test_adding_the_same_trials_twice_doubles_counts_and_changes_no_value() -> N
     assert_allclose(twice.predict(np.arange(36)), once.predict(np.arange(36)), rtol=1e-10)
 
 
+def test_no_more_trials_are_stored_than_asked_for() -> None:
+    env = gym.make("unichain_gym:Unichain-h6-v0")
+    agents = [SeminormLSTDAgent(OneHot(), n_stored_trials=7) for _ in range(2)]
+    for agent in agents:
+        agent.collect(env, np.zeros(6, int), 5, 3).collect(env, np.zeros(6, int), 1, 3)
+    merged = agents[0].merge(agents[1]).statistics
+    assert merged.counts.n_trials == 12
+    assert merged.trials is not None
+    assert merged.trials.shape == (7, 4)
+
+
 def test_what_does_not_belong_together_does_not_merge() -> None:
     h6, h3 = (gym.make(f"unichain_gym:Unichain-{m}-v0") for m in ("h6", "h3"))
     agent = SeminormLSTDAgent(OneHot()).collect(h6, np.zeros(6, int), 2, 5)

@@ -81,6 +81,16 @@ def test_states_seen_once_in_ten_million_samples_keep_their_values() -> None:
         assert system.rank[0] == 1
 
 
+def test_features_of_states_that_no_trial_saw_do_not_matter() -> None:
+    """As above, and a third state far away: its features would drown those of the others."""
+    N = sparse.csr_array(np.array([[0, 1, 0, 0, 99, 0, 0, 0, 0]], dtype=np.int64))
+    rewards = sparse.csr_array(np.array([[5.0, 99.0, 0.0]]))
+    features = np.array([[1.0, 0.0], [0.0, 1.0], [1e14, 3e14]])
+    statistics = SampledStatistics(TransitionCounts(3, 100, N, rewards), features)
+    system = fit_system(statistics, np.array([0]), 1.0, tail="window")
+    assert_allclose(values(system, features)[0, :2], [4.0, 0.0], atol=1e-9)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 9))
 def test_roots_and_moments_give_the_same_minimizer(seed: int, d: int) -> None:
@@ -209,6 +219,14 @@ def test_a_feature_basis_is_orthonormal_and_spans_the_features() -> None:
     assert basis.U.shape == (9, 2)
     assert_allclose(basis.U.T @ basis.U, np.eye(2), atol=1e-14)
     assert_allclose(basis.U * basis.singular @ basis.V.T, F, atol=1e-12)
+
+
+def test_rounding_errors_are_not_taken_for_moments() -> None:
+    """A constant feature's X is 0 but for rounding, which is all there is to compare it to."""
+    one = np.ones((1, 1, 1))
+    found = minimize(Moments(1e-17 * one, one, 0.5 * one[0], np.ones(1, int)))
+    assert found.weights.tolist() == [[0.0]]
+    assert found.rank.tolist() == [0]
 
 
 def test_moments_of_nothing_determine_nothing() -> None:

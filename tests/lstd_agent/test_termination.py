@@ -90,6 +90,46 @@ def test_values_until_termination_are_those_of_the_random_walk() -> None:
     assert_allclose(agent.predict(places), places / 6, atol=0.05)
 
 
+class EndsOnce(gym.Wrapper[Any, Any, Any, Any]):
+    """Ends its first episode after three steps, and no other."""
+
+    episodes = 0
+
+    def reset(self, **options: Any) -> Any:
+        self.episodes += 1
+        self.steps = 0
+        return super().reset(**options)
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        observation, reward, *_, info = super().step(action)
+        return observation, reward, self.episodes == 1 and self.steps == 3, False, info
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_limits_that_cut_off_a_copy_after_its_end_do_not_matter(walk: Any, mode: Any) -> None:
+    def make() -> Any:
+        return gym.wrappers.TimeLimit(EndsOnce(walk()), max_episode_steps=5)
+
+    env = SyncVectorEnv([make] * 2, autoreset_mode=mode)
+    agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(env, STAY, 2, 12)
+    assert_array_equal(agent.statistics.visits.toarray()[3:, 4], 2)
+
+
+def test_a_limit_in_the_step_that_ends_a_trial_does_not_matter(walk: Any) -> None:
+    for env in environments(lambda: gym.wrappers.TimeLimit(walk(ends=True), 3)):
+        agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(env, STAY, 5, 9)
+        assert_array_equal(agent.statistics.visits.toarray()[3:, 4], 5)
+
+
+def test_the_terminal_state_is_the_reference_however_rarely_it_is_reached() -> None:
+    agent = SeminormLSTDAgent.transient(OneHot())
+    agent.collect(SyncVectorEnv([RandomWalk] * 50), np.zeros(7, dtype=int), 500, 6, seed=0).fit()
+    assert agent.system_.occupancy[0].argmax() == 3
+    assert agent.main_reference_ is None
+    assert agent.system_.offsets.tolist() == [0.0]
+
+
 def test_several_neighborhoods_agree_on_the_terminal_state() -> None:
     env = SyncVectorEnv([RandomWalk] * 100)
     agent = SeminormLSTDAgent(

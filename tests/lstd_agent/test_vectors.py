@@ -22,8 +22,9 @@ from lstd_agent import (
     SeminormLSTDAgent,
     TileCoding,
 )
-from lstd_agent.box_statistics import BoxStatistics
+from lstd_agent.box_statistics import BoxStatistics, _candidates
 from lstd_agent.distances import paired_mean_discrepancy, paired_vector_discrepancy
+from lstd_agent.domains import make_domain
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.observations import flatten_batch, is_batch, replace
 
@@ -97,6 +98,8 @@ def test_tile_coding_lights_one_tile_a_tiling_and_near_points_share_tiles() -> N
     # Points that are 1/8 of a tile apart in one dimension differ in exactly 1 tiling of 8.
     a, b = coding(np.array([[0.5, 0.5], [0.5 + 1 / 32, 0.5]]))
     assert a @ b == 7.0
+    # Shifts differ between dimensions: a step along the diagonal crosses two tilings' borders.
+    assert a @ coding(np.array([[0.5 + 1 / 32, 0.5 + 1 / 32]]))[0] == 6.0
     assert_array_equal(coding(np.array([[9.0, -9.0]])), coding(np.array([[1.0, 0.0]])))
 
 
@@ -191,6 +194,31 @@ def test_candidates_are_stored_observations_of_all_times(walk: Any) -> None:
     window = statistics.occupancy(np.array([[10, 21]]))[0]
     at_ten = statistics.kernel(features(np.array([[10.0]])), statistics.candidate_features)
     assert_allclose(window, at_ten[0], rtol=1e-12)
+
+
+def test_candidates_do_not_miss_short_transients() -> None:
+    trial = np.arange(5001.0).reshape(1, -1, 1)
+    candidates = _candidates(trial)[:, 0]
+    assert candidates.size <= 200
+    assert (candidates < 50).sum() > 20, "evenly spaced ones would leave a single one"
+    assert (candidates > 2500).sum() > 40
+
+
+def test_the_terminal_state_has_zero_features_and_is_the_first_candidate() -> None:
+    domain = make_domain(spaces.Box(-9, 9, (1,)), Polynomial(1), ends=True)
+    nan = np.nan
+    assert_array_equal(domain.features(np.array([[2.0], [nan]])), [[1.0, 2.0], [0.0, 0.0]])
+    assert_array_equal(domain.features(np.array([[nan], [nan]])), np.zeros((2, 2)))
+    candidates = _candidates(np.array([[[2.0], [nan], [nan]], [[2.0], [3.0], [nan]]]))
+    assert_array_equal(candidates, [[nan], [2.0], [3.0]])
+
+
+def test_observations_that_are_not_finite_are_refused() -> None:
+    agent = SeminormLSTDAgent(Polynomial(1)).attach(gym.make("Pendulum-v1"))
+    with pytest.raises(InvalidInputError, match=r"observations must be finite; got .*inf"):
+        agent.observe(0, [0.0, np.inf, 0.0], 0.0, [0.0, 0.0, 0.0])
+    with pytest.raises(InvalidInputError, match="have 3 components; got 2"):
+        agent.observe(0, [0.0, 0.0], 0.0, [0.0, 0.0])
 
 
 def test_scikit_learn_transformers_are_features() -> None:
