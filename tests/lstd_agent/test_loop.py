@@ -10,6 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from lstd_agent import OneHot, RadialBasis, SeminormLSTDAgent
+from lstd_agent.collection import split_seed
 from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationError
 from unichain_gym import make_mdp
 
@@ -69,7 +70,7 @@ def test_the_users_loop_counts_like_collect() -> None:
     collected, observed = SeminormLSTDAgent(OneHot()), SeminormLSTDAgent(OneHot())
     env = gym.make("unichain_gym:Unichain-h6-v0")
     collected.collect(env, POLICY, 30, t_max=12, seed=5)
-    env_seed = int(np.random.SeedSequence(5).spawn(2)[0].generate_state(1)[0])
+    env_seed, _ = split_seed(5)
     observed.attach(env, POLICY)
     run_trials(observed, env, 30, 12, env_seed)
     assert_same_counts(collected, observed)
