@@ -122,6 +122,8 @@ class SeminormLSTDAgent(TrialCollector):
         self._system: System | None = None
         # What the system was fitted to: batches of sums, and the statistics of them all.
         self._fitted: tuple[list[Sums], SampledStatistics | BoxStatistics] | None = None
+        # The same system fitted to each batch, once standard errors are asked for.
+        self._batch_systems: list[System] | None = None
 
     @classmethod
     def average_reward(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
@@ -202,6 +204,7 @@ class SeminormLSTDAgent(TrialCollector):
             main_reference=statistics.terminal,
         )
         self._fitted = (list(self._batches.sums), statistics)
+        self._batch_systems = None
         return self
 
     @property
@@ -291,20 +294,17 @@ class SeminormLSTDAgent(TrialCollector):
                 "n_batches > 1, collect in several rounds (several calls, or a vector "
                 "environment with fewer copies than trials; 20 rounds are good), then fit"
             )
+        if self._batch_systems is None:
+            self._batch_systems = [self._refit(sums) for sums in batches]
         features = self._features_of(states)
-        values = []
-        for sums in batches:
-            statistics = self._statistics_of(sums)
-            system = refit(
-                self.system_,
-                statistics,
-                self._gain_of(statistics),
-                reference=self.reference,
-                rcond=self.rcond,
-            )
-            values.append(system.values(features, neighborhood))
+        values = np.stack([s.values(features, neighborhood) for s in self._batch_systems])
         n_trials = np.array([sums.n_trials for sums in batches])
-        return batch_standard_errors(np.stack(values), n_trials).reshape(shape)
+        return batch_standard_errors(values, n_trials).reshape(shape)
+
+    def _refit(self, sums: Sums) -> System:
+        statistics = self._statistics_of(sums)
+        gain = self._gain_of(statistics)
+        return refit(self.system_, statistics, gain, reference=self.reference, rcond=self.rcond)
 
     def _answering(
         self, observations: Any, t: ArrayLike | None

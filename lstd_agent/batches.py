@@ -82,6 +82,8 @@ class Batches:
         if other.t_max is None:
             return
         self._check_t_max(other.t_max)
+        for sums in self.sums[:1]:
+            sums.check_adds(other.sums[0])
         for sums in list(other.sums):
             self.add(Round(sums, np.empty(0)))
         if other.trials is not None:

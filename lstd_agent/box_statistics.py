@@ -20,7 +20,7 @@ import numpy as np
 
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.kernels import Kernel
-from lstd_agent.seminorm_lstd import FloatArray, IntArray, Moments
+from lstd_agent.seminorm_lstd import FloatArray, IntArray, Minimizer, Moments, minimize
 from lstd_agent.statistics import window_chunks, window_sums
 
 VectorFeatures = Callable[[FloatArray], FloatArray]
@@ -55,12 +55,16 @@ class MomentSums:
     feature_sums: FloatArray
     reward_sums: FloatArray
 
-    def __add__(self, other: MomentSums) -> MomentSums:
+    def check_adds(self, other: MomentSums) -> None:
+        """Raise `InvalidInputError` unless the other has as many timesteps and features."""
         if other.second_moments.shape != self.second_moments.shape:
             raise InvalidInputError(
                 f"moments of shape {self.second_moments.shape} (timesteps, features, features) "
                 f"do not add to moments of shape {other.second_moments.shape}"
             )
+
+    def __add__(self, other: MomentSums) -> MomentSums:
+        self.check_adds(other)
         return MomentSums(
             self.n_trials + other.n_trials,
             self.second_moments + other.second_moments,
@@ -175,6 +179,11 @@ class BoxStatistics:
         return Moments(
             X * scale[:, None, None], Z * scale[:, None, None], y * scale[:, None], n_samples
         )
+
+    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
+        """Return the minimizers of windows, and their numbers of samples."""
+        moments = self.moments(windows, gain)
+        return minimize(moments, rcond), moments.n_samples
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Kernel mean embedding of each window at each candidate, shape (n, M)."""

@@ -52,6 +52,9 @@ class Statistics(Protocol):
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Mean probability (n, M) of each candidate state in each window (Def ``pbar``)."""
 
+    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
+        """Minimizers of the projected Bellman errors of windows, and their sample numbers."""
+
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
 
@@ -77,12 +80,16 @@ class TransitionCounts:
     transition_counts: sparse.csr_array
     reward_sums: sparse.csr_array
 
-    def __add__(self, other: TransitionCounts) -> TransitionCounts:
+    def check_adds(self, other: TransitionCounts) -> None:
+        """Raise `InvalidInputError` unless the other has as many states and timesteps."""
         if other.n_states != self.n_states or other.t_max != self.t_max:
             raise InvalidInputError(
                 f"counts of {self.n_states} states and t_max {self.t_max} do not add to counts "
                 f"of {other.n_states} states and t_max {other.t_max}"
             )
+
+    def __add__(self, other: TransitionCounts) -> TransitionCounts:
+        self.check_adds(other)
         return TransitionCounts(
             self.n_states,
             self.n_trials + other.n_trials,
@@ -222,6 +229,15 @@ class SampledStatistics:
         return visits
 
     @cached_property
+    def _seen(self) -> NDArray[np.bool_]:
+        """Which states some trial was in, the last transitions' ends included."""
+        S = self.counts.n_states
+        state, next_state = np.divmod(self.counts.transition_counts.indices, S)
+        seen = np.zeros(S, dtype=bool)
+        seen[state] = seen[next_state] = True
+        return seen
+
+    @cached_property
     def distributions(self) -> FloatArray:
         """Visiting frequencies at each timestep, shape (t_max + 1, S)."""
         visits = self.visits.toarray()
@@ -254,7 +270,8 @@ class SampledStatistics:
 
     def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
         """Return the minimizers of windows, and their numbers of samples."""
-        basis = FeatureBasis.of(self.features, rcond)
+        # States that no trial saw play no part, and large features of theirs must not either.
+        basis = FeatureBasis.of(self.features * self._seen[:, None], rcond)
         parts, n_samples = [], []
         for chunk in window_chunks(len(windows), basis.U.size):
             sums = self._sums(windows[chunk], gain, basis.U)

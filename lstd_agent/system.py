@@ -16,8 +16,8 @@ from lstd_agent.calibration import calibrate_offsets
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.neighborhoods import neighborhood_windows
 from lstd_agent.references import ReferenceStates, assign_references, merge_neighborhoods
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, Minimizer, minimize
-from lstd_agent.statistics import SampledStatistics, Statistics
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, Minimizer
+from lstd_agent.statistics import Statistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,11 +211,7 @@ def _approximators(
     rcond: float,
 ) -> tuple[Minimizer, FloatArray, IntArray]:
     """Return the weights, the offsets and the number of samples of each neighbourhood."""
-    if isinstance(statistics, SampledStatistics):
-        solution, n_samples = statistics.minimize(windows, gain, rcond)
-    else:
-        moments = statistics.moments(windows, gain)
-        solution, n_samples = minimize(moments, rcond), moments.n_samples
+    solution, n_samples = statistics.minimize(windows, gain, rcond)
     offsets = calibrate_offsets(
         solution.weights,
         statistics.candidate_features,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from lstd_agent.neighborhoods import SquaredDistance
-from lstd_agent.seminorm_lstd import FloatArray, IntArray, Moments
+from lstd_agent.seminorm_lstd import FloatArray, IntArray, Minimizer, Moments, minimize
 from lstd_agent.statistics import window_chunks
 from unichain_gym import MarkovChain
 
@@ -56,6 +58,23 @@ class ExactStatistics:
         y = (distributions * (self.chain.reward - gain)) @ F
         return Moments(X, Z, y, np.zeros(n, dtype=np.int64))
 
+    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
+        """Return the minimizers of windows; their numbers of samples are zero."""
+        # Windows within the settled timesteps are one and the same.
+        first = self.settled
+        is_settled = (windows[:, 0] >= first) & (windows[:, 0] <= self.t_max)
+        windows = np.where(is_settled[:, None], (first, first + 1), windows)
+        distinct, place = np.unique(windows, axis=0, return_inverse=True)
+        solution = minimize(self.moments(distinct, gain), rcond)
+        place = place.reshape(-1)
+        spread = Minimizer(solution.weights[place], solution.rank[place], solution.condition[place])
+        return spread, np.zeros(len(windows), dtype=np.int64)
+
+    @cached_property
+    def settled(self) -> int:
+        """The first timestep from which p^t moves by rounding alone."""
+        return settled_time(self.chain, self.distributions)
+
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Mean distribution of each window, shape (n, S)."""
         return np.stack([self._average(int(start), int(stop)) for start, stop in windows])
@@ -82,10 +101,12 @@ def full_distributions(chain: MarkovChain, t_max: int) -> FloatArray:
 def settled_time(chain: MarkovChain, distributions: FloatArray) -> int:
     """Return the first timestep from which p^t moves by rounding alone, at most t_max.
 
-    Total variation to p* never grows, so the last timestep above the threshold decides.
+    The transient mass must have died out to 1e-24, since errors are roots of it. Neither that
+    nor the total variation to p* ever grows, so the last timestep above a threshold decides.
     """
     distance = 0.5 * np.abs(distributions - chain.stationary_distribution).sum(axis=1)
-    moving = np.flatnonzero(distance > 1e-14)
+    transient_mass = distributions[:, chain.transient_states].sum(axis=1)
+    moving = np.flatnonzero((distance > 1e-14) | (transient_mass > 1e-24))
     first = int(moving[-1]) + 1 if moving.size else 0
     return min(first, len(distributions) - 1)
 

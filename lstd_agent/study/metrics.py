@@ -35,8 +35,10 @@ class StepwiseErrors:
     def __init__(self, statistics: ExactStatistics, rcond: float = DEFAULT_RCOND) -> None:
         chain = statistics.chain
         self._statistics = statistics
-        # e_PB(w) = ‖A w - c‖² with A = Z^{†/2} X and c = Z^{†/2} y, for each timestep.
-        moments = statistics.moments_of(statistics.distributions, chain.gain)
+        # e_PB(w) = ‖A w - c‖² with A = Z^{†/2} X and c = Z^{†/2} y, for each timestep until p^t
+        # has settled.
+        moving = statistics.distributions[: statistics.settled + 1]
+        moments = statistics.moments_of(moving, chain.gain)
         M = inverse_square_root(moments.Z, rcond)
         self._A = M @ moments.X
         self._c = (M @ moments.y[:, :, None])[:, :, 0]
@@ -44,7 +46,8 @@ class StepwiseErrors:
     def repb(self, system: System) -> FloatArray:
         """Root projected Bellman error of each timestep, shape (t_max + 1,)."""
         weights = system.weights[self._neighborhood(system)]
-        residual = (self._A @ weights[:, :, None])[:, :, 0] - self._c
+        t = np.minimum(np.arange(len(weights)), self._statistics.settled)
+        residual = (self._A[t] @ weights[:, :, None])[:, :, 0] - self._c[t]
         return np.asarray(np.linalg.norm(residual, axis=1))
 
     def rems(self, system: System) -> FloatArray:

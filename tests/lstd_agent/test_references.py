@@ -15,7 +15,7 @@ from lstd_agent.calibration import calibrate_offsets
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.neighborhoods import neighborhood_windows
 from lstd_agent.references import ReferenceStates, assign_references, merge_neighborhoods
-from lstd_agent.seminorm_lstd import Moments
+from lstd_agent.seminorm_lstd import Minimizer
 from lstd_agent.system import fit_system
 
 
@@ -155,9 +155,11 @@ class VisitsByTimestep:
     def occupancy(self, windows: Any) -> Any:
         return np.stack([self.distributions[start:stop].mean(axis=0) for start, stop in windows])
 
-    def moments(self, windows: Any, gain: float) -> Moments:
-        Z = np.stack([np.diag(p) for p in self.occupancy(windows)])
-        return Moments(Z, Z, np.zeros(Z.shape[:2]), np.zeros(len(windows), dtype=np.int64))
+    def minimize(self, windows: Any, gain: float, rcond: float) -> tuple[Minimizer, Any]:
+        n = len(windows)
+        none = np.zeros(n, dtype=np.int64)
+        weights = np.zeros((n, self.candidate_features.shape[1]))
+        return Minimizer(weights, none, np.ones(n)), none
 
     def mean_reward(self, start: int, stop: int) -> float:
         return 0.0

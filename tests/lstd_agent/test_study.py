@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from lstd_agent.seminorm_lstd import minimize
 from lstd_agent.study import claims, tables
-from lstd_agent.study.exact import ExactStatistics, settled_time, until_settled
+from lstd_agent.study.exact import (
+    ExactStatistics,
+    full_distributions,
+    settled_time,
+    until_settled,
+)
 from lstd_agent.study.metrics import StepwiseErrors, total_rems, total_repb
 from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.study.reference_study import (
@@ -101,7 +107,7 @@ def test_one_hot_features_make_every_exact_error_vanish() -> None:
 
 def test_distances_stop_where_the_distribution_has_settled() -> None:
     chain = random_chain("h6", 0)
-    p = chain.stepwise_distributions(500)
+    p = full_distributions(chain, 500)
     settled = settled_time(chain, p)
     assert 0 < settled < 500
     assert_allclose(
@@ -130,6 +136,20 @@ def test_pinf_has_the_least_projected_error_of_all_schemes() -> None:
         for name in ("buw", "p01", "p02am", "p02md", "paxtv", "paxot", "pinf")
     }
     assert min(totals, key=totals.get) == "pinf"
+
+
+def test_a_stepwise_system_is_the_same_when_settled_timesteps_are_solved_once() -> None:
+    chain = random_chain("c10", 4)
+    features = random_features(10, 3, 4)
+    p = full_distributions(chain, 700)
+    statistics = ExactStatistics(chain, features, p)
+    assert statistics.settled < 500
+    windows = np.stack((np.arange(701), np.arange(1, 702)), axis=1)
+    solution, n_samples = statistics.minimize(windows, chain.gain, 1e-10)
+    one_by_one = minimize(statistics.moments(windows, chain.gain), 1e-10)
+    assert_allclose(solution.weights, one_by_one.weights, rtol=1e-6, atol=1e-9)
+    assert (solution.rank == one_by_one.rank).all()
+    assert not n_samples.any()
 
 
 def test_the_projection_limit_is_met_by_no_system_of_the_same_neighborhoods() -> None:

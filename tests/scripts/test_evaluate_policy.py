@@ -283,7 +283,6 @@ BAD_ARGUMENTS = [
     (("Unichain-h6-v0", "--features", "gaussian:0"), "gaussian:D needs an integer from 1; got '0'"),
     (("Unichain-h6-v0", *FEW[2:], "--trials", "1"), "needs at least 2 stored; got 1"),
     (("Unichain-h6-v0", "--save", "no/such/result.npz"), "there is no such directory"),
-    (("CliffWalking-v1",), "say with --t-max how long a trial is"),
     (("CartPole-v1", *FEW), "observations and actions must be Discrete; got Box"),
 ]
 
@@ -324,6 +323,12 @@ def test_a_file_that_does_not_fit_ends_in_one_clear_error(
     path.write_text(content)
     argv = ("Unichain-h6-v0", *FEW, option, str(path))
     assert message in error_of(script, capsys, *argv)
+
+
+def test_an_environment_without_a_model_needs_t_max(
+    script: Any, capsys: pytest.CaptureFixture[str], opaque: Any
+) -> None:
+    assert "say with --t-max how long a trial is" in error_of(script, capsys, "Opaque-v0")
 
 
 def test_a_pickle_is_no_policy(

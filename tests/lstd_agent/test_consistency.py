@@ -1,0 +1,167 @@
+"""Samples estimate what they should, at the rate they should, however they are put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
+from lstd_agent.domains import make_domain
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.statistics import SampledStatistics, TransitionCounts
+from lstd_agent.study.exact import ExactStatistics
+from lstd_agent.study.problems import random_chain, random_features
+from lstd_agent.trials import LockstepTrials
+from unichain_gym.population import simulate_replicates
+
+T_MAX = 12
+WINDOWS = np.array([[0, 1], [1, 6], [6, 13]])
+
+
+@pytest.fixture(scope="module")
+def problem() -> Any:
+    chain = random_chain("h6", 0)
+    features = random_features(6, 3, 0)
+    exact = ExactStatistics(chain, features, chain.stepwise_distributions(T_MAX))
+    return chain, features, exact.moments(WINDOWS, 2.0)
+
+
+def sampled_moments(chain: Any, features: Any, n_trials: int, n_replicates: int) -> Any:
+    """X, Z and y of independent collections, each stacked along the first axis."""
+    rng = np.random.default_rng(n_trials)
+    found = []
+    for drawn in simulate_replicates(chain, n_trials, T_MAX, rng, n_replicates=n_replicates):
+        counts = TransitionCounts(6, n_trials, drawn.transition_counts, drawn.reward_sums)
+        moments = SampledStatistics(counts, features).moments(WINDOWS, 2.0)
+        found.append((moments.X, moments.Z, moments.y))
+    return [np.stack(parts) for parts in zip(*found, strict=True)]
+
+
+def test_moments_are_unbiased(problem: Any) -> None:
+    """Over 2000 collections of 20 trials; 63 means within 5 of their standard errors."""
+    chain, features, exact = problem
+    for found, expected in zip(
+        sampled_moments(chain, features, 20, 2000), (exact.X, exact.Z, exact.y), strict=True
+    ):
+        error = np.abs(found.mean(axis=0) - expected)
+        assert (error <= 5 * found.std(axis=0) / np.sqrt(2000) + 1e-9).all()
+
+
+def test_moments_converge_at_the_monte_carlo_rate(problem: Any) -> None:
+    """Root mean square errors over 40 collections: slope -1/2 on log-log, 10² to 10⁶ trials."""
+    chain, features, exact = problem
+    sizes = 10 ** np.arange(2, 7)
+    errors = []
+    for n in sizes:
+        found = sampled_moments(chain, features, int(n), 40)
+        expected = (exact.X, exact.Z, exact.y)
+        errors.append([np.sqrt(np.square(a - b).mean()) for a, b in zip(found, expected)])  # noqa: B905
+    slopes = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+    assert_allclose(slopes, -0.5, atol=0.06)
+
+
+def trials(n: int, seed: int) -> Any:
+    env = gym.make_vec("unichain_gym:Unichain-h36c-v0", num_envs=n)
+    states, rewards = [env.reset(seed=seed)[0]], []
+    for _ in range(T_MAX + 1):
+        following, reward, *_ = env.step(np.arange(n) % 2)
+        states.append(following)
+        rewards.append(reward)
+    return np.array(states), np.array(rewards)
+
+
+def agent_of(states: Any, rewards: Any, pieces: Any) -> SeminormLSTDAgent:
+    agent = SeminormLSTDAgent(np.eye(36), 3)
+    for piece in pieces:
+        for t in range(T_MAX + 1):
+            agent.observe(t, states[t, piece], rewards[t, piece], states[t + 1, piece])
+        agent.end_trial()
+    return agent
+
+
+def test_a_collection_split_over_agents_merges_into_the_whole() -> None:
+    states, rewards = trials(300, 0)
+    pieces = np.split(np.arange(300), [20, 170, 171, 250])
+    whole = agent_of(states, rewards, [np.arange(300)]).fit()
+    merged = agent_of(states, rewards, pieces[:1])
+    for piece in pieces[1:]:
+        merged.merge(agent_of(states, rewards, [piece]))
+    merged.fit()
+    a, b = whole.statistics, merged.statistics
+    assert merged.n_trials == 300
+    assert (a.counts.transition_counts != b.counts.transition_counts).nnz == 0
+    assert_allclose(a.counts.reward_sums.toarray(), b.counts.reward_sums.toarray(), rtol=1e-12)
+    assert_array_equal(a.trials, b.trials)
+    assert_allclose(merged.predict(np.arange(36)), whole.predict(np.arange(36)), rtol=1e-10)
+    assert len(merged._batches.sums) == 5
+
+
+def test_adding_the_same_trials_twice_doubles_counts_and_changes_no_value() -> None:
+    states, rewards = trials(200, 1)
+    once = agent_of(states, rewards, [np.arange(200)]).fit()
+    twice = agent_of(states, rewards, [np.arange(200)])
+    twice.merge(twice).fit()
+    assert twice.n_trials == 400
+    N = once.statistics.counts.transition_counts
+    assert (twice.statistics.counts.transition_counts != 2 * N).nnz == 0
+    # Stored trials repeat in the same pairs, so that anchors are the same too.
+    assert_allclose(twice.predict(np.arange(36)), once.predict(np.arange(36)), rtol=1e-10)
+
+
+def test_what_does_not_belong_together_does_not_merge() -> None:
+    h6, h3 = (gym.make(f"unichain_gym:Unichain-{m}-v0") for m in ("h6", "h3"))
+    agent = SeminormLSTDAgent(OneHot()).collect(h6, np.zeros(6, int), 2, 5)
+    with pytest.raises(InvalidInputError, match="have t_max = 5; got 6"):
+        agent.merge(SeminormLSTDAgent(OneHot()).collect(h6, np.zeros(6, int), 2, 6))
+    with pytest.raises(InvalidInputError, match=r"observed Discrete\(6\) so far"):
+        agent.merge(SeminormLSTDAgent(OneHot()).collect(h3, np.zeros(3, int), 2, 5))
+    absorbing = SeminormLSTDAgent(OneHot(), on_termination="absorb")
+    with pytest.raises(InvalidInputError, match="do not merge"):
+        agent.merge(absorbing.collect(h6, np.zeros(6, int), 2, 5))
+    agent.merge(SeminormLSTDAgent(OneHot()))
+    assert agent.n_trials == 2
+    pendulum = gym.make("Pendulum-v1")
+    vectors = [
+        SeminormLSTDAgent(features).collect(pendulum, lambda x: [0.0], 2, 5, batched=False)
+        for features in (Polynomial(1), RadialBasis([[1.0, 0, 0]], 1.0))
+    ]
+    with pytest.raises(InvalidInputError, match=r"\(6, 4, 4\).*do not add to.*\(6, 1, 1\)"):
+        vectors[0].merge(vectors[1])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(["discrete", "vector"]), st.booleans())
+def test_sums_of_any_pieces_in_any_order_are_the_sums_of_the_whole(
+    seed: int, kind: str, ends: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    if kind == "discrete":
+        domain = make_domain(gym.spaces.Discrete(5, start=2), OneHot(), ends)
+        states = domain.encode(rng.integers(2, 7, size=(8, 30)))
+    else:
+        domain = make_domain(gym.spaces.Box(-9, 9, (2,)), Polynomial(2), ends)
+        states = rng.normal(size=(8, 30, 2))
+    rewards = rng.normal(size=(7, 30))
+    over = (rng.random((7, 30)) < 0.1) & ends
+
+    def sums(piece: Any) -> Any:
+        lockstep = LockstepTrials(domain, states[0, piece], 0)
+        for t in range(7):
+            lockstep.advance(rewards[t, piece], states[t + 1, piece], over[t, piece])
+        return lockstep.finish().counts
+
+    pieces = np.array_split(rng.permutation(30), 4)
+    a, b, c, d = (sums(piece) for piece in pieces)
+    total, whole = (c + a) + (d + b), sums(np.arange(30))
+    assert total.n_trials == whole.n_trials == 30
+    for name in vars(whole):
+        found, expected = getattr(total, name), getattr(whole, name)
+        if hasattr(found, "toarray"):
+            found, expected = found.toarray(), expected.toarray()
+        assert_allclose(found, expected, atol=1e-10)

@@ -1,0 +1,80 @@
+"""Gymnasium's toy-text tasks, made continuing, against the exact values of their models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from lstd_agent import OneHot, Restart, SeminormLSTDAgent
+from unichain_gym import TabularMDP
+
+
+def continuing(name: str, **options: Any) -> tuple[Any, TabularMDP]:
+    def make() -> Any:
+        return gym.make(name, max_episode_steps=-1, disable_env_checker=True, **options)
+
+    mdp = TabularMDP.from_gymnasium(make(), on_termination="restart")
+    return SyncVectorEnv([lambda: Restart(make().unwrapped)] * 100), mdp
+
+
+def z_scores(agent: SeminormLSTDAgent, chain: Any, at_least: int) -> Any:
+    """Errors in standard errors, of states that were visited often enough."""
+    visits = agent.statistics.visits.sum(axis=0)
+    states = np.flatnonzero(visits >= at_least)
+    states = states[states != agent.main_reference_]
+    exact = chain.bias - chain.bias[agent.main_reference_]
+    assert states.size >= 10
+    return (agent.predict(states) - exact[states]) / agent.standard_errors(states)
+
+
+@pytest.mark.parametrize("slippery", [True, False])
+def test_frozen_lake_has_the_values_of_its_model(slippery: bool) -> None:
+    env, mdp = continuing("FrozenLake-v1", is_slippery=slippery)
+    policy = np.full((16, 4), 0.25)
+    agent = SeminormLSTDAgent(OneHot(), 1, tail="window")
+    agent.collect(env, policy, 2000, 59, seed=0).fit()
+    chain = mdp.induce(policy)
+    assert agent.gain_ == pytest.approx(chain.gain, rel=0.25)
+    # Student's t with 19 degrees of freedom, at most 15 states: beyond 6 once in 10⁴ runs.
+    assert np.abs(z_scores(agent, chain, 500)).max() < 6
+
+
+def good_policy(mdp: TabularMDP) -> Any:
+    """Act by 100 steps of value iteration, and at random one time in ten."""
+    value = np.zeros(mdp.n_states)
+    for _ in range(100):
+        action_value = (mdp.probability * (mdp.reward + value[mdp.next_state])).sum(axis=2)
+        value = action_value.max(axis=1)
+    best = action_value.argmax(axis=1)
+    return 0.9 * np.eye(mdp.n_actions)[best] + 0.1 / mdp.n_actions
+
+
+def test_taxi_has_the_values_of_its_model(monkeypatch: Any) -> None:
+    make = gym.make
+
+    def taxi_that_is_over_at_the_destination(*args: Any, **options: Any) -> Any:
+        # Its table lets a taxi drive on from where the passenger has been delivered, which no
+        # trial can see; as the end of every trial, such a state must lead nowhere else.
+        env = make(*args, **options)
+        for state in range(500):
+            _, _, passenger, destination = env.unwrapped.decode(state)
+            if passenger == destination:
+                env.unwrapped.P[state] = {action: [(1.0, state, 0.0, True)] for action in range(6)}
+        return env
+
+    monkeypatch.setattr(gym, "make", taxi_that_is_over_at_the_destination)
+    env, mdp = continuing("Taxi-v4")
+    policy = good_policy(mdp)
+    agent = SeminormLSTDAgent(OneHot(), 1, tail="window")
+    agent.collect(env, policy, 3000, 59, seed=0).fit()
+    chain = mdp.induce(policy)
+    assert agent.gain_ == pytest.approx(chain.gain, rel=0.05)
+    z = z_scores(agent, chain, 300)
+    # Some hundred states, together off by as much as Student's t is: variance 19/17.
+    assert z.size > 100
+    assert np.abs(z).max() < 7
+    assert np.mean(z**2) < 2.0
