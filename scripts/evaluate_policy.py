@@ -25,7 +25,7 @@ import numpy as np
 import unichain_gym
 from lstd_agent import GaussianFeatures, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import EvaluationError, InvalidInputError
-from lstd_agent.study.exact import ExactStatistics
+from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from unichain_gym.errors import MissingDependencyError, UnichainError
 
@@ -270,7 +270,7 @@ def results(
         states["class"] = np.where(recurrent, "recurrent", "transient")
         states["exact"] = chain.relative_value(agent.main_reference_)
         states["error"] = estimated - states["exact"]
-        p = chain.stepwise_distributions(agent.statistics.t_max)
+        p = full_distributions(chain, agent.statistics.t_max)
         errors = StepwiseErrors(ExactStatistics(chain, agent.statistics.features, p))
         report["total_rems"] = float(errors.rems(agent.system_).sum())
         report["total_repb"] = float(errors.repb(agent.system_).sum())

@@ -13,9 +13,12 @@ states by p^t:
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, inverse_square_root
+from lstd_agent.statistics import window_chunks
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.system import System
 from unichain_gym import MarkovChain
@@ -33,21 +36,35 @@ class StepwiseErrors:
     """
 
     def __init__(self, statistics: ExactStatistics, rcond: float = DEFAULT_RCOND) -> None:
-        chain = statistics.chain
         self._statistics = statistics
-        # e_PB(w) = ‖A w - c‖² with A = Z^{†/2} X and c = Z^{†/2} y, for each timestep until p^t
-        # has settled.
+        self._rcond = rcond
+
+    @cached_property
+    def _projected(self) -> tuple[FloatArray, FloatArray]:
+        """A and c of e_PB(w) = ‖A w - c‖², for each timestep until p^t has settled.
+
+        A = Z^{†/2} X and c = Z^{†/2} y.
+        """
+        statistics = self._statistics
         moving = statistics.distributions[: statistics.settled + 1]
-        moments = statistics.moments_of(moving, chain.gain)
-        M = inverse_square_root(moments.Z, rcond)
-        self._A = M @ moments.X
-        self._c = (M @ moments.y[:, :, None])[:, :, 0]
+        n, d = len(moving), statistics.features.shape[1]
+        A, c = np.empty((n, d, d)), np.empty((n, d))
+        for chunk in window_chunks(n, 4 * d * d):
+            moments = statistics.moments_of(moving[chunk], statistics.chain.gain)
+            M = inverse_square_root(moments.Z, self._rcond)
+            A[chunk] = M @ moments.X
+            c[chunk] = (M @ moments.y[:, :, None])[:, :, 0]
+        return A, c
 
     def repb(self, system: System) -> FloatArray:
         """Root projected Bellman error of each timestep, shape (t_max + 1,)."""
         weights = system.weights[self._neighborhood(system)]
         t = np.minimum(np.arange(len(weights)), self._statistics.settled)
-        residual = (self._A[t] @ weights[:, :, None])[:, :, 0] - self._c[t]
+        A, c = self._projected
+        residual = np.empty((len(t), c.shape[1]))
+        for chunk in window_chunks(len(t), A[0].size):
+            moving = t[chunk]
+            residual[chunk] = (A[moving] @ weights[chunk, :, None])[:, :, 0] - c[moving]
         return np.asarray(np.linalg.norm(residual, axis=1))
 
     def rems(self, system: System) -> FloatArray:

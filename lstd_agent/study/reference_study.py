@@ -177,15 +177,8 @@ def markdown_comparison(rows: Sequence[Row]) -> str:
     Quartiles are over seeds; the combination named first in `COMBINATIONS` is the default of
     the agent, the last one the paper's.
     """
-    multiples: dict[tuple[str, str, float], dict[tuple[str, str], list[float]]] = {}
-    for row in rows:
-        line = multiples.setdefault((row["scheme"], row["env"], row["rho"]), {})
-        combination = (row["reference"], row["tail"])
-        line.setdefault(combination, []).append(row["total_rems"] / row["limit"])
-    medians = {
-        line: {c: float(np.median(values)) for c, values in by_combination.items()}
-        for line, by_combination in multiples.items()
-    }
+    multiples = _multiples(rows)
+    medians = median_multiples(rows)
     default, paper = COMBINATIONS[0], COMBINATIONS[-1]
     lost = [line for line, m in medians.items() if m[default] > m[paper]]
     beaten = [line for line, m in medians.items() if m[default] > 1.05 * min(m.values())]
@@ -220,6 +213,28 @@ def markdown_comparison(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _listed(lines: Sequence[tuple[str, str, float]]) -> str:
+Line = tuple[str, str, float]
+"""Scheme, environment and ρ."""
+
+
+def _multiples(rows: Sequence[Row]) -> dict[Line, dict[tuple[str, str], list[float]]]:
+    """Return total rems over the limit, by line and combination, one for each seed."""
+    multiples: dict[Line, dict[tuple[str, str], list[float]]] = {}
+    for row in rows:
+        line = multiples.setdefault((row["scheme"], row["env"], row["rho"]), {})
+        combination = (row["reference"], row["tail"])
+        line.setdefault(combination, []).append(row["total_rems"] / row["limit"])
+    return multiples
+
+
+def median_multiples(rows: Sequence[Row]) -> dict[Line, dict[tuple[str, str], float]]:
+    """Return the medians over seeds of total rems over the limit, by line and combination."""
+    return {
+        line: {c: float(np.median(values)) for c, values in by_combination.items()}
+        for line, by_combination in _multiples(rows).items()
+    }
+
+
+def _listed(lines: Sequence[Line]) -> str:
     names = [f"{scheme} {env} ρ={rho}" for scheme, env, rho in sorted(lines)]
     return f": {'; '.join(names)}" if names else ""
