@@ -6,6 +6,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -224,13 +225,13 @@ def population(setting: Setting) -> Iterator[Row]:
         statistics_.moments(stepwise(5_000), chain.gain)
         statistics_.minimize(stepwise(5_000), chain.gain, 1e-10)
 
-    times = [seconds(pipeline) for _ in range(setting.repeats)]
+    times = [seconds(pipeline, time.process_time) for _ in range(setting.repeats)]
     yield Row(
-        "simulate, X, Z, y, minimisers: 100 states, 5,001 t, 49 features",
+        "simulate, X, Z, y, minimisers: 100 states, 5,001 t, d = 49",
         *(f(times) / 2.0 for f in (statistics.median, min, max)),
         statistics.median(times),
         2.0,
-        "s; the yardstick is a limit of 2 s",
+        "s of the processor; the yardstick is a limit of 2 s",
         "<= 1",
     )
 

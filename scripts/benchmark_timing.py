@@ -75,11 +75,15 @@ class Row:
         return f"{self.name:58} {numbers} {sizes}  {self.unit}{verdict[self.met]}"
 
 
-def seconds(work: Work) -> float:
-    """Return how long the work takes."""
-    start = time.perf_counter()
+def seconds(work: Work, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return how long the work takes.
+
+    Against a limit in seconds `time.process_time` is the clock to take, which does not count
+    what else the machine does; in a ratio that cancels.
+    """
+    start = clock()
     work()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def compare(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+from lstd_agent.parallel import open_executor
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
@@ -26,15 +27,6 @@ def _at_least_one(text: str) -> int:
     return number
 
 
-@contextmanager
-def opened_executor(args: argparse.Namespace) -> Iterator[Executor | None]:
-    """Yield the executor of --dask, or None for processes of our own."""
-    if args.dask is None:
-        yield None
-        return
-    try:
-        from distributed import Client
-    except ImportError:
-        raise SystemExit('--dask needs the extra: pip install "unichain-gym[dask]"') from None
-    with Client(args.dask) as client:
-        yield client.get_executor()
+def opened_executor(args: argparse.Namespace) -> AbstractContextManager[Executor | None]:
+    """Return a context that yields the executor of --dask, or None for processes of our own."""
+    return open_executor(args.dask)
