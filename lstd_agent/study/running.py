@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from concurrent.futures import Executor
-from contextlib import AbstractContextManager
 from pathlib import Path
-
-from lstd_agent.parallel import open_executor
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
@@ -25,8 +21,3 @@ def _at_least_one(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
     return number
-
-
-def opened_executor(args: argparse.Namespace) -> AbstractContextManager[Executor | None]:
-    """Return a context that yields the executor of --dask, or None for processes of our own."""
-    return open_executor(args.dask)
