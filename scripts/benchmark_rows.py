@@ -280,7 +280,7 @@ def growth_group(setting: Setting) -> Iterator[Row]:
     """Fit how time grows with each size; what the theory says is the target."""
     scale = 1 if setting.quick else 4
     envs, policy = UnichainVectorEnv(10_000, ENV), policy_of(100)
-    sizes = [scale * 20_000 * 2**i for i in range(4)]
+    sizes = [scale * 100_000 * 2**i for i in range(4)]
 
     def trials_work(n: int) -> Work:
         return collect_work(envs, policy, n, 20)
@@ -289,7 +289,7 @@ def growth_group(setting: Setting) -> Iterator[Row]:
         return collect_work(envs, policy, 10_000, t_max)
 
     yield growth("collect(), trials", trials_work, sizes, setting, "<= 1.1")
-    sizes = [scale * 50 * 2**i for i in range(4)]
+    sizes = [scale * 200 * 2**i for i in range(4)]
     yield growth("collect(), timesteps", timesteps_work, sizes, setting, "<= 1.1")
 
     def chain_work(S: int) -> Work:
