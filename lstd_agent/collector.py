@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,7 @@ class TrialCollector:
             Processes to start, or the `concurrent.futures.Executor` to use instead; see
             `lstd_agent.parallel.run_tasks`. The result does not depend on them.
         shard_size : int, optional
-            Trials of a shard; by default at most 10,000, and fewer if that makes 20 shards.
+            Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
 
         Returns
         -------
@@ -126,7 +127,8 @@ class TrialCollector:
             space, _ = single_spaces(env)
             collect = partial(collect_rounds, env)
         else:
-            space, _ = single_spaces(make_env(env, 1))
+            with closing(make_env(env, 1)) as sample:
+                space, _ = single_spaces(sample)
             options: dict[str, Any] = {
                 "workers": workers,
                 "executor": executor,

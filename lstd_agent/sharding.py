@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -31,13 +32,10 @@ AnyEnv: TypeAlias = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 EnvSource: TypeAlias = str | Callable[[], AnyEnv]
 """An environment's id, ``"module:id"`` where a module registers it, or what makes one."""
 
-# Trials of a shard, at most; fewer if that makes this many shards, which are also the batches
-# of standard errors.
-_TRIALS_PER_SHARD = 10_000
+# Copies of an environment that step together, at most, and so trials of a shard; fewer if that
+# makes this many shards, which are also the batches of standard errors.
+_MAX_COPIES = 50_000
 _SHARDS = 20
-
-# Copies of an environment that step together: more gain nothing.
-_MAX_COPIES = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +78,7 @@ def collect_shards(
     domain, policy, keep, n_trials, t_max, seed, n_stored, batched, progress
         See `lstd_agent.collection.collect_rounds`.
     shard_size : int, optional
-        Trials of a shard. What a seed gives depends on it.
+        Trials of a shard, by default at most 50,000. What a seed gives depends on it.
     workers, executor
         See `lstd_agent.parallel.run_tasks`.
 
@@ -92,7 +90,7 @@ def collect_shards(
         If workers keep dying.
     """
     if shard_size is None:
-        shard_size = min(_TRIALS_PER_SHARD, -(-n_trials // _SHARDS))
+        shard_size = min(_MAX_COPIES, -(-n_trials // _SHARDS))
     if n_trials < 1 or t_max < 0 or shard_size < 1:
         raise InvalidInputError(
             "n_trials and shard_size must be at least 1 and t_max at least 0; got "
@@ -139,19 +137,18 @@ def collect_shard(shard: Shard) -> tuple[int, Round]:
             )
         rounds[:] = [finished]
 
-    env = make_env(shard.env, shard.n_trials)
-    collect_rounds(
-        env,
-        shard.domain,
-        shard.policy,
-        keep,
-        n_trials=shard.n_trials,
-        t_max=shard.t_max,
-        seed=shard.seed,
-        n_stored=shard.n_stored,
-        batched=shard.batched,
-    )
-    env.close()
+    with closing(make_env(shard.env, shard.n_trials)) as env:
+        collect_rounds(
+            env,
+            shard.domain,
+            shard.policy,
+            keep,
+            n_trials=shard.n_trials,
+            t_max=shard.t_max,
+            seed=shard.seed,
+            n_stored=shard.n_stored,
+            batched=shard.batched,
+        )
     return shard.number, rounds[0]
 
 

@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 
+from lstd_agent.parallel import open_executor
 from lstd_agent.study import tables
 from lstd_agent.study.figures import reference_multiples, save
 from lstd_agent.study.reference_study import (
@@ -21,7 +22,7 @@ from lstd_agent.study.reference_study import (
     markdown_comparison,
     run_reference_study,
 )
-from lstd_agent.study.running import add_run_arguments, opened_executor
+from lstd_agent.study.running import add_run_arguments
 from lstd_agent.study.schemes import ENVIRONMENTS
 
 
@@ -33,7 +34,7 @@ def main() -> None:
     add_run_arguments(parser, default_out="results/references")
     args = parser.parse_args()
 
-    with opened_executor(args) as executor:
+    with open_executor(args.dask) as executor:
         rows = run_reference_study(
             args.out,
             ReferenceSettings(n_trials=args.trials),

@@ -15,11 +15,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 
+from lstd_agent.parallel import open_executor
 from lstd_agent.references import RULES
 from lstd_agent.study import claims, tables
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.figures import ratio_heat_map, save
-from lstd_agent.study.running import add_run_arguments, opened_executor
+from lstd_agent.study.running import add_run_arguments
 from lstd_agent.study.schemes import ENVIRONMENTS, RHOS, SCHEMES
 
 
@@ -45,7 +46,7 @@ def main() -> None:
     args = parser.parse_args()
 
     settings = ExactSettings(tail=args.tail, reference=args.reference)
-    with opened_executor(args) as executor:
+    with open_executor(args.dask) as executor:
         rows = run_exact_study(
             args.out,
             settings,

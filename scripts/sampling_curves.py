@@ -15,10 +15,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 
+from lstd_agent.parallel import open_executor
 from lstd_agent.references import RULES
 from lstd_agent.study import claims, tables
 from lstd_agent.study.figures import sampling_curves, save
-from lstd_agent.study.running import add_run_arguments, opened_executor
+from lstd_agent.study.running import add_run_arguments
 from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
 
 
@@ -47,7 +48,7 @@ def main() -> None:
     settings = SamplingSettings(
         engine=args.engine, estimator=args.estimator, tail=args.tail, reference=args.reference
     )
-    with opened_executor(args) as executor:
+    with open_executor(args.dask) as executor:
         rows = run_sampling_study(
             args.out, settings, n_seeds=args.seeds, workers=args.workers, executor=executor
         )

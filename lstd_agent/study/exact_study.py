@@ -7,9 +7,6 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
-from lstd_agent.parallel import run_tasks
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
@@ -116,9 +113,7 @@ def run_exact_study(
     """
     store = RowStore(out / "exact_rows.jsonl", asdict(settings), KEY)
     tasks = list(_missing(store, settings, environments, rhos, schemes, n_seeds))
-    results = run_tasks(exact_rows, tasks, workers=workers, executor=executor)
-    for rows in tqdm(results, total=len(tasks), unit="task", disable=None):
-        store.add(rows)
+    store.compute(exact_rows, tasks, workers=workers, executor=executor)
     return [
         row
         for row in store.rows

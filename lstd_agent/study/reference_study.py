@@ -14,11 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from lstd_agent.distances import MMD, sampled_distance
 from lstd_agent.neighborhoods import find_anchors
-from lstd_agent.parallel import run_tasks
 from lstd_agent.references import RULES
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND
 from lstd_agent.statistics import SampledStatistics, TransitionCounts
@@ -149,9 +147,7 @@ def run_reference_study(
     """
     store = RowStore(out / "reference_rows.jsonl", asdict(settings), KEY)
     tasks = list(_missing(store, settings, environments, n_seeds))
-    results = run_tasks(reference_rows, tasks, workers=workers, executor=executor)
-    for rows in tqdm(results, total=len(tasks), unit="task", disable=None):
-        store.add(row for row in rows if store.key_of(row) not in store)
+    store.compute(reference_rows, tasks, workers=workers, executor=executor)
     return [row for row in store.rows if row["env"] in environments and row["seed"] < n_seeds]
 
 

@@ -10,11 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from lstd_agent.parallel import run_tasks
 
 Row = dict[str, Any]
+Task = TypeVar("Task")
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
@@ -58,6 +64,19 @@ class RowStore:
     def rows(self) -> list[Row]:
         """All rows of this setting, sorted by key."""
         return [self._rows[key] for key in sorted(self._rows)]
+
+    def compute(
+        self,
+        function: Callable[[Task], list[Row]],
+        tasks: Sequence[Task],
+        *,
+        workers: int,
+        executor: Executor | None,
+    ) -> None:
+        """Run tasks (see `lstd_agent.parallel.run_tasks`) and add what they find out."""
+        results = run_tasks(function, tasks, workers=workers, executor=executor)
+        for rows in tqdm(results, total=len(tasks), unit="task", disable=None):
+            self.add(row for row in rows if self.key_of(row) not in self)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Append rows to the file, at once."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from concurrent.futures import Executor
-from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -24,17 +21,3 @@ def _at_least_one(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
     return number
-
-
-@contextmanager
-def opened_executor(args: argparse.Namespace) -> Iterator[Executor | None]:
-    """Yield the executor of --dask, or None for processes of our own."""
-    if args.dask is None:
-        yield None
-        return
-    try:
-        from distributed import Client
-    except ImportError:
-        raise SystemExit('--dask needs the extra: pip install "unichain-gym[dask]"') from None
-    with Client(args.dask) as client:
-        yield client.get_executor()

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
-from tqdm import tqdm
 
 from lstd_agent.collection import collect_rounds
 from lstd_agent.distances import MMD, sampled_distance
 from lstd_agent.domains import make_domain
 from lstd_agent.features import OneHot
 from lstd_agent.neighborhoods import find_anchors
-from lstd_agent.parallel import run_tasks
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND, IntArray
 from lstd_agent.statistics import SampledStatistics, TransitionCounts
 from lstd_agent.study.exact import ExactStatistics, full_distributions
@@ -219,9 +217,7 @@ def run_sampling_study(
     """
     store = RowStore(out / "sampling_rows.jsonl", asdict(settings), KEY)
     tasks = list(_missing(store, settings, range(n_seeds)))
-    results = run_tasks(sampling_rows, tasks, workers=workers, executor=executor)
-    for rows in tqdm(results, total=len(tasks), unit="collection", disable=None):
-        store.add(rows)
+    store.compute(sampling_rows, tasks, workers=workers, executor=executor)
     return [row for row in store.rows if row["seed"] < n_seeds]
 
 
