@@ -65,6 +65,8 @@ class SeminormLSTDAgent(Predictor):
     on_termination : {"raise", "absorb"}
         What a trial that terminates is: an error, since this method is for continuing tasks, or
         one that stays, without reward, in a terminal state whose features and value are 0.
+        By then little else is left in a settled tail, and values fitted to it are 0: see
+        `transient`, or give ``tail="window"``.
     rcond : float
         Relative cutoff of the pseudoinverses. With Discrete observations nothing hangs on it
         from 1e-12 to 1e-8, unless a neighbourhood's ``condition`` comes near its inverse: then
