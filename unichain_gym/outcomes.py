@@ -41,7 +41,7 @@ def read_reals(
 
 
 def read_integers(values: ArrayLike, what: str) -> IntArray:
-    """Return ``values`` as an array of int64, or raise `InvalidModelError` if they are not whole."""
+    """Return ``values`` as an array of int64, or raise `InvalidModelError` if one is not whole."""
     if isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.integer):
         return values.astype(np.int64, copy=False)
     array = read_reals(values, what)
