@@ -21,7 +21,7 @@ from scipy import sparse
 
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.mdp import pad_outcomes
+from unichain_gym.outcomes import pad_outcomes, require_integers
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -115,6 +115,13 @@ def simulate_replicates(
     InvalidArgumentError
         If ``n_trials``, ``t_max`` or ``n_replicates`` is out of range.
     """
+    require_integers(
+        InvalidArgumentError, n_trials=n_trials, t_max=t_max, n_replicates=n_replicates
+    )
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidArgumentError(
+            f"rng must be a generator, such as numpy.random.default_rng(0); got {rng!r}"
+        )
     for what, value, low, high in (
         ("n_trials", n_trials, 1, MAX_TRIALS),
         ("t_max", t_max, 0, None),
