@@ -22,7 +22,7 @@ from lstd_agent.study.reference_study import (
     markdown_comparison,
     run_reference_study,
 )
-from lstd_agent.study.running import add_run_arguments
+from lstd_agent.study.running import add_run_arguments, at_least
 from lstd_agent.study.schemes import ENVIRONMENTS
 
 
@@ -30,7 +30,9 @@ def main() -> None:
     """Run the comparison and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--envs", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
-    parser.add_argument("--trials", type=int, default=10_000, help="number of trials (10,000)")
+    parser.add_argument(
+        "--trials", type=at_least(2), default=10_000, help="number of trials (10,000)"
+    )
     add_run_arguments(parser, default_out="results/references")
     args = parser.parse_args()
 
