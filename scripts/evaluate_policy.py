@@ -131,8 +131,18 @@ def command_line() -> argparse.ArgumentParser:
         metavar="N|stepwise",
         help="wanted number of neighbourhoods, at most (default: 2), or one for each timestep",
     )
-    add("--reference", choices=["occupancy", "most_common"], default="occupancy")
-    add("--tail", choices=["settled", "window"], default="settled")
+    add(
+        "--reference",
+        choices=["occupancy", "most_common"],
+        default="occupancy",
+        help="rule for reference states (default: occupancy; the paper's is most_common)",
+    )
+    add(
+        "--tail",
+        choices=["settled", "window"],
+        default="settled",
+        help="fit the last neighbourhood to its second half (default) or to all of it",
+    )
     add("--seed", type=at_least(0), default=0, metavar="SEED", help="default: 0")
     add("--save", type=Path, metavar="FILE.npz", help="write results, policy and weights")
     add("--plot", type=Path, metavar="FILE.png", help="draw values, and occupancy over time")
