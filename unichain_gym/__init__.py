@@ -11,9 +11,11 @@ from unichain_gym.env import TabularEnv, UnichainEnv
 from unichain_gym.errors import UnichainError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.population import TransitionCounts, simulate_counts
-from unichain_gym.registration import register_envs
+from unichain_gym.registration import register_envs, register_mnemonics
 from unichain_gym.streams import attach_streams, make_mdp
 from unichain_gym.vector_env import TabularVectorEnv, UnichainVectorEnv
+
+__version__ = "0.1.0"
 
 __all__ = [
     "MarkovChain",
@@ -26,6 +28,7 @@ __all__ = [
     "UnichainVectorEnv",
     "attach_streams",
     "make_mdp",
+    "register_mnemonics",
     "simulate_counts",
 ]
 
