@@ -240,8 +240,8 @@ class SeminormLSTDAgent(Predictor):
         if n_missed:
             warnings.warn(
                 f"the search for at most {self.n_anchors} anchors found one, and tail='settled' "
-                f"fits its neighbourhood to timesteps {T // 2} to {T - 1} only: {n_missed} states "
-                "seen before are not fitted. Try tail='window', search='exact', or give anchors=",
+                f"fits its neighbourhood to timesteps {T // 2} to {T - 1} only, which misses "
+                f"{n_missed} of the observations before. Use tail='window', or give anchors=",
                 stacklevel=3,
             )
 
