@@ -56,7 +56,7 @@ class TransitionCounts:
 
 
 def simulate_counts(
-    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator
+    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator | int
 ) -> TransitionCounts:
     """Simulate independent trials of a chain and return their counts.
 
@@ -69,8 +69,8 @@ def simulate_counts(
         Number of trials, 1 to 2^53; each starts from the chain's initial distribution.
     t_max : int
         Last timestep. Its transition is included.
-    rng : numpy.random.Generator
-        The source of randomness.
+    rng : numpy.random.Generator or int
+        The source of randomness, or a seed to make one.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def simulate_counts(
     Raises
     ------
     InvalidArgumentError
-        If ``n_trials`` or ``t_max`` is out of range.
+        If ``n_trials`` or ``t_max`` is out of range, or ``chain`` is none.
 
     Examples
     --------
@@ -94,7 +94,12 @@ def simulate_counts(
 
 
 def simulate_replicates(
-    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator, *, n_replicates: int
+    chain: MarkovChain,
+    n_trials: int,
+    t_max: int,
+    rng: np.random.Generator | int,
+    *,
+    n_replicates: int,
 ) -> list[TransitionCounts]:
     """Simulate independent populations of ``n_trials`` trials in one pass over time.
 
@@ -123,6 +128,9 @@ def simulate_replicates(
         if value < low or (high is not None and value > high):
             limits = f"at least {low}" if high is None else f"from {low} to {high}"
             raise InvalidArgumentError(f"{what} must be {limits}; got {value}")
+    if not isinstance(chain, MarkovChain):
+        raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {chain!r}")
+    rng = np.random.default_rng(rng)
     S = chain.n_states
     next_state, probability, reward = outcomes_of(chain)
     K = next_state.shape[1]
