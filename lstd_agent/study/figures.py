@@ -96,7 +96,7 @@ def sampling_curves(rows: Sequence[Row]) -> Figure:
             f"{panel.env}, {panel.n_features} feature{'s' * (panel.n_features > 1)} "
             f"(ρ = {panel.rho}, at most {panel.n_anchors_max} anchors)"
         )
-        left.legend(fontsize=8, loc="lower left")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     figure.suptitle("Means over seeds; bands hold the middle half of the seeds")
     return figure
 
