@@ -57,7 +57,7 @@ def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
         if dense.ndim != 3 or dense.shape[0] != dense.shape[2]:
             raise InvalidModelError(
                 "P has shape (S, A, S), or is a list of one sparse (S, S) matrix per action; got "
-                f"shape {dense.shape}"
+                f"shape {dense.shape}. Of an array (A, S, S) pass P.transpose(1, 0, 2)"
             )
         S, A = dense.shape[:2]
         state, action, successor = np.nonzero(dense)
@@ -119,7 +119,7 @@ def read_toy_text(
     table = getattr(env.unwrapped, "P", None)
     if not isinstance(table, Mapping):
         raise InvalidModelError(
-            f"{env.unwrapped!r} has no transition table P[state][action]; only environments like "
+            f"{env.unwrapped} has no transition table P[state][action]; only environments like "
             "FrozenLake, Taxi and CliffWalking have one"
         )
     if initial is None:

@@ -36,6 +36,7 @@ from unichain_gym.unichain import is_unichain
 
 if TYPE_CHECKING:
     import gymnasium
+    from matplotlib.figure import Figure
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -302,19 +303,39 @@ class TabularMDP:
         )
         return cls(*table, initial_distribution=np.asarray(initial), name=name)
 
-    def plot(self, path: str | PathLike[str], values: ArrayLike | None = None) -> None:
-        """Write a picture of the MDP: see `unichain_gym.drawing.draw_mdp`.
+    def plot(
+        self,
+        path: str | PathLike[str] | None = None,
+        values: ArrayLike | None = None,
+        policy: ArrayLike | None = None,
+    ) -> Figure:
+        """Draw the MDP: see `unichain_gym.drawing.draw_mdp`.
 
         Parameters
         ----------
-        path : path-like
-            The file; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
+        path : path-like, optional
+            The file to write; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
         values : array_like of float, shape (S,), optional
             Colors the states.
+        policy : array_like, shape (S,) of int or (S, A) of float, optional
+            Draw only the transitions of this policy.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A notebook shows it.
+
+        Raises
+        ------
+        MissingDependencyError
+            Without matplotlib.
         """
         from unichain_gym.drawing import draw_mdp
 
-        draw_mdp(self, values=values).savefig(path)
+        figure = draw_mdp(self, values=values, policy=policy)
+        if path is not None:
+            figure.savefig(path)
+        return figure
 
     def to_arrays(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return dense arrays that `from_arrays` takes.
