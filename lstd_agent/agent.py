@@ -7,6 +7,7 @@ trials → statistics → neighbourhoods → references → weights → offsets 
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,9 +49,10 @@ class SeminormLSTDAgent(Predictor):
         Wanted number of neighbourhoods (at most); None is one for each timestep.
     anchors : array_like of int, optional
         The anchors themselves, instead of a search.
-    search : {"doubling", "exact"}
-        How the anchors are searched for: as in the paper, or as close to the wanted number as
-        can be got. See `lstd_agent.neighborhoods.find_anchors`.
+    search : {"exact", "doubling"}
+        How the anchors are searched for: as close to the wanted number as can be got, or as in
+        the paper, which may jump past it to a single one. See
+        `lstd_agent.neighborhoods.find_anchors`.
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Between the state distributions of two timesteps, for the anchor search. A callable
         gets two distributions (S,). Vector observations have the linear MMD only, by default
@@ -100,7 +102,7 @@ class SeminormLSTDAgent(Predictor):
         n_anchors: int | None = 2,
         *,
         anchors: ArrayLike | None = None,
-        search: str = "doubling",
+        search: str = "exact",
         distance: str | MMD | DistributionDistance = "mmd",
         reference: str = "occupancy",
         tail: str = "settled",
@@ -189,6 +191,11 @@ class SeminormLSTDAgent(Predictor):
         ------
         NotFittedError
             If nothing has been collected.
+
+        Warns
+        -----
+        UserWarning
+            If the search found a single neighbourhood, and its settled tail misses states.
         """
         statistics = self.statistics
         if self.anchors is not None:
@@ -198,6 +205,8 @@ class SeminormLSTDAgent(Predictor):
         else:
             distance = sampled_distance(self.distance, statistics)
             anchors = find_anchors(distance, statistics.t_max, self.n_anchors, self.search)
+            if anchors.size == 1 != self.n_anchors and self.tail == "settled":
+                self._warn_of_unfitted_start(statistics)
         self._system = fit_system(
             statistics,
             anchors,
@@ -222,6 +231,26 @@ class SeminormLSTDAgent(Predictor):
     def squared_distance(self) -> SquaredDistance:
         """Return the squared distance between timesteps that the anchor search works with."""
         return sampled_distance(self.distance, self.statistics)
+
+    def _warn_of_unfitted_start(self, statistics: SampledStatistics | BoxStatistics) -> None:
+        """Warn if the second half of all timesteps, alone fitted, misses what the first has seen.
+
+        The whole point may be lost without a word otherwise: the start's values would be those
+        of features never seen.
+        """
+        T = statistics.t_max + 1
+        if T == 1:
+            return
+        first, second = statistics.occupancy(np.array([[0, T // 2], [T // 2, T]]))
+        threshold = statistics.support_threshold
+        n_missed = int(np.count_nonzero((first > threshold) & (second <= threshold)))
+        if n_missed:
+            warnings.warn(
+                f"the search for at most {self.n_anchors} anchors found one, and tail='settled' "
+                f"fits its neighbourhood to timesteps {T // 2} to {T - 1} only, which misses "
+                f"{n_missed} of the observations before. Use tail='window', or give anchors=",
+                stacklevel=3,
+            )
 
     def _refit(self, sums: Sums) -> System:
         statistics = self._statistics_of(sums)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lstd_agent.box_statistics import BoxStatistics
 from lstd_agent.errors import MissingDependencyError
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def _draw_values(axes: Any, agent: SeminormLSTDAgent) -> None:
         seen = neighborhood.occupancy > statistics.support_threshold
         label = f"t = {neighborhood.anchor} to {neighborhood.stop - 1}"
         axes.plot(state[seen], value[seen], ".", label=label)
-    axes.set(title="Relative values where they were seen", xlabel="state", ylabel="value")
+    axes.set(title="Relative values where they were seen", ylabel="value")
+    axes.set_xlabel(_candidates(agent))
     if len(system.anchors) <= 10:
         axes.legend()
 
@@ -52,9 +54,15 @@ def _draw_values(axes: Any, agent: SeminormLSTDAgent) -> None:
 def _draw_occupancies(axes: Any, agent: SeminormLSTDAgent) -> None:
     occupancy = agent.system_.occupancy
     image = axes.imshow(occupancy, aspect="auto", interpolation="nearest", vmin=0.0)
-    axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.set(title="Occupancies", xlabel="state", ylabel="neighborhood")
+    axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    axes.set(title="Occupancies", xlabel=_candidates(agent), ylabel="neighborhood")
     axes.figure.colorbar(image, ax=axes)
+
+
+def _candidates(agent: SeminormLSTDAgent) -> str:
+    """Return what the candidates are: states, or a sample of vector observations."""
+    vectors = isinstance(agent.fitted_statistics_, BoxStatistics)
+    return "index of a stored observation" if vectors else "state"
 
 
 def _draw_distances(axes: Any, agent: SeminormLSTDAgent) -> None:

@@ -8,6 +8,7 @@ died on the way.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import closing
@@ -17,6 +18,7 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 from tqdm import tqdm
 
@@ -43,7 +45,7 @@ class Shard:
     """What a worker needs to know; all of it has to be picklable."""
 
     number: int
-    env: EnvSource
+    env: EnvSource | EnvSpec
     domain: Domain
     policy: Policy
     n_trials: int
@@ -95,6 +97,9 @@ def collect_shards(
     if shard_size is None:
         shard_size = min(_MAX_COPIES, -(-n_trials // _SHARDS))
     shard_size = check_integer("shard_size", shard_size, 1)
+    source = portable(env)
+    if executor is None and workers > 1:
+        _check_picklable(source, domain, policy)
     entropy = np.random.SeedSequence(seed).entropy
 
     def shards() -> Iterator[Shard]:
@@ -104,7 +109,7 @@ def collect_shards(
             # The sequence that spawn() would give, without spawning those before it.
             spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
             own_seed = int(spawned.generate_state(1, np.uint64)[0])
-            yield Shard(number, env, domain, policy, n, t_max, own_seed, stored, batched)
+            yield Shard(number, source, domain, policy, n, t_max, own_seed, stored, batched)
 
     early: dict[int, Round] = {}
     following = 0
@@ -122,6 +127,33 @@ def collect_shards(
             while following in early:
                 keep(early.pop(following))
                 following += 1
+
+
+def portable(source: EnvSource) -> EnvSource | EnvSpec:
+    """Return an id's registration in its place: a worker need not have registered it."""
+    if not isinstance(source, str):
+        return source
+    spec = _find_spec(source)
+    # What only this process knows how to make stays an id.
+    return source if callable(spec.entry_point) else spec
+
+
+def _find_spec(env_id: str) -> EnvSpec:
+    module, _, name = env_id.rpartition(":")
+    if module:
+        import_module(module)
+    return gym.spec(name)
+
+
+def _check_picklable(*sent: object) -> None:
+    try:
+        pickle.dumps(sent)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidInputError(
+            "workers are sent the environment, the policy and the features by pickle, which "
+            f"fails: {error}. Define functions at the top level of a module, not as lambdas or "
+            "inside of functions"
+        ) from error
 
 
 def collect_shard(shard: Shard) -> tuple[int, Round]:
@@ -151,12 +183,12 @@ def collect_shard(shard: Shard) -> tuple[int, Round]:
     return shard.number, rounds[0]
 
 
-def make_env(source: EnvSource, n_trials: int) -> AnyEnv:
+def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
     """Make an environment: by its id a vector environment, if it has one of its own.
 
     Parameters
     ----------
-    source : str or callable
+    source : str, EnvSpec or callable
     n_trials : int
         How many copies are of use.
     """
@@ -167,13 +199,12 @@ def make_env(source: EnvSource, n_trials: int) -> AnyEnv:
                 f"a function given as env must return an Env or a VectorEnv; got {env!r}"
             )
         return env
-    if not isinstance(source, str):
+    if isinstance(source, str):
+        source = _find_spec(source)
+    if not isinstance(source, EnvSpec):
         raise InvalidInputError(
             f"env must be an Env, a VectorEnv, an id or a function that makes one; got {source!r}"
         )
-    module, _, env_id = source.rpartition(":")
-    if module:
-        import_module(module)
-    if gym.spec(env_id).vector_entry_point is None:
-        return gym.make(env_id)
-    return gym.make_vec(env_id, num_envs=min(n_trials, _MAX_COPIES))
+    if source.vector_entry_point is None:
+        return gym.make(source)
+    return gym.make_vec(source, num_envs=min(n_trials, _MAX_COPIES))

@@ -33,9 +33,22 @@ def main() -> None:
     """Measure, print the table as it grows, and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under two minutes")
-    parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), help="groups")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=GROUPS,
+        default=list(GROUPS),
+        metavar="GROUP",
+        help=f"rows of these groups, among {', '.join(GROUPS)} (all)",
+    )
     parser.add_argument("--repeats", type=int, default=5, help="measurements of a row (5)")
-    parser.add_argument("--json", type=Path, default=Path("benchmark.json"), metavar="FILE")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        default=Path("benchmark.json"),
+        metavar="FILE",
+        help="where to write the figures (benchmark.json)",
+    )
     parser.add_argument("--probe", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.probe:

@@ -22,19 +22,26 @@ from lstd_agent.study.reference_study import (
     markdown_comparison,
     run_reference_study,
 )
-from lstd_agent.study.running import add_run_arguments, at_least
+from lstd_agent.study.running import add_run_arguments, at_least, parse_arguments
 from lstd_agent.study.schemes import ENVIRONMENTS
 
 
 def main() -> None:
     """Run the comparison and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--envs", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
+    parser.add_argument(
+        "--envs",
+        nargs="+",
+        choices=ENVIRONMENTS,
+        default=list(ENVIRONMENTS),
+        metavar="ENV",
+        help=f"among {', '.join(ENVIRONMENTS)} (all)",
+    )
     parser.add_argument(
         "--trials", type=at_least(2), default=10_000, help="number of trials (10,000)"
     )
     add_run_arguments(parser, default_out="results/references")
-    args = parser.parse_args()
+    args = parse_arguments(parser)
 
     with open_executor(args.dask) as executor:
         rows = run_reference_study(

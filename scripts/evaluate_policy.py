@@ -2,18 +2,21 @@
 
     python scripts/evaluate_policy.py Unichain-h36c-v0
     python scripts/evaluate_policy.py Unichain-c10-v0 --policy random:3 --features gaussian:4
+    python scripts/evaluate_policy.py FrozenLake-v1 --restart
     python scripts/evaluate_policy.py my_package:MyEnv-v0 --t-max 300 --policy policy.npy --json
 
 Runs trials of the environment, learns the relative value (bias) of every state, and prints the
 gain, the timestep neighbourhoods and the values. An environment with an exact model
-(env.unwrapped.mdp) also gets exact values, errors and a default for --t-max; any other needs
-Discrete observations and actions, and must never terminate. Its time limit gives way to --t-max.
+(env.unwrapped.mdp; with --restart, the table P of FrozenLake and its like) also gets exact values,
+errors and a default for --t-max; any other needs Discrete observations and actions. Time limits
+give way to --t-max.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +26,8 @@ import gymnasium as gym
 import numpy as np
 
 import unichain_gym
-from lstd_agent import GaussianFeatures, OneHot, SeminormLSTDAgent
-from lstd_agent.errors import EvaluationError, InvalidInputError
+from lstd_agent import GaussianFeatures, OneHot, Restart, SeminormLSTDAgent
+from lstd_agent.errors import EvaluationError, InvalidInputError, TerminationError
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from unichain_gym.errors import MissingDependencyError, UnichainError
@@ -44,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except TerminationError as error:
+        hint = ". Here, --restart has it start again" if "terminated" in str(error) else ""
+        parser.error(f"{error}{hint}")
     except (EvaluationError, UnichainError, gym.error.Error, ImportError, OSError) as error:
         parser.error(str(error))
 
@@ -51,12 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def evaluate(args: argparse.Namespace) -> int:
     """Run the trials, fit the agent, and put the result where the arguments ask for it."""
     check_destinations(args)
+    register_if_mnemonic(args.env_id)
     env = gym.make(args.env_id)
     policy = read_policy(args.policy, env)
-    mdp = getattr(env.unwrapped, "mdp", None)
+    mdp = exact_model(env, args.restart)
     first_state = int(env.observation_space.start)
     env.close()
-    chain = mdp.induce(policy) if isinstance(mdp, unichain_gym.TabularMDP) else None
+    chain = None if mdp is None else mdp.induce(policy)
     t_max = args.t_max if args.t_max is not None else default_t_max(chain)
 
     agent = SeminormLSTDAgent(
@@ -65,7 +72,7 @@ def evaluate(args: argparse.Namespace) -> int:
         reference=args.reference,
         tail=args.tail,
     )
-    envs = make_copies(args.env_id, args.trials, t_max)
+    envs = make_copies(args.env_id, args.trials, t_max, args.restart)
     interrupted = False
     try:
         agent.collect(envs, policy, args.trials, t_max, seed=args.seed, progress=None)
@@ -131,8 +138,23 @@ def command_line() -> argparse.ArgumentParser:
         metavar="N|stepwise",
         help="wanted number of neighbourhoods, at most (default: 2), or one for each timestep",
     )
-    add("--reference", choices=["occupancy", "most_common"], default="occupancy")
-    add("--tail", choices=["settled", "window"], default="settled")
+    add(
+        "--reference",
+        choices=["occupancy", "most_common"],
+        default="occupancy",
+        help="rule for reference states (default: occupancy; the paper's is most_common)",
+    )
+    add(
+        "--tail",
+        choices=["settled", "window"],
+        default="settled",
+        help="fit the last neighbourhood to its second half (default) or to all of it",
+    )
+    add(
+        "--restart",
+        action="store_true",
+        help="start again where the environment terminates, which makes it continuing",
+    )
     add("--seed", type=at_least(0), default=0, metavar="SEED", help="default: 0")
     add("--save", type=Path, metavar="FILE.npz", help="write results, policy and weights")
     add("--plot", type=Path, metavar="FILE.png", help="draw values, and occupancy over time")
@@ -158,6 +180,23 @@ def at_least(smallest: int) -> Any:
 def anchor_number(text: str) -> int | None:
     """Read ``--n-anchors``: a number, or None for stepwise."""
     return None if text == "stepwise" else int(at_least(1)(text))
+
+
+def register_if_mnemonic(env_id: str) -> None:
+    """Let any mnemonic be an id, not only those that have one already."""
+    mnemonic = re.fullmatch(r"Unichain-(\w+)-v0", env_id)
+    if mnemonic and env_id not in gym.registry:
+        unichain_gym.register_mnemonics([mnemonic[1]])
+
+
+def exact_model(env: gym.Env[Any, Any], restart: bool) -> unichain_gym.TabularMDP | None:
+    """Return the environment's model, if it has one that tells what its trials do."""
+    mdp = getattr(env.unwrapped, "mdp", None)
+    if isinstance(mdp, unichain_gym.TabularMDP):
+        return mdp
+    if restart and hasattr(env.unwrapped, "P"):
+        return unichain_gym.TabularMDP.from_gymnasium(env, on_termination="restart")
+    return None
 
 
 def check_destinations(args: argparse.Namespace) -> None:
@@ -240,12 +279,19 @@ def default_t_max(chain: unichain_gym.MarkovChain | None) -> int:
     return max(1, 10 * chain.mixing_time())
 
 
-def make_copies(env_id: str, n_trials: int, t_max: int) -> gym.vector.VectorEnv[Any, Any, Any]:
+def make_copies(
+    env_id: str, n_trials: int, t_max: int, restart: bool
+) -> gym.vector.VectorEnv[Any, Any, Any]:
     """Make the vector environment to run trials in: a native one, or plain ones in sequence."""
     spec = gym.spec(env_id)
-    copies = SINGLE_COPIES if spec.vector_entry_point is None else NATIVE_COPIES
-    limit = {} if spec.max_episode_steps is None else {"max_episode_steps": t_max + 1}
-    return gym.make_vec(env_id, num_envs=min(copies, n_trials), **limit)
+    single = restart or spec.vector_entry_point is None
+    copies = min(SINGLE_COPIES if single else NATIVE_COPIES, n_trials)
+    options: dict[str, Any] = {}
+    if spec.max_episode_steps is not None:
+        options["max_episode_steps"] = t_max + 1
+    if restart:
+        options |= {"vectorization_mode": "sync", "wrappers": [Restart]}
+    return gym.make_vec(env_id, num_envs=copies, **options)
 
 
 def results(

@@ -20,16 +20,38 @@ from lstd_agent.references import RULES
 from lstd_agent.study import claims, tables
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.figures import ratio_heat_map, save
-from lstd_agent.study.running import add_run_arguments
+from lstd_agent.study.running import add_run_arguments, parse_arguments
 from lstd_agent.study.schemes import ENVIRONMENTS, RHOS, SCHEMES
 
 
 def main() -> None:
     """Run the study and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--envs", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
-    parser.add_argument("--rhos", nargs="+", type=float, choices=RHOS, default=list(RHOS))
-    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
+    parser.add_argument(
+        "--envs",
+        nargs="+",
+        choices=ENVIRONMENTS,
+        default=list(ENVIRONMENTS),
+        metavar="ENV",
+        help=f"among {', '.join(ENVIRONMENTS)} (all)",
+    )
+    parser.add_argument(
+        "--rhos",
+        nargs="+",
+        type=float,
+        choices=RHOS,
+        default=list(RHOS),
+        metavar="RHO",
+        help=f"features per state, among {', '.join(map(str, RHOS))} (all)",
+    )
+    parser.add_argument(
+        "--schemes",
+        nargs="+",
+        choices=SCHEMES,
+        default=list(SCHEMES),
+        metavar="SCHEME",
+        help=f"among {', '.join(SCHEMES)} (all)",
+    )
     parser.add_argument(
         "--tail",
         choices=("window", "settled", "stationary"),
@@ -43,7 +65,7 @@ def main() -> None:
         help="rule for reference states (default: most_common, the paper's)",
     )
     add_run_arguments(parser, default_out="results/exact")
-    args = parser.parse_args()
+    args = parse_arguments(parser)
 
     settings = ExactSettings(tail=args.tail, reference=args.reference)
     with open_executor(args.dask) as executor:

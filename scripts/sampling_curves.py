@@ -19,7 +19,7 @@ from lstd_agent.parallel import open_executor
 from lstd_agent.references import RULES
 from lstd_agent.study import claims, tables
 from lstd_agent.study.figures import sampling_curves, save
-from lstd_agent.study.running import add_run_arguments
+from lstd_agent.study.running import add_run_arguments, parse_arguments
 from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
 
 
@@ -38,10 +38,20 @@ def main() -> None:
         default="quadratic",
         help="MMD of all pairs of trials, or the paper's of disjoint pairs (default: quadratic)",
     )
-    parser.add_argument("--tail", choices=("window", "settled"), default="window")
-    parser.add_argument("--reference", choices=RULES, default="most_common")
+    parser.add_argument(
+        "--tail",
+        choices=("window", "settled"),
+        default="window",
+        help="what the last neighbourhood averages (default: window, as in the paper)",
+    )
+    parser.add_argument(
+        "--reference",
+        choices=RULES,
+        default="most_common",
+        help="rule for reference states (default: most_common, the paper's)",
+    )
     add_run_arguments(parser, default_out="results/sampling")
-    args = parser.parse_args()
+    args = parse_arguments(parser)
     if args.engine == "population" and args.estimator == "linear":
         parser.error("the linear estimator pairs single trials: it needs --engine trials")
 

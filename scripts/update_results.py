@@ -26,6 +26,7 @@ from lstd_agent.study.reference_study import (
     run_reference_study,
 )
 from lstd_agent.study.rows import Row
+from lstd_agent.study.running import parse_arguments
 from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
 from unichain_gym import make_mdp
 
@@ -38,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--workers", type=int, default=2, help="processes (2)")
     parser.add_argument("--out", type=Path, default=ROOT / "results", help="folder of raw rows")
-    args = parser.parse_args()
+    args = parse_arguments(parser)
 
     exact = run_exact_study(args.out / "exact", ExactSettings(), workers=args.workers)
     sampled = run_sampling_study(args.out / "sampling", SamplingSettings(), workers=args.workers)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,6 +29,12 @@ def test_every_python_block_runs_in_order(tmp_path: Path, monkeypatch: pytest.Mo
     exact = names["chain"].bias[0] - names["chain"].bias[35]
     (estimate,) = names["agent"].predict([0]) - names["agent"].predict([35])
     assert estimate == pytest.approx(exact, rel=0.05)
+    # The backlog's value is the one stated: 687.9 ± 1 by 20,000 simulated pairs of trials.
+    evaluator = names["evaluator"]
+    backlog, none = evaluator.predict([[20.0], [0.0]])
+    assert backlog - none == pytest.approx(-687.9, rel=0.02)
+    assert "The 20 units cost 688 in all; the estimate is 685" in README
+    assert f"{none - backlog:.0f}" == "685"
 
 
 def test_each_of_the_two_commands_makes_what_it_needs() -> None:
@@ -43,3 +53,23 @@ def test_every_core_has_a_row_in_the_table_of_environments() -> None:
     assert {core: int(n_states) for core, n_states in rows} == {
         core: make().n_states for core, make in CORES.items()
     }
+
+
+def test_the_first_command_prints_what_is_shown() -> None:
+    main = next(line for line in README.splitlines() if line.startswith("python3 -m venv .venv"))
+    script, *arguments = shlex.split(main.split(" && ")[2])[1:]
+    run = subprocess.run(
+        [sys.executable, str(ROOT / script), *arguments], capture_output=True, text=True, check=True
+    )
+    shown = re.search(r"^```text\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert shown is not None
+    first, last = (part.splitlines() for part in shown[1].split("  ...\n"))
+    printed = run.stdout[run.stdout.index("gain ") :].splitlines()
+    number = re.compile(r"-?\d+(?:\.\d+)?")
+    for line, promised in zip(
+        printed[: len(first)] + printed[-len(last) :], first + last, strict=True
+    ):
+        assert number.sub("#", line).split() == number.sub("#", promised).split()
+        ours, theirs = (np.array(number.findall(text), float) for text in (line, promised))
+        # Rounding may differ from machine to machine in the last digit shown.
+        assert_allclose(ours, theirs, rtol=1e-3, atol=2e-4)

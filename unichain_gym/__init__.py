@@ -1,21 +1,35 @@
-"""Unichain MDPs with exact answers, as a Gymnasium environment suite."""
+"""Unichain MDPs with exact answers, as a Gymnasium environment suite.
+
+Importing the package registers its environments. `make_mdp` makes one of its MDPs by mnemonic,
+`TabularMDP` one of your own, `attach_streams` puts transient states in front of it, and
+``mdp.induce(policy)`` is a `MarkovChain`, which knows everything exactly. `TabularEnv` and
+`TabularVectorEnv` step any `TabularMDP`.
+"""
 
 from unichain_gym.chain import MarkovChain
 from unichain_gym.env import TabularEnv, UnichainEnv
+from unichain_gym.errors import UnichainError
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.registration import register_envs
+from unichain_gym.population import TransitionCounts, simulate_counts
+from unichain_gym.registration import register_envs, register_mnemonics
 from unichain_gym.streams import attach_streams, make_mdp
 from unichain_gym.vector_env import TabularVectorEnv, UnichainVectorEnv
+
+__version__ = "0.1.0"
 
 __all__ = [
     "MarkovChain",
     "TabularEnv",
     "TabularMDP",
     "TabularVectorEnv",
+    "TransitionCounts",
     "UnichainEnv",
+    "UnichainError",
     "UnichainVectorEnv",
     "attach_streams",
     "make_mdp",
+    "register_mnemonics",
+    "simulate_counts",
 ]
 
 register_envs()

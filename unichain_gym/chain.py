@@ -9,8 +9,8 @@ chain, periodic or not, with transient states and with several recurrent classes
 
 (Puterman, 1994, Markov Decision Processes, appendix A and chapter 8.)
 
-Everything is computed when first asked for, and kept. Work and memory are linear in the
-transitions for chains whose large components are single states, and otherwise as
+Everything is computed when first asked for, and kept, in read-only arrays. Work and memory are
+linear in the transitions for chains whose large components are single states, and otherwise as
 `unichain_gym.linear` says; nothing dense of shape (S, S) is formed without being asked for.
 """
 
@@ -32,8 +32,14 @@ from unichain_gym.errors import (
     PeriodicChainError,
 )
 from unichain_gym.limits import Limits, hitting_times
-from unichain_gym.outcomes import check_chain
-from unichain_gym.structure import Structure, find_periods, find_structure, group_sums
+from unichain_gym.outcomes import check_chain, read_only, read_reals, require_integers
+from unichain_gym.structure import (
+    Structure,
+    find_periods,
+    find_structure,
+    group_sums,
+    search_breadth_first,
+)
 from unichain_gym.summary import Classification, SolverReport, abbreviate
 
 if TYPE_CHECKING:
@@ -75,12 +81,19 @@ class MarkovChain:
         policy: FloatArray | None = None,
     ) -> None:
         given: Any = transition_matrix
+        if not sparse.issparse(given):
+            given = read_reals(given, "transition_matrix")
+            if given.ndim != 2:
+                raise InvalidModelError(f"transition_matrix has shape (S, S); got {given.shape}")
         P: sparse.csr_array = sparse.csr_array(given, dtype=np.float64, copy=True)
         P.sum_duplicates()
         P.eliminate_zeros()
         self.transition_matrix = P
-        self.reward: FloatArray = np.asarray(reward, dtype=np.float64)
-        self.initial_distribution: FloatArray = np.asarray(initial_distribution, dtype=np.float64)
+        # Copies: what is computed once must not change with the caller's arrays.
+        self.reward = read_only(np.array(read_reals(reward, "reward")))
+        self.initial_distribution = read_only(
+            np.array(read_reals(initial_distribution, "initial_distribution"))
+        )
         self.mdp = mdp
         self.policy = policy
         check_chain(P, self.reward, self.initial_distribution)
@@ -125,7 +138,7 @@ class MarkovChain:
 
     def class_of(self, state: int) -> int | None:
         """Return the index of a state's class in `recurrent_classes`; None if transient."""
-        label = int(self._structure.class_label[self._check_states(state)[0]])
+        label = int(self._structure.class_label[self._check_state(state)])
         return None if label < 0 else label
 
     @cached_property
@@ -168,7 +181,7 @@ class MarkovChain:
         states in all, every entry has a small relative error, however nearly the class falls
         apart. Beyond that the error is small in norm, times the condition of the chain.
         """
-        return self._limits.distribution(self.initial_distribution)
+        return read_only(self._limits.distribution(self.initial_distribution))
 
     @cached_property
     def gain(self) -> float:
@@ -185,7 +198,7 @@ class MarkovChain:
     @cached_property
     def gain_vector(self) -> FloatArray:
         """The long-run average reward from each state, g = P* r, shape (S,)."""
-        return self._limits.limit(self.reward)
+        return read_only(self._limits.limit(self.reward))
 
     @cached_property
     def bias(self) -> FloatArray:
@@ -195,12 +208,12 @@ class MarkovChain:
         between two halves once in n steps, n times more than in one that mixes at once. No
         method can do better from rounded rewards.
         """
-        return self._limits.potential(self.reward)
+        return read_only(self._limits.potential(self.reward))
 
     def relative_value(self, reference: int) -> FloatArray:
         """Return b - b(reference), shape (S,)."""
         self._require_unichain("relative values", "bias and gain_vector")
-        value: FloatArray = self.bias - self.bias[self._check_states(reference)[0]]
+        value: FloatArray = self.bias - self.bias[self._check_state(reference)]
         return value
 
     @cached_property
@@ -209,7 +222,7 @@ class MarkovChain:
 
         Averaged over the policy's actions it is the bias.
         """
-        return self._action_values(self.bias - self.gain_vector)
+        return read_only(self._action_values(self.bias - self.gain_vector))
 
     @cached_property
     def variance(self) -> float:
@@ -235,7 +248,7 @@ class MarkovChain:
             Beyond 5,000 states; the message says how large it would be.
         """
         self._require_dense("deviation_matrix")
-        return self._limits.potential(np.eye(self.n_states))
+        return read_only(self._limits.potential(np.eye(self.n_states)))
 
     @cached_property
     def kemeny_constant(self) -> float:
@@ -290,7 +303,7 @@ class MarkovChain:
         (I - P_TT)^{-1} 1 on the transient states T, 0 on recurrent ones.
         """
         zeros = np.zeros(self.recurrent_states.size)
-        return self._limits.carry(zeros, np.ones(self.transient_states.size))
+        return read_only(self._limits.carry(zeros, np.ones(self.transient_states.size)))
 
     def max_absorption_time(self, tol: float = 1e-8) -> int:
         """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.
@@ -316,9 +329,13 @@ class MarkovChain:
         p^0_T (I - P_TT)^{-1} on the transient states T; infinite for recurrent states that can
         be reached from the start, 0 for those that cannot.
         """
-        visits = np.where(self.stationary_distribution > 0.0, np.inf, 0.0)
+        # By what can be reached: a probability may be too small for a positive double.
+        start = np.flatnonzero(self.initial_distribution)
+        reached, _ = search_breadth_first(self.transition_matrix, start)
+        visits = np.zeros(self.n_states)
+        visits[reached] = np.inf
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
-        return visits
+        return read_only(visits)
 
     def hitting_time(self, target: int | ArrayLike) -> FloatArray:
         """Return the expected steps until one of the target states is reached, shape (S,).
@@ -335,6 +352,7 @@ class MarkovChain:
         Stops early once all that remains is provably within `tol` of p^t in the 1-norm:
         (t_max - t) ‖p^t P - p^t‖₁ < tol.
         """
+        require_integers(InvalidArgumentError, t_max=t_max)
         if t_max < 0:
             raise InvalidArgumentError(f"t_max must not be negative; got {t_max}")
         return stepwise.distributions(self.transition_matrix, self.initial_distribution, t_max, tol)
@@ -404,6 +422,12 @@ class MarkovChain:
         ahead = following[self.mdp.next_state]
         continued: FloatArray = np.einsum("sak,sak->sa", self.mdp.probability, ahead)
         return self.mdp.expected_reward + continued
+
+    def _check_state(self, state: int) -> int:
+        states = self._check_states(state)
+        if states.size > 1:
+            raise InvalidModelError(f"one state is needed; got {state!r}")
+        return int(states[0])
 
     def _check_states(self, states: int | ArrayLike) -> IntArray:
         array = np.atleast_1d(np.asarray(states))

@@ -21,7 +21,7 @@ from scipy import sparse
 
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.mdp import pad_outcomes
+from unichain_gym.outcomes import pad_outcomes, require_integers
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -56,7 +56,7 @@ class TransitionCounts:
 
 
 def simulate_counts(
-    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator
+    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator | int
 ) -> TransitionCounts:
     """Simulate independent trials of a chain and return their counts.
 
@@ -69,8 +69,8 @@ def simulate_counts(
         Number of trials, 1 to 2^53; each starts from the chain's initial distribution.
     t_max : int
         Last timestep. Its transition is included.
-    rng : numpy.random.Generator
-        The source of randomness.
+    rng : numpy.random.Generator or int
+        The source of randomness, or a seed to make one.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def simulate_counts(
     Raises
     ------
     InvalidArgumentError
-        If ``n_trials`` or ``t_max`` is out of range.
+        If ``n_trials`` or ``t_max`` is out of range, or ``chain`` is none.
 
     Examples
     --------
@@ -94,7 +94,12 @@ def simulate_counts(
 
 
 def simulate_replicates(
-    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator, *, n_replicates: int
+    chain: MarkovChain,
+    n_trials: int,
+    t_max: int,
+    rng: np.random.Generator | int,
+    *,
+    n_replicates: int,
 ) -> list[TransitionCounts]:
     """Simulate independent populations of ``n_trials`` trials in one pass over time.
 
@@ -115,6 +120,9 @@ def simulate_replicates(
     InvalidArgumentError
         If ``n_trials``, ``t_max`` or ``n_replicates`` is out of range.
     """
+    require_integers(
+        InvalidArgumentError, n_trials=n_trials, t_max=t_max, n_replicates=n_replicates
+    )
     for what, value, low, high in (
         ("n_trials", n_trials, 1, MAX_TRIALS),
         ("t_max", t_max, 0, None),
@@ -123,6 +131,14 @@ def simulate_replicates(
         if value < low or (high is not None and value > high):
             limits = f"at least {low}" if high is None else f"from {low} to {high}"
             raise InvalidArgumentError(f"{what} must be {limits}; got {value}")
+    if not isinstance(chain, MarkovChain):
+        raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {chain!r}")
+    try:
+        rng = np.random.default_rng(rng)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            f"rng must be a generator, such as numpy.random.default_rng(0), or a seed; got {rng!r}"
+        ) from None
     S = chain.n_states
     next_state, probability, reward = outcomes_of(chain)
     K = next_state.shape[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,12 @@ from unichain_gym.streams import MNEMONICS
 def register_envs() -> None:
     """Register every id with Gymnasium; importing `unichain_gym` has done it."""
     _register("Unichain-v0", {})
-    for mnemonic in MNEMONICS:
+    register_mnemonics(MNEMONICS)
+
+
+def register_mnemonics(mnemonics: Iterable[str]) -> None:
+    """Register ``Unichain-<mnemonic>-v0`` for these; bad ones are refused when they are made."""
+    for mnemonic in mnemonics:
         _register(f"Unichain-{mnemonic}-v0", {"mnemonic": mnemonic})
 
 

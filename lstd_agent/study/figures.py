@@ -63,8 +63,10 @@ def ratio_heat_map(ratios: Mapping[Cell, float]) -> Figure:
     axes.set_xticks(range(len(columns)), [scheme for _, scheme in columns], rotation=90)
     axes.set_yticks(range(len(lines)), [f"{env}  ρ={rho}" for env, rho in lines], fontsize=7)
     axes.axvline(len(SCHEMES) - 0.5, color="black", linewidth=1)
-    axes.set_title("total repb  |  total rems: ours over the paper's", fontsize=10)
-    figure.colorbar(image, label="log10 ratio (grey: the paper has no figure)", extend="both")
+    axes.set_title(
+        "total repb  |  total rems: ours over the paper's (grey: no figure)", fontsize=10
+    )
+    figure.colorbar(image, label="log10 ratio", extend="both")
     axes.set_facecolor("lightgrey")
     return figure
 
@@ -94,7 +96,8 @@ def sampling_curves(rows: Sequence[Row]) -> Figure:
             f"{panel.env}, {panel.n_features} feature{'s' * (panel.n_features > 1)} "
             f"(ρ = {panel.rho}, at most {panel.n_anchors_max} anchors)"
         )
-        left.legend(fontsize=8)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.suptitle("Means over seeds; bands hold the middle half of the seeds")
     return figure
 
 

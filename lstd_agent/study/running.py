@@ -6,6 +6,9 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from lstd_agent.errors import MissingDependencyError
+from lstd_agent.study.figures import new_figure
+
 
 def add_run_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
     """Add --seeds, --workers, --dask and --out."""
@@ -14,7 +17,19 @@ def add_run_arguments(parser: argparse.ArgumentParser, default_out: str) -> None
     parser.add_argument(
         "--dask", metavar="ADDRESS", help="use the Dask cluster at this address instead"
     )
-    parser.add_argument("--out", type=Path, default=Path(default_out), help=f"({default_out})")
+    parser.add_argument(
+        "--out", type=Path, default=Path(default_out), help=f"folder of results ({default_out})"
+    )
+
+
+def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parse the command line, and refuse at once to work for hours towards no picture."""
+    args = parser.parse_args()
+    try:
+        new_figure(1.0, 1.0)
+    except MissingDependencyError as error:
+        parser.error(str(error))
+    return args
 
 
 def at_least(smallest: int) -> Callable[[str], int]:

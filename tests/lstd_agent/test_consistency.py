@@ -78,7 +78,7 @@ def trials(n: int, seed: int) -> Any:
 
 
 def agent_of(states: Any, rewards: Any, pieces: Any) -> SeminormLSTDAgent:
-    agent = SeminormLSTDAgent(np.eye(36), 3)
+    agent = SeminormLSTDAgent(np.eye(36), 3, tail="window")
     for piece in pieces:
         for t in range(T_MAX + 1):
             agent.observe(t, states[t, piece], rewards[t, piece], states[t + 1, piece])

@@ -158,3 +158,25 @@ def test_what_makes_no_environment_is_refused(env: Any, message: str) -> None:
 def test_a_shard_has_a_trial() -> None:
     with pytest.raises(InvalidInputError, match="shard_size must be at least 1; got 0"):
         collected(shard_size=0)
+
+
+def test_workers_make_an_environment_that_only_this_process_has_registered() -> None:
+    kwargs = {"mnemonic": "h6", "advance_probs": [0.5, 0.9]}
+    gym.register("OnlyHere-v0", entry_point="unichain_gym:UnichainEnv", kwargs=kwargs)
+    try:
+        alone = SeminormLSTDAgent(OneHot()).collect("OnlyHere-v0", POLICY, 200, 20, seed=0)
+        shared = SeminormLSTDAgent(OneHot()).collect(
+            "OnlyHere-v0", POLICY, 200, 20, seed=0, workers=2
+        )
+    finally:
+        del gym.registry["OnlyHere-v0"]
+    counts = [agent.statistics.counts.transition_counts for agent in (alone, shared)]
+    assert (counts[0] != counts[1]).nnz == 0
+
+
+def test_what_cannot_be_sent_to_workers_is_refused_with_what_to_do() -> None:
+    agent = SeminormLSTDAgent(OneHot())
+    with pytest.raises(
+        InvalidInputError, match=r"by pickle, which fails: .* top level of a module"
+    ):
+        agent.collect(ENV, lambda states: 0 * states, 100, 5, workers=2)

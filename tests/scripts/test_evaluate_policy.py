@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from unichain_gym import TabularEnv, make_mdp
+from unichain_gym import TabularEnv, TabularMDP, make_mdp
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "evaluate_policy.py"
 FEW = ("--trials", "200", "--t-max", "40")
@@ -270,7 +270,8 @@ def test_a_progress_bar_shows_on_a_terminal_and_not_in_a_pipe() -> None:
 
 
 BAD_ARGUMENTS = [
-    (("Unichain-h36d-v0",), "Environment `Unichain-h36d` doesn't exist."),
+    (("FrozenPond-v1",), "Environment `FrozenPond` doesn't exist."),
+    (("Unichain-h36d-v0",), "does not divide evenly among 4 streams; the nearest valid ones:"),
     (("no_such_module:Env-v0",), "No module named 'no_such_module'"),
     (("Unichain-h6-v0", "--trials", "0"), "needs an integer from 1; got '0'"),
     (("Unichain-h6-v0", "--t-max", "-1"), "needs an integer from 0; got '-1'"),
@@ -351,6 +352,27 @@ def test_a_trial_that_terminates_ends_in_one_clear_error(
     monkeypatch.setattr(opaque, "terminates", True)
     message = error_of(script, capsys, "Opaque-v0", *FEW)
     assert "terminated at timestep 0: the evaluator is for continuing tasks" in message
+    assert message.endswith("Here, --restart has it start again")
+
+
+def test_restarting_frozen_lake_is_compared_with_its_table(
+    script: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main(["FrozenLake-v1", "--restart", "--json", "--trials", "300"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    lake = TabularMDP.from_gymnasium(gym.make("FrozenLake-v1"), on_termination="restart")
+    chain = lake.induce(np.full((16, 4), 0.25))
+    assert report["gain"]["exact"] == chain.gain
+    assert report["t_max"] == 10 * chain.mixing_time()
+    assert_allclose(report["gain"]["estimated"], chain.gain, rtol=0.15)
+    assert_allclose(report["states"]["estimated"], report["states"]["exact"], atol=0.05)
+
+
+def test_any_mnemonic_is_an_id(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert script.main(["Unichain-h9b-v0", "--json", *FEW]) == 0
+    assert len(json.loads(capsys.readouterr().out)["states"]["state"]) == 9
+    message = error_of(script, capsys, "Unichain-h37c-v0", *FEW)
+    assert "the nearest valid ones: h36c, h39c" in message
 
 
 def test_a_missing_plot_extra_is_told_before_the_work(

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from unichain_gym import make_mdp
+from unichain_gym import make_mdp, register_mnemonics
 from unichain_gym.errors import InvalidMnemonicError
 from unichain_gym.streams import MNEMONICS
 
@@ -25,6 +25,15 @@ def test_every_environment_of_the_paper_has_an_id(mnemonic):
 
 def test_every_core_has_an_id():
     assert {mnemonic[0] for mnemonic in MNEMONICS} == set("hcxrqmg")
+
+
+def test_any_other_mnemonic_can_be_given_an_id():
+    register_mnemonics(["r8b"])
+    try:
+        assert gym.make("Unichain-r8b-v0").unwrapped.mdp.name == "r8b"
+        assert gym.make_vec("Unichain-r8b-v0", num_envs=2).single_observation_space.n == 8
+    finally:
+        del gym.registry["Unichain-r8b-v0"]
 
 
 def test_an_id_with_the_module_in_front_imports_it():

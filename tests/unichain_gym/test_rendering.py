@@ -181,6 +181,15 @@ def test_states_and_actions_out_of_range_are_not_rendered():
         draw_mdp(mdp, policy=[2] * 6)
 
 
+def test_plot_returns_the_figure_and_draws_one_policy_alone():
+    mdp = make_mdp("h6")
+    n_arrows = [
+        sum(len(drawn.get_paths()) for drawn in figure.axes[0].collections if drawn.zorder == 1)
+        for figure in (mdp.plot(), mdp.plot(policy=[0] * 6), mdp.plot(policy=[1] * 6))
+    ]
+    assert n_arrows[0] == n_arrows[1] + n_arrows[2]
+
+
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     mdp = make_mdp("h6")
