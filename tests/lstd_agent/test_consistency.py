@@ -187,7 +187,7 @@ def test_sums_of_any_pieces_in_any_order_are_the_sums_of_the_whole(
 def test_values_of_visited_states_are_within_3_percent_of_their_span(seed: int) -> None:
     """States with more than 1 % of a neighbourhood's samples; 20,000 trials of h36c.
 
-    How the bound was chosen. Over 400 other seeds the largest error has mean 0.44 %, standard
+    How the bound was chosen. Over 400 seeds the largest error has mean 0.44 %, standard
     deviation 0.15 % and maximum 0.97 % of the span. It is the largest of some 33 errors, one a
     (neighbourhood, state), each of them close to normal as a smooth function of means over
     20,000 trials. Their root mean squares over 60 seeds are 0.3 % at most (0.45 % for one that
