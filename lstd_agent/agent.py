@@ -20,10 +20,17 @@ from lstd_agent.domains import DiscreteDomain, Sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features import Features
 from lstd_agent.kernels import Kernel
-from lstd_agent.neighborhoods import SEARCHES, SquaredDistance, check_anchors, find_anchors
+from lstd_agent.neighborhoods import (
+    SEARCHES,
+    SquaredDistance,
+    check_anchors,
+    check_n_anchors,
+    find_anchors,
+    only_anchors,
+)
 from lstd_agent.predictor import Predictor
 from lstd_agent.references import RULES
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND, check_rcond
 from lstd_agent.statistics import SampledStatistics
 from lstd_agent.system import System, fit_system, refit
 
@@ -103,10 +110,6 @@ class SeminormLSTDAgent(Predictor):
         n_stored_trials: int = 2000,
         n_batches: int = 20,
     ) -> None:
-        if n_anchors is not None and n_anchors < 1:
-            raise InvalidInputError(
-                f"n_anchors must be at least 1, or None for one per timestep; got {n_anchors}"
-            )
         for name, value, choices in (
             ("search", search, SEARCHES),
             ("reference", reference, RULES),
@@ -116,14 +119,14 @@ class SeminormLSTDAgent(Predictor):
             if value not in choices:
                 raise InvalidInputError(f"{name} must be one of {choices}; got {value!r}")
         super().__init__(features, on_termination, n_stored_trials, n_batches)
-        self.n_anchors = n_anchors
+        self.n_anchors = check_n_anchors(n_anchors)
         self.anchors = anchors
         self.search = search
         self.distance = distance
         self.reference = reference
         self.tail = tail
         self.gain = _check_gain(gain)
-        self.rcond = rcond
+        self.rcond = check_rcond(rcond)
 
     @classmethod
     def average_reward(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
@@ -195,6 +198,8 @@ class SeminormLSTDAgent(Predictor):
         statistics = self.statistics
         if self.anchors is not None:
             anchors = check_anchors(self.anchors, statistics.t_max)
+        elif (only := only_anchors(self.n_anchors, statistics.t_max)) is not None:
+            anchors = only  # any distance would do, even one that a single trial does not have
         else:
             distance = sampled_distance(self.distance, statistics)
             anchors = find_anchors(distance, statistics.t_max, self.n_anchors, self.search)
@@ -338,6 +343,6 @@ def _check_gain(gain: float | str | None) -> float | None:
         )
     if gain is None:
         return None
-    if isinstance(gain, str) or not np.isfinite(gain):
+    if np.ndim(gain) or isinstance(gain, str) or not np.isfinite(gain):
         raise InvalidInputError(f"gain must be a finite number or None; got {gain!r}")
     return float(gain)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from lstd_agent.domains import Domain
-from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.errors import TerminationError, check_integer
 from lstd_agent.observations import as_batch, replace, take
 from lstd_agent.policies import Actor, Policy, make_actor
 from lstd_agent.trials import LockstepTrials, Round, SequentialTrials
@@ -74,10 +74,9 @@ def collect_rounds(
     InvalidInputError
         If an argument does not fit.
     """
-    if n_trials < 1 or t_max < 0:
-        raise InvalidInputError(
-            f"n_trials must be at least 1 and t_max at least 0; got {n_trials} and {t_max}"
-        )
+    n_trials, t_max = check_integer("n_trials", n_trials, 1), check_integer("t_max", t_max, 0)
+    if seed is not None:
+        check_integer("seed", seed, 0)
     actor = make_actor(policy, *single_spaces(env), batched)
     env_seed, policy_seed = (None, None) if seed is None else split_seed(seed)
     rng = np.random.default_rng(policy_seed)

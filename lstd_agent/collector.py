@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike
 
 from lstd_agent.batches import Batches
 from lstd_agent.collection import collect_rounds, single_spaces
-from lstd_agent.domains import Domain, make_domain
-from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features import Features
+from lstd_agent.domains import Domain, States, VectorDomain, make_domain
+from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
+from lstd_agent.features import Features, is_table
 from lstd_agent.loop import ObservedTrials
 from lstd_agent.observations import as_batch, is_batch, take
 from lstd_agent.policies import Actor, Policy, make_actor
@@ -40,16 +40,11 @@ class TrialCollector:
     def __init__(
         self, features: Features, on_termination: str, n_stored_trials: int, n_batches: int
     ) -> None:
-        if n_stored_trials < 0 or n_batches < 1:
-            raise InvalidInputError(
-                "n_stored_trials must be at least 0 and n_batches at least 1; got "
-                f"{n_stored_trials} and {n_batches}"
-            )
         self.features = features
         self.on_termination = on_termination
-        self.n_stored_trials = n_stored_trials
-        self.n_batches = n_batches
-        self._batches = Batches(n_batches, n_stored_trials)
+        self.n_stored_trials = check_integer("n_stored_trials", n_stored_trials, 0)
+        self.n_batches = check_integer("n_batches", n_batches, 1)
+        self._batches = Batches(self.n_batches, self.n_stored_trials)
         self._domain: Domain | None = None
         self._observed: ObservedTrials | None = None
         self._actor: tuple[Actor, np.random.Generator, gym.Space[Any]] | None = None
@@ -213,6 +208,7 @@ class TrialCollector:
         if self._actor is None:
             raise NotFittedError("the agent has no policy: give one to attach()")
         actor, rng, space = self._actor
+        self._make_domain(space).encode_any(observation)
         if is_batch(space, observation):
             return actor(observation, rng)
         return take(actor(as_batch(observation), rng), 0)
@@ -283,7 +279,7 @@ class TrialCollector:
         Raises
         ------
         InvalidInputError
-            If the two have other observations, numbers of features or timesteps.
+            If the two have other observations, features of vectors, or timesteps.
         """
         other._count_waiting()
         if other._domain is not None:
@@ -294,6 +290,8 @@ class TrialCollector:
                     f"{other.on_termination!r} do not merge"
                 )
             self._count_waiting()
+            if isinstance(domain, VectorDomain) and other._batches.trials is not None:
+                _check_equal_features(domain, other._domain, other._batches.trials[0])
             self._batches.merge(other._batches)
         return self
 
@@ -309,7 +307,7 @@ class TrialCollector:
 
     def _implied_domain(self) -> Domain:
         """Return the domain that a feature table, one row a state, implies."""
-        if not hasattr(self.features, "__len__"):
+        if not is_table(self.features):
             raise NotFittedError(
                 "the observation space is not known: call attach(env) before observe()"
             )
@@ -319,3 +317,13 @@ class TrialCollector:
     def _count_waiting(self) -> None:
         if self._observed is not None:
             self._observed.flush()
+
+
+def _check_equal_features(domain: Domain, other: Domain, states: States) -> None:
+    """Raise unless two domains have equal features: moments of others do not add up."""
+    mine, theirs = domain.features(states), other.features(states)
+    if mine.shape == theirs.shape and not np.allclose(mine, theirs):
+        raise InvalidInputError(
+            f"the two agents have different features, such as {mine[0]} and {theirs[0]} of "
+            f"observation {states[0]}: moments of different features do not add up"
+        )

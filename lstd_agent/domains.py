@@ -67,7 +67,8 @@ class DiscreteDomain:
         observed = np.asarray(observations)
         if observed.dtype.kind not in "iu":
             raise self._misfit(observations)
-        state = (observed - self.start).astype(np.int64, copy=False)
+        # Converted first: small integers wrap around.
+        state = observed.astype(np.int64, copy=False) - self.start
         # As unsigned numbers, negative states are huge: one pass finds both kinds.
         if state.size and state.view(np.uint64).max() >= self.n:
             raise self._misfit(observed[(state < 0) | (state >= self.n)][0])

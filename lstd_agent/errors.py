@@ -5,6 +5,8 @@ Each message says what was wrong, with which value, and what to do instead.
 
 from __future__ import annotations
 
+import operator
+
 
 class EvaluationError(Exception):
     """Base of every error that `lstd_agent` raises deliberately."""
@@ -24,3 +26,16 @@ class TerminationError(EvaluationError, RuntimeError):
 
 class MissingDependencyError(EvaluationError, ImportError):
     """An optional extra is needed and not installed."""
+
+
+def check_integer(name: str, value: object, smallest: int) -> int:
+    """Return an integer argument, or raise `InvalidInputError`. A bool is none, nor is 2.0."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise InvalidInputError(f"{name} must be an integer; got {value!r}")
+    if number < smallest:
+        raise InvalidInputError(f"{name} must be at least {smallest}; got {number}")
+    return number

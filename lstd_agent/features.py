@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.seminorm_lstd import FloatArray
 
 
@@ -66,13 +66,18 @@ class GaussianFeatures:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.d < 1:
-            raise InvalidInputError(f"GaussianFeatures needs at least 1 feature; got d={self.d}")
+        check_integer("the number of features d", self.d, 1)
+        check_integer("seed", self.seed, 0)
 
     def table(self, n_states: int) -> FloatArray:
         """Draw the features (n_states, d)."""
         rng = np.random.default_rng(self.seed)
         return np.arange(n_states)[:, None] + rng.standard_normal((n_states, self.d))
+
+
+def is_table(features: Features) -> bool:
+    """Tell a table, one row a state, from everything that makes features."""
+    return not (isinstance(features, TableBuilder | Transformer) or callable(features))
 
 
 def feature_table(features: Features, n_states: int, start: int = 0) -> FloatArray:
@@ -109,7 +114,7 @@ def feature_table(features: Features, n_states: int, start: int = 0) -> FloatArr
     elif callable(features):
         table = features(observations)
     else:
-        table = np.asarray(features)
+        table = features
     return check_features(_dense(table), n_states)
 
 
@@ -141,7 +146,13 @@ def vector_features(features: Features) -> Callable[[FloatArray], FloatArray]:
 def _dense(features: Any) -> FloatArray:
     if hasattr(features, "toarray"):  # transformers like to return sparse matrices
         features = features.toarray()
-    return np.asarray(features, dtype=np.float64)
+    try:
+        array = np.asarray(features)
+        if not np.iscomplexobj(array):
+            return array.astype(np.float64, copy=False)
+    except (TypeError, ValueError):
+        pass
+    raise InvalidInputError(f"features must be an array of real numbers; got {features!r}")
 
 
 def check_features(features: FloatArray, n: int) -> FloatArray:

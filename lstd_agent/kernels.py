@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,11 +30,13 @@ class Kernel:
     def __post_init__(self) -> None:
         if self.name not in ("gaussian", "dirac"):
             raise InvalidInputError(f"kernel must be 'gaussian' or 'dirac'; got {self.name!r}")
-        number = isinstance(self.width, (int, float)) and 0.0 < self.width < np.inf
+        number = isinstance(self.width, numbers.Real) and 0.0 < self.width < np.inf
         if self.width != "median" and not number:
             raise InvalidInputError(
                 f"kernel width must be a positive number or 'median'; got {self.width!r}"
             )
+        if number:
+            object.__setattr__(self, "width", float(self.width))
 
     def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """Return k between every row of x (n, d) and every row of y (m, d), shape (n, m)."""

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.batches import Batches
 from lstd_agent.domains import Domain, States
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials import LockstepTrials, SequentialTrials
 
 # Single trials are counted together in rounds of this many.
@@ -35,7 +35,7 @@ class ObservedTrials:
     def __init__(self, domain: Domain, batches: Batches, t_max: int | None = None) -> None:
         self._domain = domain
         self._batches = batches
-        self._declared_t_max = t_max
+        self._declared_t_max = None if t_max is None else check_integer("t_max", t_max, 0)
         self._sequential = SequentialTrials(domain, None)
         self._lockstep: LockstepTrials | None = None
 
@@ -99,11 +99,12 @@ class ObservedTrials:
         encode = self._domain.encode
         self._check_timestep(t, self._lockstep.n_timesteps if self._lockstep else 0)
         state, next_state = encode(observation), encode(next_observation)
-        n = len(state)
-        if rewards.shape != (n,) or len(next_state) != n:
+        n = rewards.size
+        shapes = (state.shape[:1], rewards.shape, next_state.shape[:1])
+        if n == 0 or shapes != ((n,),) * 3 or np.shape(terminated) not in ((), (n,)):
             raise InvalidInputError(
-                f"a batch has as many observations, rewards and next observations; got {n}, "
-                f"{rewards.shape} and {len(next_state)}"
+                "a batch has as many observations, rewards and next observations, at least one; "
+                f"got {shapes[0]}, {shapes[1]} and {shapes[2]}, terminated {np.shape(terminated)}"
             )
         if self._lockstep is None:
             self.flush()

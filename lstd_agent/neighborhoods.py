@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.seminorm_lstd import FloatArray, IntArray
 
 SquaredDistance = Callable[[int, int, int], FloatArray]
@@ -93,6 +93,11 @@ class AnchorSearch:
             # Most anchors have few neighbours: look ahead in blocks that double.
             size = min(max(1, 2 * row.size), n_following)
             more = self._squared_distance(anchor, anchor + 1 + row.size, anchor + 1 + size)
+            if not np.isfinite(more).all():
+                t = anchor + 1 + row.size + int(np.argmin(np.isfinite(more)))
+                raise InvalidInputError(
+                    f"distances must be finite numbers; that of timesteps {anchor} and {t} is not"
+                )
             row = self._rows[anchor] = np.concatenate((row, more))
 
 
@@ -131,16 +136,25 @@ def find_anchors(
     """
     if search not in SEARCHES:
         raise InvalidInputError(f"search must be one of {SEARCHES}; got {search!r}")
-    if n_anchors is not None and n_anchors < 1:
-        raise InvalidInputError(
-            f"n_anchors must be at least 1, or None for one per timestep; got {n_anchors}"
-        )
-    if n_anchors is None or n_anchors >= max(t_max, 2):
-        return np.arange(t_max + 1)
-    if n_anchors == 1:
-        return np.zeros(1, dtype=np.int64)
+    n_anchors = check_n_anchors(n_anchors)
+    only = only_anchors(n_anchors, t_max)
+    if only is not None:
+        return only
+    assert n_anchors is not None
     found = AnchorSearch(squared_distance, t_max)
     return found.exact(n_anchors) if search == "exact" else found.doubling(n_anchors)
+
+
+def only_anchors(n_anchors: int | None, t_max: int) -> IntArray | None:
+    """Return the anchors where the wanted number leaves no choice, whatever the distances."""
+    if n_anchors is None or n_anchors >= max(t_max, 2):
+        return np.arange(t_max + 1)
+    return np.zeros(1, dtype=np.int64) if n_anchors == 1 else None
+
+
+def check_n_anchors(n_anchors: int | None) -> int | None:
+    """Validate a wanted number of anchors: an integer from 1, or None."""
+    return None if n_anchors is None else check_integer("n_anchors", n_anchors, 1)
 
 
 def check_anchors(anchors: object, t_max: int) -> IntArray:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TypeVar
 
-from lstd_agent.errors import EvaluationError, InvalidInputError, MissingDependencyError
+from lstd_agent.errors import EvaluationError, MissingDependencyError, check_integer
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -99,8 +99,7 @@ def run_tasks(
     WorkerError
         If the worker of one task dies more than three times, or the given executor breaks.
     """
-    if workers < 1:
-        raise InvalidInputError(f"workers must be at least 1; got {workers}")
+    workers = check_integer("workers", workers, 1)
     if executor is not None:
         return _run_on(executor, function, tasks, max(_MIN_SUBMITTED, 2 * workers))
     if workers == 1:

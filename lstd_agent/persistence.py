@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from lstd_agent.box_statistics import MomentSums
 from lstd_agent.distances import MMD
 from lstd_agent.domains import DiscreteDomain
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features import GaussianFeatures, OneHot
+from lstd_agent.features import GaussianFeatures, OneHot, is_table
 from lstd_agent.kernels import Kernel
 from lstd_agent.references import ReferenceStates
 from lstd_agent.statistics import TransitionCounts
@@ -59,9 +60,10 @@ def save_agent(agent: SeminormLSTDAgent, path: str | os.PathLike[str]) -> None:
     """Write an agent to a file; see `SeminormLSTDAgent.save`."""
     arrays: Arrays = {}
     batches, domain = agent._batches, agent._domain
-    table = np.asarray(agent.features) if hasattr(agent.features, "__len__") else None
     if isinstance(domain, DiscreteDomain):
-        table = domain.table[: domain.n]
+        table: NDArray[Any] | None = domain.table[: domain.n]
+    else:
+        table = np.asarray(agent.features) if is_table(agent.features) else None
     facts = {
         "options": {name: getattr(agent, name) for name in _OPTIONS},
         "anchors": None if agent.anchors is None else np.asarray(agent.anchors).tolist(),
@@ -139,7 +141,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
             arrays: Arrays = dict(file)
         facts = json.loads(str(arrays.pop("facts")))
         version = facts["format_version"]
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError) as error:
         raise InvalidInputError(f"{path} is not a saved agent: {error}") from error
     if version > FORMAT_VERSION:
         raise InvalidInputError(
@@ -151,7 +153,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
 
 def pack_features(features: Any, table: NDArray[Any] | None, arrays: Arrays) -> Any:
     """Return what to write of features; a table stands for a function of Discrete states."""
-    if type(features).__name__ in _BUILDERS:
+    if type(features) in _BUILDERS.values():
         return _pack_dataclass(features)
     if table is not None:
         arrays["features"] = table

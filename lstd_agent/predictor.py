@@ -13,7 +13,7 @@ from lstd_agent.domains import DiscreteDomain, States, Sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features import Features
 from lstd_agent.seminorm_lstd import FloatArray, IntArray
-from lstd_agent.standard_errors import batch_standard_errors
+from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.statistics import SampledStatistics
 from lstd_agent.system import Neighborhood, System
 
@@ -31,11 +31,11 @@ class Predictor(TrialCollector):
         self._system: System | None = None
         # What the system was fitted to: batches of sums, and the statistics of them all.
         self._fitted: tuple[list[Sums], SampledStatistics | BoxStatistics] | None = None
-        # The same system fitted to each batch, once standard errors are asked for.
+        # The same system fitted to all batches but each, once standard errors are asked for.
         self._batch_systems: list[System] | None = None
 
     def _refit(self, sums: Sums) -> System:
-        """Fit the system's windows and reference states to one batch."""
+        """Fit the system's windows and reference states to other sums of trials."""
         raise NotImplementedError
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
@@ -85,7 +85,7 @@ class Predictor(TrialCollector):
         return np.asarray(occupancy[neighborhood, np.arange(len(states))].reshape(shape))
 
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return standard errors of the predictions, by batch means over trials.
+        """Return standard errors of the predictions, by batches of trials (jackknife).
 
         The error of the offset and of an estimated gain is included; that of the choice of
         anchors and reference states is not. Trials are batched by rounds of collection.
@@ -114,11 +114,12 @@ class Predictor(TrialCollector):
                 "environment with fewer copies than trials; 20 rounds are good), then fit"
             )
         if self._batch_systems is None:
-            self._batch_systems = [self._refit(sums) for sums in batches]
+            self._batch_systems = [self._refit(others) for others in sums_without_each(batches)]
         features = self._features_of(states)
-        values = np.stack([s.values(features, neighborhood) for s in self._batch_systems])
+        values = self.system_.values(features, neighborhood)
+        without = np.stack([s.values(features, neighborhood) for s in self._batch_systems])
         n_trials = np.array([sums.n_trials for sums in batches])
-        return batch_standard_errors(values, n_trials).reshape(shape)
+        return batch_standard_errors(values, without, n_trials).reshape(shape)
 
     @property
     def system_(self) -> System:

@@ -18,11 +18,14 @@ pseudoinverses cut off at a *relative* tolerance ``rcond``, and the ranks are re
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lstd_agent.errors import InvalidInputError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -75,6 +78,13 @@ class Minimizer:
             np.concatenate([part.rank for part in parts]),
             np.concatenate([part.condition for part in parts]),
         )
+
+
+def check_rcond(rcond: float) -> float:
+    """Validate a relative cutoff: above 0, since rounding errors are no rank, and below 1."""
+    if isinstance(rcond, numbers.Real) and 0.0 < rcond < 1.0:
+        return float(rcond)
+    raise InvalidInputError(f"rcond must be above 0 and below 1; got {rcond!r}")
 
 
 def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArray:

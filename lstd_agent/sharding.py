@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from lstd_agent.collection import Keep, collect_rounds
 from lstd_agent.domains import Domain
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.parallel import run_tasks
 from lstd_agent.policies import Policy
 from lstd_agent.trials import Round
@@ -91,15 +91,14 @@ def collect_shards(
     WorkerError
         If workers keep dying.
     """
+    n_trials, t_max = check_integer("n_trials", n_trials, 1), check_integer("t_max", t_max, 0)
+    if seed is not None:
+        check_integer("seed", seed, 0)
     if shard_size is None:
         shard_size = min(_MAX_COPIES, -(-n_trials // _SHARDS))
-    if n_trials < 1 or t_max < 0 or shard_size < 1:
-        raise InvalidInputError(
-            "n_trials and shard_size must be at least 1 and t_max at least 0; got "
-            f"{n_trials}, {shard_size} and {t_max}"
-        )
+    shard_size = check_integer("shard_size", shard_size, 1)
     source = portable(env)
-    if executor is None and workers > 1:
+    if executor is None and check_integer("workers", workers, 1) > 1:
         _check_picklable(source, domain, policy)
     entropy = np.random.SeedSequence(seed).entropy
 

@@ -8,6 +8,7 @@ terminal state for the rest of its timesteps.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,6 +144,10 @@ class SequentialTrials:
 
     def advance(self, reward: float, next_state: States, terminated: bool) -> None:
         """Record the next timestep of the trial under way."""
+        if not math.isfinite(reward):
+            raise InvalidInputError(
+                f"rewards must be finite; got {reward} at timestep {self.n_timesteps}"
+            )
         if terminated:
             _refuse_unless_it_ends(self._domain, np.ones(1, dtype=bool), self.n_timesteps)
             next_state = np.full_like(next_state, self._domain.terminal)

@@ -22,7 +22,7 @@ from lstd_agent.study.reference_study import (
     markdown_comparison,
     run_reference_study,
 )
-from lstd_agent.study.running import add_run_arguments, parse_arguments
+from lstd_agent.study.running import add_run_arguments, at_least, parse_arguments
 from lstd_agent.study.schemes import ENVIRONMENTS
 
 
@@ -37,7 +37,9 @@ def main() -> None:
         metavar="ENV",
         help=f"among {', '.join(ENVIRONMENTS)} (all)",
     )
-    parser.add_argument("--trials", type=int, default=10_000, help="number of trials (10,000)")
+    parser.add_argument(
+        "--trials", type=at_least(2), default=10_000, help="number of trials (10,000)"
+    )
     add_run_arguments(parser, default_out="results/references")
     args = parse_arguments(parser)
 

@@ -204,6 +204,8 @@ def check_destinations(args: argparse.Namespace) -> None:
     for path in filter(None, (args.save, args.plot)):
         if not path.resolve().parent.is_dir():
             raise InvalidInputError(f"cannot write {path}: there is no such directory")
+        if path.is_dir():
+            raise InvalidInputError(f"cannot write {path}: it is a directory")
     if args.plot:
         try:
             import matplotlib  # noqa: F401
@@ -211,6 +213,10 @@ def check_destinations(args: argparse.Namespace) -> None:
             raise MissingDependencyError(
                 "--plot needs matplotlib: install the extra, pip install '.[plot]'"
             ) from None
+        from matplotlib.figure import Figure
+
+        if args.plot.suffix[1:] not in ("", *Figure().canvas.get_supported_filetypes()):
+            raise InvalidInputError(f"cannot draw {args.plot}: name a .png, .pdf or .svg file")
 
 
 def read_policy(text: str, env: gym.Env[Any, Any]) -> np.ndarray[Any, Any]:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError
+from unichain_gym.outcomes import read_reals
 from unichain_gym.structure import search_breadth_first
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
         action = np.repeat(np.arange(A), [m.data.size for m in matrices])
         probability = np.concatenate([m.data for m in matrices]).astype(np.float64)
     else:
-        dense = np.asarray(P, dtype=np.float64)
+        dense = read_reals(P, "P, unless a list of one sparse matrix per action,")
         if dense.ndim != 3 or dense.shape[0] != dense.shape[2]:
             raise InvalidModelError(
                 "P has shape (S, A, S), or is a list of one sparse (S, S) matrix per action; got "
@@ -61,7 +62,7 @@ def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
         S, A = dense.shape[:2]
         state, action, successor = np.nonzero(dense)
         probability = dense[state, action, successor]
-    rewards = np.asarray(R, dtype=np.float64)
+    rewards = read_reals(R, "R")
     if rewards.shape == (S,):
         reward = rewards[state]
     elif rewards.shape == (S, A):
@@ -78,22 +79,22 @@ def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
 
 def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> Outcomes:
     """Read a list of (state, action, next state, probability, reward)."""
-    table = np.array([tuple(t) for t in transitions], dtype=np.float64)
+    table = read_reals(list(transitions), "transitions")
     if table.ndim != 2 or table.shape[1] != 5:
         raise InvalidModelError(
             "transitions are tuples (state, action, next_state, probability, reward), at least "
             f"one; got an array of shape {table.shape}"
         )
-    indices = table[:, :3].astype(np.int64)
-    bound = np.array([n_states, np.iinfo(np.int64).max, n_states])
-    wrong = ((indices != table[:, :3]) | (indices < 0) | (indices >= bound)).any(axis=1)
+    given = table[:, :3]
+    bound = np.array([n_states, 2.0**31, n_states])
+    wrong = ~((np.floor(given) == given) & (given >= 0.0) & (given < bound)).all(axis=1)
     if wrong.any():
         i = int(np.argmax(wrong))
         raise InvalidModelError(
             f"transition {i} is {tuple(table[i].tolist())}; states are 0 to {n_states - 1} (as "
             "many as the initial distribution has), actions are integers from 0"
         )
-    state, action, successor = indices.T
+    state, action, successor = given.astype(np.int64).T
     n_actions = int(action.max()) + 1
     return Outcomes(n_states, n_actions, state, action, successor, table[:, 3], table[:, 4])
 
@@ -127,8 +128,14 @@ def read_toy_text(
         raise InvalidModelError(
             f"{env.unwrapped!r} does not tell its initial distribution; pass initial="
         )
-    start = np.asarray(initial, dtype=np.float64)
-    S, A = len(table), len(table[0])
+    start = read_reals(initial, "initial")
+    S, A = len(table), len(table.get(0, ()))
+    for s in range(S):
+        if len(table.get(s, ())) != A:
+            raise InvalidModelError(
+                f"the table lists {A} actions for state 0 and {len(table.get(s, ()))} for state "
+                f"{s}; states must be 0 to {S - 1} and have the same actions"
+            )
     if start.shape != (S,):
         raise InvalidModelError(f"initial must have shape ({S},), got {start.shape}")
     rows = np.array(
@@ -142,6 +149,11 @@ def read_toy_text(
     )
     rows = rows[rows[:, 3] != 0.0]
     state, action, successor = rows[:, :3].astype(np.int64).T
+    if successor.size and not 0 <= successor.min() <= successor.max() < S:
+        raise InvalidModelError(
+            f"the table leads to states {successor.min()} to {successor.max()}, which must lie in "
+            f"0 to {S - 1}"
+        )
     ends = rows[:, 5] != 0.0
     is_terminal = np.zeros(S, dtype=bool)
     is_terminal[successor[ends]] = True

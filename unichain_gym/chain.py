@@ -32,8 +32,14 @@ from unichain_gym.errors import (
     PeriodicChainError,
 )
 from unichain_gym.limits import Limits, hitting_times
-from unichain_gym.outcomes import check_chain
-from unichain_gym.structure import Structure, find_periods, find_structure, group_sums
+from unichain_gym.outcomes import check_chain, read_reals, require_integers
+from unichain_gym.structure import (
+    Structure,
+    find_periods,
+    find_structure,
+    group_sums,
+    search_breadth_first,
+)
 from unichain_gym.summary import Classification, SolverReport, abbreviate
 
 if TYPE_CHECKING:
@@ -75,12 +81,19 @@ class MarkovChain:
         policy: FloatArray | None = None,
     ) -> None:
         given: Any = transition_matrix
+        if not sparse.issparse(given):
+            given = read_reals(given, "transition_matrix")
+            if given.ndim != 2:
+                raise InvalidModelError(f"transition_matrix has shape (S, S); got {given.shape}")
         P: sparse.csr_array = sparse.csr_array(given, dtype=np.float64, copy=True)
         P.sum_duplicates()
         P.eliminate_zeros()
         self.transition_matrix = P
-        self.reward: FloatArray = np.asarray(reward, dtype=np.float64)
-        self.initial_distribution: FloatArray = np.asarray(initial_distribution, dtype=np.float64)
+        # Copies: what is computed once must not change with the caller's arrays.
+        self.reward: FloatArray = np.array(read_reals(reward, "reward"))
+        self.initial_distribution: FloatArray = np.array(
+            read_reals(initial_distribution, "initial_distribution")
+        )
         self.mdp = mdp
         self.policy = policy
         check_chain(P, self.reward, self.initial_distribution)
@@ -125,7 +138,7 @@ class MarkovChain:
 
     def class_of(self, state: int) -> int | None:
         """Return the index of a state's class in `recurrent_classes`; None if transient."""
-        label = int(self._structure.class_label[self._check_states(state)[0]])
+        label = int(self._structure.class_label[self._check_state(state)])
         return None if label < 0 else label
 
     @cached_property
@@ -200,7 +213,7 @@ class MarkovChain:
     def relative_value(self, reference: int) -> FloatArray:
         """Return b - b(reference), shape (S,)."""
         self._require_unichain("relative values", "bias and gain_vector")
-        value: FloatArray = self.bias - self.bias[self._check_states(reference)[0]]
+        value: FloatArray = self.bias - self.bias[self._check_state(reference)]
         return value
 
     @cached_property
@@ -316,7 +329,11 @@ class MarkovChain:
         p^0_T (I - P_TT)^{-1} on the transient states T; infinite for recurrent states that can
         be reached from the start, 0 for those that cannot.
         """
-        visits = np.where(self.stationary_distribution > 0.0, np.inf, 0.0)
+        # By what can be reached: a probability may be too small for a positive double.
+        start = np.flatnonzero(self.initial_distribution)
+        reached, _ = search_breadth_first(self.transition_matrix, start)
+        visits = np.zeros(self.n_states)
+        visits[reached] = np.inf
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
         return visits
 
@@ -335,6 +352,7 @@ class MarkovChain:
         Stops early once all that remains is provably within `tol` of p^t in the 1-norm:
         (t_max - t) ‖p^t P - p^t‖₁ < tol.
         """
+        require_integers(InvalidArgumentError, t_max=t_max)
         if t_max < 0:
             raise InvalidArgumentError(f"t_max must not be negative; got {t_max}")
         return stepwise.distributions(self.transition_matrix, self.initial_distribution, t_max, tol)
@@ -404,6 +422,12 @@ class MarkovChain:
         ahead = following[self.mdp.next_state]
         continued: FloatArray = np.einsum("sak,sak->sa", self.mdp.probability, ahead)
         return self.mdp.expected_reward + continued
+
+    def _check_state(self, state: int) -> int:
+        states = self._check_states(state)
+        if states.size > 1:
+            raise InvalidModelError(f"one state is needed; got {state!r}")
+        return int(states[0])
 
     def _check_states(self, states: int | ArrayLike) -> IntArray:
         array = np.atleast_1d(np.asarray(states))

@@ -25,6 +25,7 @@ import numpy as np
 
 from unichain_gym.errors import InvalidModelError
 from unichain_gym.mdp import TabularMDP
+from unichain_gym.outcomes import require_integers
 
 
 def taxicab() -> TabularMDP:
@@ -81,6 +82,7 @@ def river_swim(n_states: int = 6) -> TabularMDP:
     InvalidModelError
         If there are fewer than two states.
     """
+    require_integers(InvalidModelError, n_states=n_states)
     if n_states < 2:
         raise InvalidModelError(f"RiverSwim needs n_states of at least 2; got {n_states}")
     state = np.arange(n_states)
@@ -131,6 +133,7 @@ def access_control(
     InvalidModelError
         If an argument is out of range.
     """
+    require_integers(InvalidModelError, n_servers=n_servers)
     if n_servers < 1 or not 0.0 < free_prob <= 1.0 or len(priorities) < 1:
         raise InvalidModelError(
             "access control needs n_servers of at least 1, free_prob above 0 and at most 1, and "
@@ -205,13 +208,18 @@ def garnet(n_states: int = 10, n_actions: int = 2, branching: int = 3, seed: int
     Raises
     ------
     InvalidModelError
-        If a size is out of range.
+        If a size or the seed is out of range.
     """
+    require_integers(
+        InvalidModelError, n_states=n_states, n_actions=n_actions, branching=branching, seed=seed
+    )
     if n_actions < 1 or not 1 <= branching <= n_states:
         raise InvalidModelError(
             "Garnet needs n_actions of at least 1 and branching between 1 and n_states; got "
             f"n_actions {n_actions}, branching {branching} and n_states {n_states}"
         )
+    if seed < 0:
+        raise InvalidModelError(f"seed must not be negative; got {seed}")
     rng = np.random.default_rng(seed)
     shape = (n_states, n_actions)
     states = np.broadcast_to(np.arange(n_states), (*shape, n_states))

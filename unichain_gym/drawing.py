@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS, Layout, edge_curves, lay_out
 from unichain_gym.mdp import TabularMDP
+from unichain_gym.outcomes import read_reals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,7 +167,7 @@ def _draw_states(mdp: TabularMDP, layout: Layout, ax: Axes, values: ArrayLike | 
     if values is None:
         color = np.where(recurrent[:, None], to_rgba(RECURRENT_COLOR), to_rgba(TRANSIENT_COLOR))
     else:
-        array = np.asarray(values, dtype=np.float64)
+        array = read_reals(values, "values", InvalidArgumentError)
         if array.shape != (mdp.n_states,):
             raise InvalidArgumentError(
                 f"values must have shape ({mdp.n_states},), a number a state; got {array.shape}"

@@ -17,9 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from unichain_gym.errors import ConvergenceError
+
 FloatArray = NDArray[np.float64]
 
 _BLOCK = 64
+SMALLEST = float(np.finfo(np.float64).tiny)
+OUT_OF_RANGE = (
+    "some states are left so rarely that expected times, or sums of rewards over them, exceed the "
+    "range of doubles (1e308); look at a smaller or faster chain"
+)
 
 
 class GthFactors:
@@ -31,6 +38,11 @@ class GthFactors:
         Nonnegative; its diagonal is ignored.
     exit_rate : ndarray, shape (n,)
         Nonnegative; every state must be able to reach one with a positive exit.
+
+    Raises
+    ------
+    ConvergenceError
+        If a pivot is below the smallest normal double (and later, if a solution overflows).
     """
 
     def __init__(self, N: FloatArray, exit_rate: FloatArray) -> None:
@@ -45,6 +57,8 @@ class GthFactors:
             stop = min(start + _BLOCK, n)
             for k in range(start, stop):
                 pivot[k] = a[k, k + 1 :].sum()
+                if pivot[k] < SMALLEST:
+                    raise ConvergenceError(OUT_OF_RANGE)
                 a[k + 1 :, k] /= pivot[k]
                 a[k + 1 : stop, k + 1 :] += np.outer(a[k + 1 : stop, k], a[k, k + 1 :])
                 a[stop:, k + 1 : stop] += np.outer(a[stop:, k], a[k, k + 1 : stop])
@@ -55,12 +69,20 @@ class GthFactors:
 
     def solve(self, c: FloatArray) -> FloatArray:
         """Return the solution of A x = c; c is (n,) or (n, m)."""
-        y = solve_triangular(self._lower, c, lower=True, unit_diagonal=True)
-        return np.asarray(solve_triangular(self._upper, y))
+        y = solve_triangular(self._lower, c, lower=True, unit_diagonal=True, check_finite=False)
+        return _finite(solve_triangular(self._upper, y, check_finite=False))
 
     def solve_transposed(self, c: FloatArray) -> FloatArray:
         """Return the solution of x A = c; c is (n,) or (n, m)."""
-        y = solve_triangular(self._upper, c, trans="T")
-        return np.asarray(
-            solve_triangular(self._lower, y, lower=True, unit_diagonal=True, trans="T")
+        y = solve_triangular(self._upper, c, trans="T", check_finite=False)
+        return _finite(
+            solve_triangular(
+                self._lower, y, lower=True, unit_diagonal=True, trans="T", check_finite=False
+            )
         )
+
+
+def _finite(x: FloatArray) -> FloatArray:
+    if not np.isfinite(x).all():
+        raise ConvergenceError(OUT_OF_RANGE)
+    return x

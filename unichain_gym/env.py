@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.start import check_states, cumulative_thresholds, draw_start
+from unichain_gym.start import (
+    check_snapshot,
+    check_states,
+    cumulative_thresholds,
+    draw_start,
+    restore_generator,
+)
 from unichain_gym.streams import make_mdp
 
 INFO_LEVELS = ("minimal", "full")
@@ -189,16 +195,17 @@ class TabularEnv(gym.Env[Any, Any]):
         Raises
         ------
         InvalidArgumentError
-            If the snapshot's state does not exist here.
+            If the snapshot is incomplete or does not fit; nothing changes then.
         """
+        check_snapshot(snapshot, "last_action", "last_reward")
         state = snapshot["state"]
         if state is not None:
             state = int(check_states(self.mdp, state, 1, "the snapshot's state")[0])
+        restore_generator(self.np_random, snapshot["generator"])
         self._state = state
         self._timestep = snapshot["timestep"]
         self._last_action = snapshot["last_action"]
         self._last_reward = snapshot["last_reward"]
-        self.np_random.bit_generator.state = snapshot["generator"]
 
     @cached_property
     def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:

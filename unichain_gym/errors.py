@@ -31,7 +31,10 @@ class PeriodicChainError(UnichainError, ValueError):
 
 
 class ConvergenceError(UnichainError, ArithmeticError):
-    """An iterative solver stopped short of its tolerance; the message states the residual."""
+    """A quantity is out of reach: a solver stopped short of its tolerance, a number is too large.
+
+    The message states the residual or the limit.
+    """
 
 
 class ModelTooLargeError(UnichainError, MemoryError):

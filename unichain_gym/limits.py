@@ -36,6 +36,9 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
+ROUGH_WORK = 30_000_000
+
+
 class Limits:
     """The split of a chain and the factorizations behind its long-run quantities.
 
@@ -62,13 +65,28 @@ class Limits:
 
     @cached_property
     def ground(self) -> IntArray:
-        """One state of each class (an index into R): the one that most transitions enter.
+        """One state of each class (an index into R): a frequent one that most transitions enter.
 
-        Removing a state that everything returns to leaves less to eliminate.
+        Removing a state that everything returns to leaves less to eliminate. But it must not be
+        rare: the systems hold the times until it is hit, and what differs by less than rounding
+        of the largest of them is lost.
         """
         entering = np.bincount(edges(self.P_RR)[1], minlength=self.recurrent.size)
-        order = np.lexsort((-entering, self.label))
+        frequency = self._rough_occupancy()
+        highest = np.zeros(self.n_classes)
+        np.maximum.at(highest, self.label, frequency)
+        entering[frequency < 1e-3 * highest[self.label]] = 0
+        order = np.lexsort((-frequency, -entering, self.label))
         return order[np.searchsorted(self.label[order], np.arange(self.n_classes))]
+
+    def _rough_occupancy(self) -> FloatArray:
+        """Follow the chain on R for a while, half a step at a time, from uniform: (n_R,)."""
+        n = self.recurrent.size
+        backward = sparse.csr_array(self.P_RR.T)
+        p = np.full(n, 1.0 / n)
+        for _ in range(min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1)):
+            p = 0.5 * (p + backward @ p)
+        return p
 
     @cached_property
     def ungrounded(self) -> IntArray:
@@ -275,6 +293,7 @@ def hitting_times(P: sparse.csr_array, target: IntArray) -> FloatArray:
     Infinite for states that may never reach one. (h = 0 on the target, h = 1 + P h elsewhere.)
     """
     S = P.shape[0]
+    target = np.unique(target)
     is_target = np.zeros(S, dtype=bool)
     is_target[target] = True
     # A walk that stops at the target can miss it only by way of a state that cannot reach it.

@@ -42,6 +42,7 @@ IntArray = NDArray[np.int64]
 DENSE_STATES = 3_000
 ELIMINATION_WORK = 1e11
 MAX_ITERATIONS = 20_000
+MAX_TIME = 2.0**54  # twice 1/(1 - γ) for the largest discount γ
 # Near rounding. A looser tolerance would be met while the quick part of the error dies
 # out, before a slow part (two halves that hardly exchange anything) shows in the residual.
 ITERATION_TOLERANCE = 16.0 * float(np.finfo(np.float64).eps)
@@ -108,11 +109,24 @@ def _sparse_lu(
     """Factorize by SuperLU in the given order, or in one that keeps the factors sparse.
 
     A is diagonally dominant, so elimination without pivoting is stable.
+
+    Raises
+    ------
+    ConvergenceError
+        If no digit is certain, for want of which a wrong answer would look like a right one.
     """
     A = grounded_matrix(N, exit_rate)
     lu: Any
     if order is None:
         lu = splu(A.tocsc(), permc_spec="COLAMD", diag_pivot_thresh=0.0)
+        # A^{-1} has no negative entry, so that its norm is the largest entry of A^{-1} 1.
+        time = lu.solve(np.ones(len(exit_rate)))
+        if not (time.min() > 0.0 and time.max() <= MAX_TIME):
+            raise ConvergenceError(
+                f"elimination on {len(time)} states loses all digits: some take {time.max():.1e} "
+                f"steps to leave the rest (a negative number is one beyond {MAX_TIME:.1e}); up to "
+                f"{DENSE_STATES} states there is a method without subtraction"
+            )
         return Solver(method, lu.solve, lambda c: lu.solve(c, trans="T"))
     # Nothing fills in, so panels of several columns would only take time and memory.
     lu = splu(

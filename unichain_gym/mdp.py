@@ -14,6 +14,7 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from zipfile import is_zipfile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +23,13 @@ from scipy import sparse
 from unichain_gym.builders import Outcomes, read_arrays, read_toy_text, read_transitions
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
-from unichain_gym.outcomes import check_distribution, check_outcomes, pad_outcomes
+from unichain_gym.outcomes import (
+    check_distribution,
+    check_outcomes,
+    pad_outcomes,
+    read_integers,
+    read_reals,
+)
 from unichain_gym.policies import DeterministicPolicies, action_probabilities, draw_policy
 from unichain_gym.structure import group_sums
 from unichain_gym.unichain import is_unichain
@@ -72,10 +79,10 @@ class TabularMDP:
     name: str = "mdp"
 
     def __post_init__(self) -> None:
-        next_state = np.array(self.next_state, dtype=np.int64, order="C")
-        probability = np.array(self.probability, dtype=np.float64, order="C")
-        reward = np.array(self.reward, dtype=np.float64, order="C")
-        initial = np.array(self.initial_distribution, dtype=np.float64)
+        next_state = np.array(read_integers(self.next_state, "next_state"), order="C")
+        probability = np.array(read_reals(self.probability, "probability"), order="C")
+        reward = np.array(read_reals(self.reward, "reward"), order="C")
+        initial = np.array(read_reals(self.initial_distribution, "initial_distribution"))
         if next_state.ndim != 3 or not next_state.shape == probability.shape == reward.shape:
             raise InvalidModelError(
                 "next_state, probability and reward must share one shape (S, A, K); got "
@@ -174,9 +181,10 @@ class TabularMDP:
         """
         pi = self.check_policy(policy)
         S = self.n_states
-        # A deterministic policy, the usual case, needs one action's outcomes and not all A.
+        # A deterministic policy, the usual case, needs one action's outcomes and not all A. (A
+        # largest probability of 1 is not enough: next to it, 1e-17 still makes an edge.)
         weight: FloatArray
-        if (pi.max(axis=1) == 1.0).all():
+        if (np.count_nonzero(pi, axis=1) == 1).all():
             chosen = (np.arange(S), pi.argmax(axis=1))
             weight = self.probability[chosen]
             column = self.next_state[chosen]
@@ -245,9 +253,8 @@ class TabularMDP:
         InvalidModelError
             If a transition names no state or action, or the MDP is invalid.
         """
-        return cls._from_outcomes(
-            read_transitions(transitions, len(np.asarray(initial))), initial, name
-        )
+        start = read_reals(initial, "initial")
+        return cls._from_outcomes(read_transitions(transitions, start.size), start, name)
 
     @classmethod
     def from_gymnasium(
@@ -378,9 +385,11 @@ class TabularMDP:
         Raises
         ------
         InvalidModelError
-            If an array is missing, or the MDP is invalid.
+            If the file is of another kind, an array is missing, or the MDP is invalid.
         """
         fields = ("next_state", "probability", "reward", "initial_distribution", "name")
+        if Path(path).is_file() and not is_zipfile(path):
+            raise InvalidModelError(f"{path} holds no saved MDP: it is no .npz file")
         with np.load(path, allow_pickle=False) as file:
             missing = [field for field in fields if field not in file]
             if missing:

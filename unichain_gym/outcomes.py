@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from operator import index
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.errors import InvalidModelError
+from unichain_gym.errors import InvalidModelError, UnichainError
 from unichain_gym.structure import row_sums
 
 FloatArray = NDArray[np.float64]
@@ -22,6 +25,39 @@ def sum_tolerance(n_terms: int) -> float:
     probabilities written down with twelve digits.
     """
     return 1e4 * EPSILON * max(1, n_terms)
+
+
+def read_reals(
+    values: ArrayLike, what: str, error: type[UnichainError] = InvalidModelError
+) -> FloatArray:
+    """Return ``values`` as an array of float64, or raise ``error`` if they are no real numbers."""
+    try:
+        array = np.asarray(values)
+        if np.iscomplexobj(array):
+            raise TypeError("got complex ones")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise error(f"{what} must be an array of real numbers: {problem}") from problem
+
+
+def read_integers(values: ArrayLike, what: str) -> IntArray:
+    """Return ``values`` as an array of int64, or raise `InvalidModelError` if one is not whole."""
+    if isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.integer):
+        return values.astype(np.int64, copy=False)
+    array = read_reals(values, what)
+    wrong = ~((np.floor(array) == array) & (np.abs(array) < 2.0**53))
+    if wrong.any():
+        raise InvalidModelError(f"{what} must hold integers; got {float(array[wrong].flat[0])!r}")
+    return array.astype(np.int64)
+
+
+def require_integers(error: type[UnichainError], **values: Any) -> None:
+    """Raise ``error`` for the first of the named values that is no integer."""
+    for name, value in values.items():
+        try:
+            index(value)
+        except TypeError:
+            raise error(f"{name} must be an integer; got {value!r}") from None
 
 
 def check_distribution(p: FloatArray, what: str) -> None:
@@ -105,6 +141,7 @@ def pad_outcomes(
     """Gather a list of outcomes into padded tables.
 
     Outcomes that share state, action, next state and reward merge; zero probabilities drop.
+    Negative ones merge among themselves alone, so that none hides in a sum.
 
     Parameters
     ----------
@@ -122,11 +159,14 @@ def pad_outcomes(
     keep = probability != 0.0
     row = (state * A + action)[keep]
     next_state, probability, reward = next_state[keep], probability[keep], reward[keep]
-    order = np.lexsort((reward, next_state, row))
+    order = np.lexsort((probability < 0.0, reward, next_state, row))
     row, next_state, reward = row[order], next_state[order], reward[order]
+    probability = probability[order]
     is_first = np.ones(row.size, dtype=bool)
-    is_first[1:] = (np.diff(row) != 0) | (np.diff(next_state) != 0) | (np.diff(reward) != 0.0)
-    merged = np.bincount(np.cumsum(is_first) - 1, weights=probability[order])
+    is_first[1:] = False
+    for key in (row, next_state, reward, probability < 0.0):
+        is_first[1:] |= key[1:] != key[:-1]
+    merged = np.bincount(np.cumsum(is_first) - 1, weights=probability)
     row, next_state, reward = row[is_first], next_state[is_first], reward[is_first]
 
     n_outcomes = np.bincount(row, minlength=S * A)

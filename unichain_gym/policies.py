@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.outcomes import sum_tolerance
+from unichain_gym.outcomes import read_reals, sum_tolerance
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -123,7 +123,7 @@ def action_probabilities(policy: ArrayLike, S: int, A: int) -> FloatArray:
             f"a policy has shape ({S},) (an action a state) or ({S}, {A}) (action "
             f"probabilities); got {array.shape}"
         )
-    probabilities = array.astype(np.float64)
+    probabilities = read_reals(array, "action probabilities")
     if not np.isfinite(probabilities).all() or (probabilities < 0.0).any():
         state = int(np.argmax(~(probabilities >= 0.0).all(axis=1)))
         raise InvalidModelError(

@@ -21,7 +21,7 @@ from scipy import sparse
 
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.mdp import pad_outcomes
+from unichain_gym.outcomes import pad_outcomes, require_integers
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -56,7 +56,7 @@ class TransitionCounts:
 
 
 def simulate_counts(
-    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator | int
+    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator
 ) -> TransitionCounts:
     """Simulate independent trials of a chain and return their counts.
 
@@ -69,8 +69,8 @@ def simulate_counts(
         Number of trials, 1 to 2^53; each starts from the chain's initial distribution.
     t_max : int
         Last timestep. Its transition is included.
-    rng : numpy.random.Generator or int
-        The source of randomness, or a seed to make one.
+    rng : numpy.random.Generator
+        The source of randomness.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def simulate_replicates(
     chain: MarkovChain,
     n_trials: int,
     t_max: int,
-    rng: np.random.Generator | int,
+    rng: np.random.Generator,
     *,
     n_replicates: int,
 ) -> list[TransitionCounts]:
@@ -120,6 +120,13 @@ def simulate_replicates(
     InvalidArgumentError
         If ``n_trials``, ``t_max`` or ``n_replicates`` is out of range.
     """
+    require_integers(
+        InvalidArgumentError, n_trials=n_trials, t_max=t_max, n_replicates=n_replicates
+    )
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidArgumentError(
+            f"rng must be a generator, such as numpy.random.default_rng(0); got {rng!r}"
+        )
     for what, value, low, high in (
         ("n_trials", n_trials, 1, MAX_TRIALS),
         ("t_max", t_max, 0, None),
@@ -130,7 +137,6 @@ def simulate_replicates(
             raise InvalidArgumentError(f"{what} must be {limits}; got {value}")
     if not isinstance(chain, MarkovChain):
         raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {chain!r}")
-    rng = np.random.default_rng(rng)
     S = chain.n_states
     next_state, probability, reward = outcomes_of(chain)
     K = next_state.shape[1]

@@ -1,4 +1,4 @@
-"""Where a run starts: the options of `reset`, for one environment and for many."""
+"""Where a run starts or goes on: options of `reset` and snapshots, for one environment or many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
-from unichain_gym.outcomes import check_distribution
+from unichain_gym.outcomes import check_distribution, read_reals
 
 
 def cumulative_thresholds(p: FloatArray) -> FloatArray:
@@ -40,7 +40,7 @@ def draw_start(
     if "state" in options:
         return check_states(mdp, options["state"], n, "options['state']")
     if "distribution" in options:
-        p = np.asarray(options["distribution"], dtype=np.float64)
+        p = read_reals(options["distribution"], "options['distribution']", InvalidArgumentError)
         if p.shape != (mdp.n_states,):
             raise InvalidArgumentError(
                 f"options['distribution'] must have shape ({mdp.n_states},); got {p.shape}"
@@ -61,3 +61,22 @@ def check_states(mdp: TabularMDP, states: ArrayLike, n: int, what: str) -> IntAr
             f"{what} must be from 0 to {mdp.n_states - 1}; got {int(wrong.flat[0])}"
         )
     return np.broadcast_to(array.astype(np.int64), (n,))
+
+
+def check_snapshot(snapshot: Mapping[str, Any], *further: str) -> None:
+    """Raise `InvalidArgumentError` if a snapshot lacks an entry."""
+    missing = [k for k in ("state", "timestep", "generator", *further) if k not in snapshot]
+    if missing:
+        raise InvalidArgumentError(
+            f"a snapshot is what get_state() returns; this one lacks {', '.join(missing)}"
+        )
+
+
+def restore_generator(rng: np.random.Generator, state: Mapping[str, Any]) -> None:
+    """Set the state of a generator, or raise `InvalidArgumentError`."""
+    try:
+        rng.bit_generator.state = state
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"the snapshot's generator is not one of {type(rng.bit_generator).__name__}: {error}"
+        ) from error

@@ -189,6 +189,8 @@ def averaged_mixing_time(
     x = potential.T
     n, y = 1, advance(x, 1)
     while True:
+        if n > 2**53:  # where a double no longer tells n from n + 1
+            raise ConvergenceError("not reached within 2^53 steps: choose a larger tolerance")
         skip = np.inf
         ahead = y
         sums = []

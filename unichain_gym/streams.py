@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from unichain_gym.cores import CORES
 from unichain_gym.errors import InvalidMnemonicError, InvalidModelError
 from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
+from unichain_gym.outcomes import read_reals, require_integers
 
 _PATTERN = re.compile(r"([a-z])([1-9]\d*)([b-z]?)")
 
@@ -51,7 +52,7 @@ class Mnemonic:
         InvalidMnemonicError
             If the text is not a mnemonic or its core letter is unknown.
         """
-        match = _PATTERN.fullmatch(text)
+        match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidMnemonicError(
                 f"{text!r} is not a mnemonic: write a core letter ({', '.join(CORES)}), the "
@@ -197,6 +198,7 @@ def attach_streams(
     InvalidModelError
         If a number is out of range or does not fit the core's actions.
     """
+    require_integers(InvalidModelError, n_streams=n_streams)
     if n_streams < 1:
         raise InvalidModelError(f"n_streams must be at least 1; got {n_streams}")
     A = core.n_actions
@@ -242,13 +244,13 @@ def attach_streams(
 
 def _nearest(text: str) -> str:
     """Return the end of an error message that suggests mnemonics spelled like ``text``."""
-    close = difflib.get_close_matches(text.lower(), MNEMONICS)
+    close = difflib.get_close_matches(str(text).lower(), MNEMONICS)
     return f"; the nearest valid ones: {', '.join(close)}" if close else ""
 
 
 def _by_stream_and_action(what: str, values: ArrayLike, n_streams: int, A: int) -> FloatArray:
     """Return finite ``values`` for every stream and action, shape (n_streams, A)."""
-    array = np.asarray(values, dtype=np.float64)
+    array = read_reals(values, what)
     if array.shape not in ((A,), (n_streams, A)):
         raise InvalidModelError(
             f"{what} needs one number for each of the core's {A} actions, shape ({A},), or that "

@@ -29,6 +29,7 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 MAX_REMOVALS = 200
+MAX_VISITED = 50_000_000  # outcomes, over all removals
 MAX_ENUMERATED = 2_000_000
 
 
@@ -41,7 +42,8 @@ def is_unichain(next_state: IntArray, possible: BoolArray) -> bool | None:
     next_state, possible, allowed = restrict(next_state, possible, label == 0)
     n = len(next_state)
     entering = np.bincount(next_state[possible], minlength=n)
-    for state in np.argsort(-entering)[:MAX_REMOVALS]:
+    n_removals = min(MAX_REMOVALS, max(1, MAX_VISITED // next_state.size))
+    for state in np.argsort(-entering)[:n_removals]:
         without = allowed & (np.arange(n) != state)[:, None]
         n_left = maximal_end_components(next_state, possible, without).max() + 1
         if n_left != 1:

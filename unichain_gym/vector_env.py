@@ -20,7 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 from unichain_gym.env import check_info_level, state_classes
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
-from unichain_gym.start import check_states, cumulative_thresholds, draw_start
+from unichain_gym.outcomes import require_integers
+from unichain_gym.start import (
+    check_snapshot,
+    check_states,
+    cumulative_thresholds,
+    draw_start,
+    restore_generator,
+)
 from unichain_gym.streams import make_mdp
 
 BoolArray = NDArray[np.bool_]
@@ -55,6 +62,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     }
 
     def __init__(self, mdp: TabularMDP, num_envs: int = 1, *, info_level: str = "minimal") -> None:
+        require_integers(InvalidArgumentError, num_envs=num_envs)
         if num_envs < 1:
             raise InvalidArgumentError(f"num_envs must be at least 1; got {num_envs}")
         self.mdp = mdp
@@ -192,15 +200,21 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         Raises
         ------
         InvalidArgumentError
-            If the snapshot's states do not fit.
+            If the snapshot is incomplete or does not fit; nothing changes then.
         """
+        check_snapshot(snapshot)
         states = snapshot["state"]
         if states is not None:
             states = check_states(self.mdp, states, self.num_envs, "the snapshot's state").copy()
+        timesteps = np.asarray(snapshot["timestep"])
+        if timesteps.shape != (self.num_envs,):
+            raise InvalidArgumentError(
+                f"the snapshot is of {timesteps.size} environments; these are {self.num_envs}"
+            )
+        restore_generator(self.np_random, snapshot["generator"])
         self._states = states
         self._steps = 0
-        self._first_step = -np.array(snapshot["timestep"], dtype=np.int64)
-        self.np_random.bit_generator.state = snapshot["generator"]
+        self._first_step = -timesteps.astype(np.int64)
 
     def _widen(self, rows: NDArray[Any], fill: float) -> NDArray[Any]:
         """Return rows padded to the table's width, flat."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from lstd_agent.errors import MissingDependencyError
@@ -11,8 +12,8 @@ from lstd_agent.study.figures import new_figure
 
 def add_run_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
     """Add --seeds, --workers, --dask and --out."""
-    parser.add_argument("--seeds", type=_at_least_one, default=20, help="number of seeds (20)")
-    parser.add_argument("--workers", type=_at_least_one, default=2, help="processes (2)")
+    parser.add_argument("--seeds", type=at_least(1), default=20, help="number of seeds (20)")
+    parser.add_argument("--workers", type=at_least(1), default=2, help="processes (2)")
     parser.add_argument(
         "--dask", metavar="ADDRESS", help="use the Dask cluster at this address instead"
     )
@@ -31,8 +32,13 @@ def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return args
 
 
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
+def at_least(smallest: int) -> Callable[[str], int]:
+    """Return a converter of command-line text into integers from ``smallest``."""
+
+    def integer(text: str) -> int:
+        number = int(text)
+        if number < smallest:
+            raise argparse.ArgumentTypeError(f"must be at least {smallest}, got {number}")
+        return number
+
+    return integer

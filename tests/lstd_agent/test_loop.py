@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from lstd_agent import OneHot, RadialBasis, SeminormLSTDAgent
 from lstd_agent.collection import split_seed
+from lstd_agent.domains import DiscreteDomain
 from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationError
 from unichain_gym import make_mdp
 
@@ -162,7 +163,10 @@ def test_lockstep_trials_of_another_length_are_refused() -> None:
         ([(0, 0.5, 0.0, 1)], "integers from 0 to 1; got 0.5"),
         ([(0, 0, 0.0, 1), (1, [1, 1], [0.0, 0.0], [1, 1])], "a single trial is under way"),
         ([(0, [1, 1], [0.0, 0.0], [1, 1]), (1, 1, 0.0, 1)], "trials in lockstep are under way"),
-        ([(0, [1, 1], [0.0], [1, 1])], r"got 2, \(1,\) and 2"),
+        ([(0, [1, 1], [0.0], [1, 1])], r"got \(2,\), \(1,\) and \(2,\)"),
+        ([(0, 1, [0.0], 1)], r"got \(\), \(1,\) and \(\)"),
+        ([(0, np.empty(0, int), [], np.empty(0, int))], r"at least one; got \(0,\)"),
+        ([(0, [1, 1], [0.0, 0.0], [1, 1], [True])], r"and \(2,\), terminated \(1,\)"),
         ([(0, [1, 1], [0.0, 0.0], [1, 1]), (1, [1], [0.0], [1])], "2 trials are under way"),
     ],
 )
@@ -184,6 +188,27 @@ def test_the_loop_needs_to_know_spaces_and_policy() -> None:
         agent.end_trial()
     with pytest.raises(NotFittedError, match="there are no trials yet"):
         agent.fit()
+
+
+@pytest.mark.parametrize("observation", [-1, 6, 1.0, "a", np.array([-1, 3])])
+def test_there_is_no_action_for_an_impossible_observation(observation: Any) -> None:
+    env = gym.make("unichain_gym:Unichain-h6-v0")
+    agent = SeminormLSTDAgent(OneHot()).attach(env, np.zeros(6, dtype=int))
+    with pytest.raises(InvalidInputError, match="integers from 0 to 5"):
+        agent.act(observation)
+
+
+@pytest.mark.parametrize(("t_max", "message"), [(-1, "at least 0; got -1"), (2.5, "an integer")])
+def test_an_impossible_t_max_is_refused(t_max: Any, message: str) -> None:
+    env = gym.make("unichain_gym:Unichain-h6-v0")
+    with pytest.raises(InvalidInputError, match=message):
+        SeminormLSTDAgent(OneHot()).attach(env, t_max=t_max)
+
+
+def test_small_integers_do_not_wrap_around() -> None:
+    space = gym.spaces.Discrete(250, start=-5)
+    states = DiscreteDomain(space, OneHot(), ends=False).encode(np.array([0, 125], np.int8))
+    assert states.tolist() == [5, 130]
 
 
 def test_a_trial_under_way_is_finished_or_dropped_but_never_forgotten() -> None:

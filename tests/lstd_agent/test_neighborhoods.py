@@ -188,6 +188,27 @@ def test_a_callable_distance_gives_what_the_named_one_does() -> None:
     assert_array_equal(own.system_.anchors, named.system_.anchors)
 
 
+@pytest.mark.parametrize("impossible", [np.nan, np.inf])
+def test_distances_that_are_not_finite_are_refused(impossible: float) -> None:
+    """A NaN exceeds no tolerance, and would leave one neighbourhood without a word."""
+    with pytest.raises(InvalidInputError, match="finite numbers; that of timesteps 0 and 1 is not"):
+        collected(distance=lambda p, q: impossible, n_anchors=4)
+
+
+@pytest.mark.parametrize("n_anchors", [1, None, 99])
+def test_a_single_trial_will_do_where_no_distance_decides(n_anchors: int | None) -> None:
+    agent = SeminormLSTDAgent(np.eye(2), n_anchors)
+    for t in range(4):
+        agent.observe(t, t % 2, 1.0 - t % 2, (t + 1) % 2)
+    agent.end_trial()
+    # Two states in turn, rewards 1 and 0: b(0) - b(1) = r(0) - g = 1/2. Single timesteps share
+    # no state, so that those without the main reference state are merged.
+    assert_array_equal(agent.fit().system_.anchors, [0] if n_anchors == 1 else [0, 2])
+    if n_anchors == 1:
+        b = agent.predict([0, 1])
+        assert b[0] - b[1] == pytest.approx(0.5)
+
+
 def test_anchors_may_be_given_outright() -> None:
     agent = collected(anchors=[0, 7, 20])
     assert [(n.anchor, n.stop) for n in agent.neighborhoods_] == [(0, 7), (7, 20), (20, 61)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 from numpy.testing import assert_array_equal
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from lstd_agent import (
     MMD,
@@ -22,7 +25,7 @@ from lstd_agent import (
     SeminormLSTDAgent,
     TileCoding,
 )
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.persistence import FORMAT_VERSION, pack_space, unpack_space
 
 POLICY = np.array([0, 1, 0, 1, 0, 1])
@@ -83,6 +86,51 @@ def test_vector_agents_are_saved_too(features: Any, tmp_path: Path) -> None:
     assert_array_equal(loaded.predict(x), agent.predict(x))
     assert_array_equal(loaded.standard_errors(x, 3), agent.standard_errors(x, 3))
     assert_array_equal(loaded.coverage(x), agent.coverage(x))
+
+
+def test_numpy_numbers_among_the_options_are_saved(tmp_path: Path) -> None:
+    two = np.int64(2)
+    agent = discrete(
+        n_anchors=two,
+        n_batches=two,
+        n_stored_trials=two,
+        rcond=np.float32(1e-9),
+        distance=MMD(kernel=Kernel(width=np.float32(2.0))),  # type: ignore[arg-type]
+    )
+    agent.save(tmp_path / "agent.npz")
+    assert SeminormLSTDAgent.load(tmp_path / "agent.npz").summary() == agent.summary()
+
+
+def test_a_pipeline_of_transformers_is_no_table(tmp_path: Path) -> None:
+    """Although it has a length. It would have been pickled, and never loaded again."""
+    pipeline = make_pipeline(StandardScaler(), PolynomialFeatures(1))
+    pipeline.fit(np.random.default_rng(0).normal(size=(50, 3)))
+    path = tmp_path / "agent.npz"
+    with pytest.raises(NotFittedError, match=r"call attach\(env\)"):
+        SeminormLSTDAgent(pipeline).observe(0, 0, 0.0, 1)
+    agent = SeminormLSTDAgent(pipeline)
+    agent.collect(gym.make("Pendulum-v1"), lambda x: np.zeros((len(x), 1)), 4, 5, seed=0).fit()
+    agent.save(path)
+    with pytest.raises(InvalidInputError, match="a function for its features"):
+        SeminormLSTDAgent.load(path)
+    x = np.array([[1.0, 0.0, 0.5]])
+    loaded = SeminormLSTDAgent.load(path, features=pipeline)
+    assert_array_equal(loaded.predict(x), agent.predict(x))
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "agent.npz"
+    discrete().save(path)
+    with zipfile.ZipFile(path) as file:
+        member = file.getinfo("batch0.reward_sums.data.npy")
+    data = bytearray(path.read_bytes())
+    # Its local header has 30 bytes, the name and 20 more; compressed data follow.
+    begin = member.header_offset + 50 + len(member.filename)
+    for first, damage in ((begin, b"\xff"), (begin + member.compress_size // 2, b"\x00")):
+        data[first : first + 40] = damage * 40
+        path.write_bytes(data)
+        with pytest.raises(InvalidInputError, match="is not a saved agent"):
+            SeminormLSTDAgent.load(path)
 
 
 def test_functions_must_be_given_again_and_nothing_else(tmp_path: Path) -> None:

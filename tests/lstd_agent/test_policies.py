@@ -120,8 +120,26 @@ def test_feature_tables_come_from_anything_that_fills_them() -> None:
 def test_impossible_tables_are_refused(features: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         feature_table(features, 3)
-    with pytest.raises(InvalidInputError, match="at least 1 feature; got d=0"):
+    with pytest.raises(InvalidInputError, match="features d must be at least 1; got 0"):
         GaussianFeatures(0)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ("one-hot", "must be an array of real numbers; got 'one-hot'"),
+        ([[1.0], [1.0, 2.0], [1.0]], r"must be an array of real numbers; got \[\[1"),
+        (np.eye(3) * 1j, "must be an array of real numbers"),
+    ],
+)
+def test_what_holds_no_real_numbers_is_refused(features: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        feature_table(features, 3)
+
+
+def test_a_seed_is_needed_to_draw_the_same_features_again() -> None:
+    with pytest.raises(InvalidInputError, match="seed must be an integer; got None"):
+        GaussianFeatures(2, None)  # type: ignore[arg-type]
 
 
 def test_kernels_measure_likeness() -> None:
@@ -133,6 +151,7 @@ def test_kernels_measure_likeness() -> None:
     # Distances 5, 5, 10 and 0: the median of the positive ones is 5.
     fitted = Kernel(width="median").fit_width(np.array([[0.0], [5.0], [10.0], [0.0]]))
     assert fitted.width == 5.0
+    assert Kernel(width=np.float32(5.0)) == Kernel(width=np.int64(5)) == Kernel(width=5.0)  # type: ignore[arg-type]
     assert Kernel(width="median").fit_width(np.zeros((3, 1))).width == 1.0
 
 
@@ -147,11 +166,23 @@ def test_impossible_kernels_and_estimators_are_refused() -> None:
             make()
 
 
-@pytest.mark.parametrize(("n_trials", "t_max"), [(0, 5), (5, -1)])
-def test_impossible_collections_are_refused(n_trials: int, t_max: int) -> None:
-    env = gym.make("unichain_gym:Unichain-h6-v0")
-    with pytest.raises(InvalidInputError, match=f"got {n_trials} and {t_max}"):
-        SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), n_trials, t_max)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_trials": 0}, "n_trials must be at least 1; got 0"),
+        ({"n_trials": 2.5}, "n_trials must be an integer; got 2.5"),
+        ({"n_trials": True}, "n_trials must be an integer; got True"),
+        ({"t_max": -1}, "t_max must be at least 0; got -1"),
+        ({"t_max": 5.0}, "t_max must be an integer; got 5.0"),
+        ({"seed": -1}, "seed must be at least 0; got -1"),
+        ({"seed": 0.5}, "seed must be an integer; got 0.5"),
+    ],
+)
+def test_impossible_collections_are_refused(arguments: Any, message: str) -> None:
+    arguments = {"n_trials": 3, "t_max": 5, **arguments}
+    for env in (gym.make("unichain_gym:Unichain-h6-v0"), "unichain_gym:Unichain-h6-v0"):
+        with pytest.raises(InvalidInputError, match=message):
+            SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), **arguments)
 
 
 def test_a_progress_bar_counts_steps(capsys: Any) -> None:
@@ -161,8 +192,18 @@ def test_a_progress_bar_counts_steps(capsys: Any) -> None:
 
 
 def test_rewards_that_are_not_finite_are_refused() -> None:
+    """The trials that finished before stay."""
+    rewards = iter([1.0] * 12 + [float("nan")])
     env = gym.wrappers.TransformReward(
-        gym.make("unichain_gym:Unichain-h6-v0"), lambda r: float("nan")
+        gym.make("unichain_gym:Unichain-h6-v0"), lambda r: next(rewards)
+    )
+    agent = SeminormLSTDAgent(OneHot())
+    with pytest.raises(InvalidInputError, match="must be finite; got nan at timestep 2"):
+        agent.collect(env, np.zeros(6, int), 60, 4)
+    assert agent.n_trials == 2
+    vector = gym.wrappers.vector.TransformReward(
+        gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=3), lambda r: r * np.nan
     )
     with pytest.raises(InvalidInputError, match="a reward that is not finite"):
-        SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), 3, 4)
+        agent.collect(vector, np.zeros(6, int), 3, 4)
+    assert agent.n_trials == 2

@@ -284,6 +284,8 @@ BAD_ARGUMENTS = [
     (("Unichain-h6-v0", "--features", "gaussian:0"), "gaussian:D needs an integer from 1; got '0'"),
     (("Unichain-h6-v0", *FEW[2:], "--trials", "1"), "needs at least 2 stored; got 1"),
     (("Unichain-h6-v0", "--save", "no/such/result.npz"), "there is no such directory"),
+    (("Unichain-h6-v0", "--save", "."), "cannot write .: it is a directory"),
+    (("Unichain-h6-v0", "--plot", "x.foo"), "cannot draw x.foo: name a .png, .pdf or .svg file"),
     (("CartPole-v1", *FEW), "observations and actions must be Discrete; got Box"),
 ]
 

@@ -1,0 +1,161 @@
+"""Input that looks right and is not: each is refused by name, and nothing half happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from unichain_gym import MarkovChain, TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
+from unichain_gym.cores import garnet, river_swim
+from unichain_gym.errors import InvalidArgumentError, InvalidMnemonicError, InvalidModelError
+from unichain_gym.population import simulate_counts
+from unichain_gym.streams import attach_streams
+
+ONE = np.ones((1, 1, 1))
+
+
+def test_next_states_that_are_not_whole_are_refused():
+    with pytest.raises(InvalidModelError, match=r"next_state must hold integers; got 0\.7"):
+        TabularMDP(np.full((1, 1, 1), 0.7), ONE, ONE, [1.0])
+    with pytest.raises(InvalidModelError, match="next_state must hold integers; got nan"):
+        TabularMDP(np.full((1, 1, 1), np.nan), ONE, ONE, [1.0])
+
+
+def test_a_negative_probability_cannot_hide_behind_a_duplicate():
+    with pytest.raises(InvalidModelError, match=r"invalid probability.*-0\.5"):
+        TabularMDP.from_transitions([(0, 0, 0, 1.5, 0.0), (0, 0, 0, -0.5, 0.0)], [1.0])
+
+
+@pytest.mark.parametrize("state", [np.nan, np.inf, -1.0, 0.5, 1e300])
+def test_transitions_name_the_one_with_an_impossible_state(state: float):
+    with pytest.raises(InvalidModelError, match=r"transition 1 is \(0\.0, 0\.0"):
+        TabularMDP.from_transitions([(0, 0, 0, 0.5, 0.0), (0, 0, state, 0.5, 0.0)], [1.0])
+
+
+def test_rewards_at_both_ends_of_the_doubles_stay_apart():
+    mdp = TabularMDP.from_transitions([(0, 0, 0, 0.5, 1.7e308), (0, 0, 0, 0.5, -1.7e308)], [1.0])
+    assert sorted(mdp.reward.ravel()) == [-1.7e308, 1.7e308]
+
+
+@pytest.mark.parametrize(
+    ("build", "what"),
+    [
+        (lambda: TabularMDP.from_arrays("x", [[0.0]], [1.0]), "P, unless a list"),
+        (lambda: TabularMDP.from_arrays(ONE, "x", [1.0]), "R"),
+        (lambda: TabularMDP.from_arrays(ONE + 1j, [[0.0]], [1.0]), "P, unless a list"),
+        (lambda: TabularMDP.from_transitions([(0, 0, 0, 1.0), (0, 0, 0, 1.0, 0)], [1.0]), "transi"),
+        (lambda: MarkovChain([[1.0], [0.0, 1.0]], [0.0, 0.0], [1.0, 0.0]), "transition_matrix"),
+        (lambda: make_mdp("h3").induce(np.full((3, 2), 0.5 + 1j)), "action probabilities"),
+        (lambda: make_mdp("h6", advance_probs=[[0.1], [0.1, 0.2]]), "advance_probs"),
+    ],
+)
+def test_what_is_no_array_of_real_numbers_is_named(build: Any, what: str):
+    with pytest.raises(InvalidModelError, match=f"{what}.* must be an array of real numbers"):
+        build()
+
+
+def test_a_transition_matrix_has_two_dimensions():
+    with pytest.raises(
+        InvalidModelError, match=r"transition_matrix has shape \(S, S\); got \(1,\)"
+    ):
+        MarkovChain([1.0], [0.0], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: river_swim(6.5), "n_states must be an integer; got 6.5"),  # type: ignore[arg-type]
+        (lambda: garnet(branching=2.5), "branching must be"),  # type: ignore[arg-type]
+        (lambda: garnet(seed=None), "seed must be an integer; got None"),  # type: ignore[arg-type]
+        (lambda: garnet(seed=-1), "seed must not be negative; got -1"),
+        (lambda: attach_streams(make_mdp("h3"), "2", 3), "n_streams must be"),  # type: ignore[arg-type]
+    ],
+)
+def test_builders_want_whole_numbers(build: Any, message: str):
+    with pytest.raises(InvalidModelError, match=message):
+        build()
+
+
+def test_a_mnemonic_is_text():
+    with pytest.raises(InvalidMnemonicError, match="None is not a mnemonic"):
+        make_mdp(None)  # type: ignore[arg-type]
+
+
+def test_numbers_of_trials_timesteps_and_environments_are_whole():
+    mdp = make_mdp("h6")
+    chain = mdp.induce(np.zeros(6, dtype=int))
+    rng = np.random.default_rng(0)
+    with pytest.raises(InvalidArgumentError, match=r"n_trials must be an integer; got 2\.5"):
+        simulate_counts(chain, 2.5, 3, rng)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match=r"rng must be a generator.*got 0"):
+        simulate_counts(chain, 2, 3, 0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match=r"t_max must be an integer; got 2\.5"):
+        chain.stepwise_distributions(2.5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match=r"num_envs must be an integer; got 2\.0"):
+        TabularVectorEnv(mdp, 2.0)  # type: ignore[arg-type]
+
+
+def test_one_reference_means_one():
+    chain = make_mdp("h6").induce(np.zeros(6, dtype=int))
+    with pytest.raises(InvalidModelError, match=r"one state is needed; got \[1, 2\]"):
+        chain.relative_value([1, 2])  # type: ignore[arg-type]
+    with pytest.raises(InvalidModelError, match=r"one state is needed; got \[1, 2\]"):
+        chain.class_of([1, 2])  # type: ignore[arg-type]
+
+
+def test_a_file_of_another_kind_is_no_saved_mdp(tmp_path):
+    path = tmp_path / "other.npz"
+    path.write_text("not an archive")
+    with pytest.raises(InvalidModelError, match=r"holds no saved MDP: it is no \.npz file"):
+        TabularMDP.load(path)
+
+
+class Table(gym.Env[int, int]):
+    """An environment with a toy-text table."""
+
+    def __init__(self, P: Any) -> None:
+        self.P = P
+
+
+def test_a_table_with_uneven_actions_or_unknown_states_is_refused():
+    stay = [(1.0, 0, 0.0, False)]
+    uneven = Table({0: {0: stay}, 1: {0: stay, 1: stay}})
+    with pytest.raises(InvalidModelError, match="1 actions for state 0 and 2 for state 1"):
+        TabularMDP.from_gymnasium(uneven, initial=[1.0, 0.0])
+    outside = Table({0: {0: [(1.0, 7, 0.0, True)]}})
+    with pytest.raises(InvalidModelError, match="leads to states 7 to 7, which must lie in 0 to 0"):
+        TabularMDP.from_gymnasium(outside, initial=[1.0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"generator": None}, "generator is not one of PCG64"),
+        ({"generator": np.random.MT19937(0).state}, "generator is not one of PCG64"),
+        ({"state": 99}, "must be from 0 to 5; got 99"),
+    ],
+)
+@pytest.mark.parametrize("kind", [TabularEnv, TabularVectorEnv])
+def test_a_snapshot_that_does_not_fit_changes_nothing(kind: Any, change: Any, message: str):
+    env = kind(make_mdp("h6"))
+    env.reset(seed=0)
+    before = env.get_state()
+    with pytest.raises(InvalidArgumentError, match=message):
+        env.set_state({**before, "state": 5, "timestep": before["timestep"] + 7, **change})
+    assert env.get_state() == before
+
+
+def test_a_snapshot_must_be_complete_and_of_as_many_environments():
+    mdp = make_mdp("h6")
+    with pytest.raises(InvalidArgumentError, match="lacks timestep, generator"):
+        TabularEnv(mdp).set_state({"state": 1})
+    with pytest.raises(InvalidArgumentError, match="snapshot is of 2 environments; these are 3"):
+        TabularVectorEnv(mdp, 3).set_state(TabularVectorEnv(mdp, 2).get_state())
+
+
+def test_a_start_distribution_of_text_is_refused():
+    with pytest.raises(InvalidArgumentError, match="'distribution'] must be an array of real"):
+        TabularEnv(make_mdp("h6")).reset(options={"distribution": "abc"})

@@ -1,0 +1,129 @@
+"""Chains on which a careless solver is silently wrong: rare states, long drifts, tiny edges."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from unichain_gym import MarkovChain, TabularMDP, make_mdp
+from unichain_gym.errors import ConvergenceError
+from unichain_gym.unichain import is_unichain
+
+
+def line(n: int, up: float, down: float) -> sparse.csr_array:
+    """Return a random walk on a line that stays at the ends instead of leaving."""
+    P = sparse.diags_array([np.full(n - 1, up), np.full(n - 1, down)], offsets=[1, -1])
+    return sparse.csr_array(P + sparse.diags_array(1.0 - P.sum(axis=1)))
+
+
+def line_bias(n: int, up: Fraction, down: Fraction, reward: list[int]) -> list[Fraction]:
+    """Solve (I - P) b = r - g, p* b = 0 on the line in rational numbers."""
+    p = [Fraction(1)]
+    for _ in range(n - 1):
+        p.append(p[-1] * up / down)
+    total = sum(p)
+    p = [x / total for x in p]
+    gain = sum(x * r for x, r in zip(p, reward, strict=True))
+    # The flow across each edge balances what lies below it.
+    b, below = [Fraction(0)], Fraction(0)
+    for s in range(n - 1):
+        below += p[s] * (reward[s] - gain)
+        b.append(b[-1] - below / (p[s] * up))
+    mean = sum(x * y for x, y in zip(p, b, strict=True))
+    return [x - mean for x in b]
+
+
+@pytest.mark.parametrize("n", [20, 60, 300])
+def test_a_bias_is_right_where_the_chain_drifts_away_from_most_states(n):
+    up, down = 0.375, 0.0625  # the last state is 6^(n-1) times as frequent as the first
+    reward = [0] * (n - 1) + [1]
+    chain = MarkovChain(line(n, up, down), reward, np.full(n, 1 / n))
+    expected = [float(x) for x in line_bias(n, Fraction(up), Fraction(down), reward)]
+    np.testing.assert_allclose(chain.bias, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [2_900, 3_500])  # on both sides of where dense elimination ends
+def test_a_long_drifting_line_has_its_stationary_distribution_and_bias(n):
+    ratio = 0.35 / 0.05
+    chain = MarkovChain(line(n, 0.35, 0.05), np.arange(n) == n - 1, np.full(n, 1 / n))
+    p = ratio ** np.arange(-n + 1.0, 1.0)
+    np.testing.assert_allclose(chain.stationary_distribution, p / p.sum(), atol=1e-12)
+    excess = chain.reward - chain.gain
+    residual = chain.bias - chain.transition_matrix @ chain.bias - excess
+    assert np.abs(residual).max() < 1e-10
+    # Far from both ends, each step up costs the gain for 1/(up - down) steps.
+    np.testing.assert_allclose(np.diff(chain.bias)[50 : n // 2], chain.gain / 0.3, rtol=1e-9)
+
+
+def leaving_walk(n: int, up: float) -> MarkovChain:
+    """Return a walk on n transient states that is absorbed beyond the last."""
+    P = line(n + 1, up, 1.0 - up).tolil()
+    P[n] = 0.0
+    P[n, n] = 1.0
+    return MarkovChain(P.tocsr(), np.ones(n + 1), np.eye(n + 1)[0])
+
+
+@pytest.mark.parametrize("n", [800, 3_500])
+def test_times_beyond_doubles_are_refused(n):
+    chain = leaving_walk(n, 0.1)  # absorbed after 9^n steps
+    with pytest.raises(ConvergenceError, match=r"exceed the range of doubles|loses all digits"):
+        _ = chain.mean_absorption_time
+    with pytest.raises(ConvergenceError, match=r"exceed the range of doubles|loses all digits"):
+        _ = chain.expected_visits
+
+
+def test_states_reached_with_a_probability_below_doubles_are_visited_for_ever():
+    n = 800  # from state 0, up with 0.1 each time or out for good
+    P = sparse.lil_array((n + 2, n + 2))
+    P[np.arange(n), np.arange(1, n + 1)] = 0.1
+    P[np.arange(n), np.full(n, n + 1)] = 0.9
+    P[n, n] = P[n + 1, n + 1] = 1.0
+    chain = MarkovChain(P.tocsr(), np.zeros(n + 2), np.eye(n + 2)[0])
+    assert chain.expected_visits[n:].tolist() == [np.inf, np.inf]
+
+
+def test_a_target_named_twice_is_hit_as_soon_as_when_named_once():
+    chain = make_mdp("h6").induce(np.zeros(6, dtype=int))
+    np.testing.assert_array_equal(chain.hitting_time([4, 4]), chain.hitting_time(4))
+
+
+def test_the_least_probable_action_still_decides_the_classes():
+    stay_or_leave = [(0, 0, 0, 1.0, 5.0), (0, 1, 1, 1.0, 0.0)]
+    mdp = TabularMDP.from_transitions(
+        [*stay_or_leave, (1, 0, 1, 1.0, 1.0), (1, 1, 1, 1.0, 1.0)], [1.0, 0.0]
+    )
+    chain = mdp.induce([[1.0, 1e-17], [1.0, 0.0]])
+    assert [c.tolist() for c in chain.recurrent_classes] == [[1]]
+    assert chain.gain == 1.0
+
+
+def test_a_chain_does_not_change_with_the_arrays_it_was_made_from():
+    reward = np.array([1.0, 0.0])
+    chain = MarkovChain([[0.5, 0.5], [0.5, 0.5]], reward, [1.0, 0.0])
+    reward[:] = 9.0
+    assert chain.gain == 0.5
+
+
+def test_a_running_average_that_is_never_near_enough_is_refused():
+    chain = MarkovChain([[0.5, 0.5], [0.5, 0.5]], [1.0, 0.0], [1.0, 0.0])
+    with pytest.raises(ConvergenceError, match=r"not reached within 2\^53 steps"):
+        chain.mixing_time(1e-30, averaged=True)
+
+
+def test_a_table_too_large_to_search_is_given_up(monkeypatch):
+    n = 40
+    P = np.full((n, 2, n), 1.0 / n)
+    mdp = TabularMDP.from_arrays(P, np.zeros((n, 2)), np.full(n, 1 / n))
+    searched = []
+
+    def count(next_state, possible, allowed):
+        searched.append(allowed)
+        return np.zeros(len(next_state), dtype=np.int64)
+
+    monkeypatch.setattr("unichain_gym.unichain.maximal_end_components", count)
+    monkeypatch.setattr("unichain_gym.unichain.MAX_VISITED", 3 * n * 2 * n)
+    is_unichain(mdp.next_state, mdp.probability > 0.0)
+    assert len(searched) == 1 + 3  # all states, then without each of three
