@@ -133,7 +133,15 @@ class VectorDomain:
 
     def encode(self, observations: Any) -> States:
         """Return the vectors (n, k) of a batch of observations."""
-        return self._check(flatten_batch(self.space, observations))
+        try:
+            vectors = flatten_batch(self.space, observations)
+        except InvalidInputError:
+            raise
+        except (TypeError, ValueError, LookupError) as error:
+            raise InvalidInputError(
+                f"{observations!r} is not made of observations of {self.space}: {error}"
+            ) from error
+        return self._check(vectors)
 
     def encode_one(self, observation: Any) -> States:
         """Return a single observation as a batch of one vector."""

@@ -102,7 +102,7 @@ def feature_table(features: Features, n_states: int, start: int = 0) -> FloatArr
     """
     observations = np.arange(start, start + n_states)
     table: Any
-    if isinstance(features, type):
+    if isinstance(features, str | type):
         raise InvalidInputError(
             "features are an array, a function, a transformer or a builder such as OneHot(); got "
             f"{features!r}"

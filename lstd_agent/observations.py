@@ -30,7 +30,7 @@ def flatten_batch(space: Space[Any], batch: Any) -> FloatArray:
     Raises
     ------
     InvalidInputError
-        If the space has no flat form of fixed length.
+        If the space has no flat form of fixed length, or does not hold a choice.
     """
     if isinstance(space, spaces.Dict):
         parts = [flatten_batch(part, batch[key]) for key, part in space.spaces.items()]
@@ -40,18 +40,26 @@ def flatten_batch(space: Space[Any], batch: Any) -> FloatArray:
         return np.concatenate(parts, axis=1)
     array = np.asarray(batch)
     if isinstance(space, spaces.Discrete):
-        return np.asarray(np.arange(space.n) == array[:, None] - space.start, dtype=np.float64)
+        return _one_hot(array - space.start, int(space.n), space)
     if isinstance(space, spaces.MultiDiscrete):
         columns = (array - space.start).reshape(len(array), -1)
         sizes = space.nvec.ravel()
-        one_hot = [np.arange(n) == column[:, None] for n, column in zip(sizes, columns.T)]  # noqa: B905
-        return np.concatenate(one_hot, axis=1).astype(np.float64)
+        one_hot = [_one_hot(column, n, space) for n, column in zip(sizes, columns.T)]  # noqa: B905
+        return np.concatenate(one_hot, axis=1)
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return array.reshape(len(array), -1).astype(np.float64)
     raise InvalidInputError(
         f"observations of {space} have no flat form of fixed length; wrap the environment so "
         "that it observes a Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple space"
     )
+
+
+def _one_hot(choice: NDArray[Any], n: int, space: Space[Any]) -> FloatArray:
+    """Return choices (m,) from 0 to n - 1 as rows of one 1, shape (m, n)."""
+    rows = np.arange(n) == choice[:, None]
+    if not rows.any(axis=1).all():
+        raise InvalidInputError(f"an observation has a choice that {space} does not hold")
+    return np.asarray(rows, dtype=np.float64)
 
 
 def as_batch(observation: Any) -> Any:

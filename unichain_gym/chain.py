@@ -9,8 +9,8 @@ chain, periodic or not, with transient states and with several recurrent classes
 
 (Puterman, 1994, Markov Decision Processes, appendix A and chapter 8.)
 
-Everything is computed when first asked for, and kept. Work and memory are linear in the
-transitions for chains whose large components are single states, and otherwise as
+Everything is computed when first asked for, and kept, in read-only arrays. Work and memory are
+linear in the transitions for chains whose large components are single states, and otherwise as
 `unichain_gym.linear` says; nothing dense of shape (S, S) is formed without being asked for.
 """
 
@@ -32,7 +32,7 @@ from unichain_gym.errors import (
     PeriodicChainError,
 )
 from unichain_gym.limits import Limits, hitting_times
-from unichain_gym.outcomes import check_chain, read_reals, require_integers
+from unichain_gym.outcomes import check_chain, read_only, read_reals, require_integers
 from unichain_gym.structure import (
     Structure,
     find_periods,
@@ -90,9 +90,9 @@ class MarkovChain:
         P.eliminate_zeros()
         self.transition_matrix = P
         # Copies: what is computed once must not change with the caller's arrays.
-        self.reward: FloatArray = np.array(read_reals(reward, "reward"))
-        self.initial_distribution: FloatArray = np.array(
-            read_reals(initial_distribution, "initial_distribution")
+        self.reward = read_only(np.array(read_reals(reward, "reward")))
+        self.initial_distribution = read_only(
+            np.array(read_reals(initial_distribution, "initial_distribution"))
         )
         self.mdp = mdp
         self.policy = policy
@@ -181,7 +181,7 @@ class MarkovChain:
         states in all, every entry has a small relative error, however nearly the class falls
         apart. Beyond that the error is small in norm, times the condition of the chain.
         """
-        return self._limits.distribution(self.initial_distribution)
+        return read_only(self._limits.distribution(self.initial_distribution))
 
     @cached_property
     def gain(self) -> float:
@@ -198,7 +198,7 @@ class MarkovChain:
     @cached_property
     def gain_vector(self) -> FloatArray:
         """The long-run average reward from each state, g = P* r, shape (S,)."""
-        return self._limits.limit(self.reward)
+        return read_only(self._limits.limit(self.reward))
 
     @cached_property
     def bias(self) -> FloatArray:
@@ -208,7 +208,7 @@ class MarkovChain:
         between two halves once in n steps, n times more than in one that mixes at once. No
         method can do better from rounded rewards.
         """
-        return self._limits.potential(self.reward)
+        return read_only(self._limits.potential(self.reward))
 
     def relative_value(self, reference: int) -> FloatArray:
         """Return b - b(reference), shape (S,)."""
@@ -222,7 +222,7 @@ class MarkovChain:
 
         Averaged over the policy's actions it is the bias.
         """
-        return self._action_values(self.bias - self.gain_vector)
+        return read_only(self._action_values(self.bias - self.gain_vector))
 
     @cached_property
     def variance(self) -> float:
@@ -248,7 +248,7 @@ class MarkovChain:
             Beyond 5,000 states; the message says how large it would be.
         """
         self._require_dense("deviation_matrix")
-        return self._limits.potential(np.eye(self.n_states))
+        return read_only(self._limits.potential(np.eye(self.n_states)))
 
     @cached_property
     def kemeny_constant(self) -> float:
@@ -303,7 +303,7 @@ class MarkovChain:
         (I - P_TT)^{-1} 1 on the transient states T, 0 on recurrent ones.
         """
         zeros = np.zeros(self.recurrent_states.size)
-        return self._limits.carry(zeros, np.ones(self.transient_states.size))
+        return read_only(self._limits.carry(zeros, np.ones(self.transient_states.size)))
 
     def max_absorption_time(self, tol: float = 1e-8) -> int:
         """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.
@@ -335,7 +335,7 @@ class MarkovChain:
         visits = np.zeros(self.n_states)
         visits[reached] = np.inf
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
-        return visits
+        return read_only(visits)
 
     def hitting_time(self, target: int | ArrayLike) -> FloatArray:
         """Return the expected steps until one of the target states is reached, shape (S,).

@@ -71,13 +71,18 @@ class Limits:
         rare: the systems hold the times until it is hit, and what differs by less than rounding
         of the largest of them is lost.
         """
+        return self._choose_ground(self._rough_occupancy())
+
+    def _choose_ground(self, frequency: FloatArray) -> IntArray:
         entering = np.bincount(edges(self.P_RR)[1], minlength=self.recurrent.size)
-        frequency = self._rough_occupancy()
-        highest = np.zeros(self.n_classes)
-        np.maximum.at(highest, self.label, frequency)
-        entering[frequency < 1e-3 * highest[self.label]] = 0
+        entering[self._is_rare(frequency)] = 0
         order = np.lexsort((-frequency, -entering, self.label))
         return order[np.searchsorted(self.label[order], np.arange(self.n_classes))]
+
+    def _is_rare(self, frequency: FloatArray) -> NDArray[np.bool_]:
+        highest = np.zeros(self.n_classes)
+        np.maximum.at(highest, self.label, frequency)
+        return np.asarray(frequency < 1e-3 * highest[self.label])
 
     def _rough_occupancy(self) -> FloatArray:
         """Follow the chain on R for a while, half a step at a time, from uniform: (n_R,)."""
@@ -123,7 +128,12 @@ class Limits:
             if self.ungrounded.size:
                 inflow = np.ones(self.n_classes) @ self.P_RR[self.ground][:, self.ungrounded]
                 p[self.ungrounded] = solver.solve_transposed(inflow)
-        return p / group_sums(self.label, p, self.n_classes)[self.label]
+        p = p / group_sums(self.label, p, self.n_classes)[self.label]
+        if solver is not None and self._is_rare(p)[self.ground].any():
+            # The rough occupancy misled, on a slow chain: factorize again for what follows.
+            self.ground = self._choose_ground(p)
+            del self.ungrounded, self.recurrent_solver
+        return p
 
     @cached_property
     def _laplacian(self) -> sparse.csr_array:

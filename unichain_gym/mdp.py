@@ -28,6 +28,7 @@ from unichain_gym.outcomes import (
     check_outcomes,
     pad_outcomes,
     read_integers,
+    read_only,
     read_reals,
 )
 from unichain_gym.policies import DeterministicPolicies, action_probabilities, draw_policy
@@ -125,7 +126,7 @@ class TabularMDP:
     def expected_reward(self) -> FloatArray:
         """r(s, a) = Σ_k probability · reward, shape (S, A)."""
         reward: FloatArray = np.einsum("sak,sak->sa", self.probability, self.reward)
-        return reward
+        return read_only(reward)
 
     @cached_property
     def outcome_thresholds(self) -> FloatArray:
@@ -140,7 +141,7 @@ class TabularMDP:
         is_last = np.ones(thresholds.shape, dtype=bool)
         is_last[..., :-1] = later_mass[..., 1:] == 0.0
         thresholds[is_last] = np.inf
-        return thresholds
+        return read_only(thresholds)
 
     def check_policy(self, policy: ArrayLike) -> FloatArray:
         """Validate a policy and return its action probabilities.

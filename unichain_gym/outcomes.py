@@ -51,6 +51,12 @@ def read_integers(values: ArrayLike, what: str) -> IntArray:
     return array.astype(np.int64)
 
 
+def read_only(array: FloatArray) -> FloatArray:
+    """Return the array, made read-only: what is kept must not change under later answers."""
+    array.flags.writeable = False
+    return array
+
+
 def require_integers(error: type[UnichainError], **values: Any) -> None:
     """Raise ``error`` for the first of the named values that is no integer."""
     for name, value in values.items():

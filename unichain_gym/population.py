@@ -56,7 +56,7 @@ class TransitionCounts:
 
 
 def simulate_counts(
-    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator
+    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator | int
 ) -> TransitionCounts:
     """Simulate independent trials of a chain and return their counts.
 
@@ -69,8 +69,8 @@ def simulate_counts(
         Number of trials, 1 to 2^53; each starts from the chain's initial distribution.
     t_max : int
         Last timestep. Its transition is included.
-    rng : numpy.random.Generator
-        The source of randomness.
+    rng : numpy.random.Generator or int
+        The source of randomness, or a seed to make one.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def simulate_replicates(
     chain: MarkovChain,
     n_trials: int,
     t_max: int,
-    rng: np.random.Generator,
+    rng: np.random.Generator | int,
     *,
     n_replicates: int,
 ) -> list[TransitionCounts]:
@@ -123,10 +123,6 @@ def simulate_replicates(
     require_integers(
         InvalidArgumentError, n_trials=n_trials, t_max=t_max, n_replicates=n_replicates
     )
-    if not isinstance(rng, np.random.Generator):
-        raise InvalidArgumentError(
-            f"rng must be a generator, such as numpy.random.default_rng(0); got {rng!r}"
-        )
     for what, value, low, high in (
         ("n_trials", n_trials, 1, MAX_TRIALS),
         ("t_max", t_max, 0, None),
@@ -137,6 +133,12 @@ def simulate_replicates(
             raise InvalidArgumentError(f"{what} must be {limits}; got {value}")
     if not isinstance(chain, MarkovChain):
         raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {chain!r}")
+    try:
+        rng = np.random.default_rng(rng)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            f"rng must be a generator, such as numpy.random.default_rng(0), or a seed; got {rng!r}"
+        ) from None
     S = chain.n_states
     next_state, probability, reward = outcomes_of(chain)
     K = next_state.shape[1]

@@ -56,7 +56,8 @@ def test_one_neighborhood_that_was_asked_for_does_not_warn(options: dict[str, ob
     assert len(agent.neighborhoods_) == 1
 
 
-def test_a_class_of_features_is_no_features() -> None:
-    agent = SeminormLSTDAgent(OneHot)
-    with pytest.raises(ValueError, match=r"a builder such as OneHot\(\); got .*OneHot"):
+@pytest.mark.parametrize("features", [OneHot, "one-hot"])
+def test_features_that_are_a_class_or_a_name_are_refused(features: object) -> None:
+    agent = SeminormLSTDAgent(features)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"a builder such as OneHot\(\); got .*(OneHot|one-hot)"):
         agent.collect(TabularVectorEnv(queue(), 2), np.ones(13, dtype=int), 2, 5)

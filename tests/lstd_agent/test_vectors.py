@@ -287,3 +287,28 @@ def test_pendulum_is_evaluated_from_vectors() -> None:
     assert estimated == pytest.approx(simulated, rel=0.12)
     assert 0.0 < agent.coverage(np.array(level), 0) < agent.coverage(np.array(hanging), 0) < 1.0
     assert agent.standard_errors(np.array([level, hanging]), [0, 99]).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        ({"a": 9, "b": [0.0]}, r"a choice that Discrete\(3, start=2\) does not hold"),
+        ({"a": 2.5, "b": [0.0]}, r"a choice that Discrete\(3, start=2\) does not hold"),
+        ({"a": 2}, "is not made of observations of Dict.*'b'"),
+        ({"a": np.array([2, 3]), "b": np.zeros((3, 1))}, "is not made of observations of Dict"),
+        (3, "is not made of observations of Dict"),
+    ],
+)
+def test_observations_that_a_dict_does_not_hold_are_refused(observation: Any, message: str) -> None:
+    """A choice out of range would otherwise be a vector of zeros, like any other such."""
+    parts = {"a": gym.spaces.Discrete(3, start=2), "b": gym.spaces.Box(-1.0, 1.0, (1,))}
+    domain = make_domain(gym.spaces.Dict(parts), Polynomial(1), False)
+    with pytest.raises(InvalidInputError, match=message):
+        domain.encode_any(observation)
+
+
+def test_choices_that_a_multi_discrete_space_does_not_hold_are_refused() -> None:
+    domain = make_domain(gym.spaces.MultiDiscrete([2, 3]), Polynomial(1), False)
+    assert_array_equal(domain.encode(np.array([[1, 2]])), [[0, 1, 0, 0, 1]])
+    with pytest.raises(InvalidInputError, match="a choice that MultiDiscrete"):
+        domain.encode(np.array([[1, 2], [1, 3]]))

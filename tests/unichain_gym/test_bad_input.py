@@ -90,8 +90,6 @@ def test_numbers_of_trials_timesteps_and_environments_are_whole():
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidArgumentError, match=r"n_trials must be an integer; got 2\.5"):
         simulate_counts(chain, 2.5, 3, rng)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match=r"rng must be a generator.*got 0"):
-        simulate_counts(chain, 2, 3, 0)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match=r"t_max must be an integer; got 2\.5"):
         chain.stepwise_distributions(2.5)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match=r"num_envs must be an integer; got 2\.0"):

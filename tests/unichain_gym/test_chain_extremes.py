@@ -37,8 +37,10 @@ def line_bias(n: int, up: Fraction, down: Fraction, reward: list[int]) -> list[F
 
 
 @pytest.mark.parametrize("n", [20, 60, 300])
-def test_a_bias_is_right_where_the_chain_drifts_away_from_most_states(n):
-    up, down = 0.375, 0.0625  # the last state is 6^(n-1) times as frequent as the first
+@pytest.mark.parametrize("speed", [1.0, 2.0**-20])
+def test_a_bias_is_right_where_the_chain_drifts_away_from_most_states(n, speed):
+    # The last state is 6^(n-1) times as frequent as the first.
+    up, down = 0.375 * speed, 0.0625 * speed
     reward = [0] * (n - 1) + [1]
     chain = MarkovChain(line(n, up, down), reward, np.full(n, 1 / n))
     expected = [float(x) for x in line_bias(n, Fraction(up), Fraction(down), reward)]
@@ -105,6 +107,20 @@ def test_a_chain_does_not_change_with_the_arrays_it_was_made_from():
     chain = MarkovChain([[0.5, 0.5], [0.5, 0.5]], reward, [1.0, 0.0])
     reward[:] = 9.0
     assert chain.gain == 0.5
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("reward", "initial_distribution", "stationary_distribution", "gain_vector", "bias"),
+        *("action_bias", "deviation_matrix", "mean_absorption_time", "expected_visits"),
+    ],
+)
+def test_what_a_chain_keeps_cannot_be_changed_by_accident(name):
+    chain = make_mdp("h6").induce(np.zeros(6, dtype=int))
+    kept = getattr(chain, name)
+    with pytest.raises(ValueError, match="read-only"):
+        kept -= kept[0]
 
 
 def test_a_running_average_that_is_never_near_enough_is_refused():

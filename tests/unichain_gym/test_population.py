@@ -283,8 +283,22 @@ def test_numbers_out_of_range_are_refused(arguments, message):
         )
 
 
-def test_a_model_in_place_of_a_chain_is_refused():
+def test_a_seed_is_as_good_as_a_generator_and_a_model_is_no_chain():
+    mdp = make_mdp("h6")
+    chain = mdp.induce([1] * 6)
+    seeded, drawn = (
+        simulate_counts(chain, 100, 5, rng).transition_counts
+        for rng in (3, np.random.default_rng(3))
+    )
+    assert (seeded != drawn).nnz == 0
     with pytest.raises(
         InvalidArgumentError, match=r"a chain, such as mdp.induce\(policy\); got Tab"
     ):
-        simulate_counts(make_mdp("h6"), 100, 5, np.random.default_rng(0))
+        simulate_counts(mdp, 100, 5, 3)
+
+
+@pytest.mark.parametrize("rng", ["0", -1, 0.5])
+def test_what_makes_no_generator_is_refused(rng):
+    chain = make_mdp("x1").induce([0])
+    with pytest.raises(InvalidArgumentError, match=f"rng must be a generator.*got {rng!r}"):
+        simulate_counts(chain, 1, 1, rng)
