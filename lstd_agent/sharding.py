@@ -98,7 +98,7 @@ def collect_shards(
         shard_size = min(_MAX_COPIES, -(-n_trials // _SHARDS))
     shard_size = check_integer("shard_size", shard_size, 1)
     source = portable(env)
-    if executor is None and workers > 1:
+    if executor is None and check_integer("workers", workers, 1) > 1:
         _check_picklable(source, domain, policy)
     entropy = np.random.SeedSequence(seed).entropy
 
