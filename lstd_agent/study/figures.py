@@ -141,5 +141,6 @@ def reference_multiples(rows: Sequence[Row]) -> Figure:
         axes.set_xticks(range(len(environments)), environments)
         axes.set_ylabel("total rems / projection limit")
         axes.set_title(f"{scheme}: one dot for each ρ, largest first")
-        axes.legend(fontsize=8)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(combinations))
     return figure
