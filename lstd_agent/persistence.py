@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.box_statistics import MomentSums
+from lstd_agent.counts import TransitionCounts
 from lstd_agent.distances import MMD
 from lstd_agent.domains import DiscreteDomain
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features import GaussianFeatures, OneHot, is_table
 from lstd_agent.kernels import Kernel
 from lstd_agent.references import ReferenceStates
-from lstd_agent.statistics import TransitionCounts
 from lstd_agent.system import System
 from lstd_agent.vector_features import Polynomial, RadialBasis, TileCoding
 

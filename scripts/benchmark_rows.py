@@ -18,9 +18,10 @@ from scipy.sparse.linalg import splu
 
 import unichain_gym
 from lstd_agent import MMD, GaussianFeatures, SeminormLSTDAgent
+from lstd_agent.counts import TransitionCounts
 from lstd_agent.distances import sampled_distance
 from lstd_agent.neighborhoods import find_anchors
-from lstd_agent.statistics import SampledStatistics, TransitionCounts
+from lstd_agent.statistics import SampledStatistics
 from lstd_agent.study.exact_study import SCHEMES, ExactSettings, ExactTask, exact_rows
 from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.study.schemes import regimes

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from lstd_agent.counts import TransitionCounts
 from lstd_agent.distances import MMD, sampled_distance
 from lstd_agent.neighborhoods import find_anchors
 from lstd_agent.references import RULES
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND
-from lstd_agent.statistics import SampledStatistics, TransitionCounts
+from lstd_agent.statistics import SampledStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import random_chain, random_features

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy import sparse
 
+from lstd_agent.counts import TransitionCounts
 from lstd_agent.distances import mean_discrepancy
 from lstd_agent.factored_lstd import FeatureBasis
 from lstd_agent.kernels import Kernel
 from lstd_agent.neighborhoods import find_anchors
 from lstd_agent.seminorm_lstd import Moments, minimize
-from lstd_agent.statistics import SampledStatistics, TransitionCounts
+from lstd_agent.statistics import SampledStatistics
 from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.system import fit_system
 from unichain_gym.population import simulate_counts
