@@ -132,11 +132,7 @@ class TrialCollector:
             collect = partial(collect_shards, env, **options)
         domain = self._make_domain(space)
         self._count_waiting()
-        if self._batches.t_max not in (None, t_max):
-            raise InvalidInputError(
-                f"the trials collected so far have t_max = {self._batches.t_max}; got {t_max}. "
-                "Collect with the same t_max, or make a new agent"
-            )
+        self._batches.check_t_max(t_max)
         collect(
             domain,
             policy,
