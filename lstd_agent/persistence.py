@@ -41,7 +41,6 @@ _BUILDERS = {c.__name__: c for c in (OneHot, GaussianFeatures, RadialBasis, Poly
 
 Arrays = dict[str, NDArray[Any]]
 
-
 # What the agent was made with, besides features, distance and anchors.
 _OPTIONS = (
     "n_anchors",
@@ -154,7 +153,11 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
 def pack_features(features: Any, table: NDArray[Any] | None, arrays: Arrays) -> Any:
     """Return what to write of features; a table stands for a function of Discrete states."""
     if type(features) in _BUILDERS.values():
-        return _pack_dataclass(features)
+        arguments = {
+            field.name: np.asarray(getattr(features, field.name)).tolist()
+            for field in dataclasses.fields(features)
+        }
+        return {"type": type(features).__name__, "arguments": arguments}
     if table is not None:
         arrays["features"] = table
         return {"type": "array"}
@@ -272,10 +275,3 @@ def unpack_system(facts: Any, arrays: Arrays) -> System | None:
     others = dict(facts)
     references = ReferenceStates(parts.pop("references"), others.pop("main"))
     return System(references=references, **parts, **others)
-
-
-def _pack_dataclass(value: Any) -> Any:
-    arguments = {
-        f.name: np.asarray(getattr(value, f.name)).tolist() for f in dataclasses.fields(value)
-    }
-    return {"type": type(value).__name__, "arguments": arguments}
