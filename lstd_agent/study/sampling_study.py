@@ -20,12 +20,11 @@ from lstd_agent.seminorm_lstd import DEFAULT_RCOND, IntArray
 from lstd_agent.statistics import SampledStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import random_chain, random_features
+from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.system import fit_system
 from lstd_agent.trials import Round
 from unichain_gym import MarkovChain
-from unichain_gym.population import simulate_counts
 
 SCHEMES = ("p01", "p02md", "paxmd", "pinf")
 KEY = ("env", "n_features", "seed", "n_trials", "scheme")
@@ -63,7 +62,7 @@ class SamplingSettings:
     Attributes
     ----------
     engine : {"trials", "population"}
-        Stepping environments, or drawing all trials' counts at once (`simulate_counts`).
+        Stepping environments, or drawing all trials' counts at once (`population_counts`).
     estimator : {"quadratic", "linear"}
         Of the MMD: all pairs of trials, or the paper's disjoint pairs (of at most
         ``n_stored`` trials, engine ``"trials"`` only).
@@ -154,12 +153,7 @@ def cumulative_samples(
     total: TransitionCounts | None = None
     for increment, seed in zip(increments, seeds, strict=True):
         if task.settings.engine == "population":
-            drawn = simulate_counts(chain, increment, t_max, np.random.default_rng(seed))
-            new = [
-                TransitionCounts(
-                    drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
-                )
-            ]
+            new = [population_counts(chain, increment, t_max, np.random.default_rng(seed))]
         else:
             start = len(rounds)
             _collect(task, chain, increment, t_max, seed, rounds)
