@@ -82,9 +82,9 @@ class Batches:
         if other.t_max is None:
             return
         self.check_t_max(other.t_max)
-        for sums in self.sums[:1]:
-            sums.check_adds(other.sums[0])
-        for sums in list(other.sums):
+        if self.sums:  # all or nothing: before the first batch is added
+            self.sums[0].check_adds(other.sums[0])
+        for sums in list(other.sums):  # a copy, since the other may be this one
             self.add(Round(sums, np.empty(0)))
         if other.trials is not None:
             self.keep(other.trials)

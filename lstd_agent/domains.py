@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -29,16 +29,6 @@ States: TypeAlias = NDArray[Any]
 
 Sums: TypeAlias = Any
 """`TransitionCounts` or `MomentSums`, whichever the domain's recorder returns."""
-
-
-class Recorder(Protocol):
-    """Adds up the transitions of trials that run in lockstep."""
-
-    def record(self, state: States, reward: FloatArray, next_state: States) -> None:
-        """Add the next timestep's transitions of all trials."""
-
-    def counts(self, n_trials: int) -> Sums:
-        """Return the sums over ``n_trials`` complete trials."""
 
 
 class DiscreteDomain:
@@ -94,7 +84,7 @@ class DiscreteDomain:
         """Return the features (n, d) of states."""
         return self.table[states]
 
-    def recorder(self) -> Recorder:
+    def recorder(self) -> CountRecorder:
         """Return a recorder of transitions."""
         return CountRecorder(self.n_states)
 
@@ -169,7 +159,7 @@ class VectorDomain:
             filled[~ended] = features
         return filled
 
-    def recorder(self) -> Recorder:
+    def recorder(self) -> MomentRecorder:
         """Return a recorder of moments."""
         return MomentRecorder(self.features)
 
