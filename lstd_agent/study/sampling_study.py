@@ -10,6 +10,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
+from lstd_agent.batches import Batches
 from lstd_agent.collection import collect_rounds
 from lstd_agent.counts import TransitionCounts
 from lstd_agent.distances import MMD, sampled_distance
@@ -149,43 +150,36 @@ def cumulative_samples(
     """Yield all counts, and the stored trials, up to each checkpoint."""
     increments = np.diff((0, *task.checkpoints)).tolist()
     seeds = np.random.SeedSequence([task.seed, 1]).spawn(len(increments))
-    rounds: list[Round] = []
-    total: TransitionCounts | None = None
+    batches = Batches(n_batches=1, n_stored_trials=task.settings.n_stored)
     for increment, seed in zip(increments, seeds, strict=True):
         if task.settings.engine == "population":
-            new = [population_counts(chain, increment, t_max, np.random.default_rng(seed))]
+            counts = population_counts(chain, increment, t_max, np.random.default_rng(seed))
+            batches.add(Round(counts, np.empty(0)))
         else:
-            start = len(rounds)
-            _collect(task, chain, increment, t_max, seed, rounds)
-            new = [r.counts for r in rounds[start:]]
-        for counts in new:
-            total = counts if total is None else total + counts
-        assert total is not None
-        stored = [r.states for r in rounds]
-        yield total, np.concatenate(stored) if stored else None
+            _collect(task.env, chain, increment, t_max, seed, batches)
+        yield batches.total, batches.trials
 
 
 def _collect(
-    task: SamplingTask,
+    mnemonic: str,
     chain: MarkovChain,
     n_trials: int,
     t_max: int,
     seed: np.random.SeedSequence,
-    rounds: list[Round],
+    batches: Batches,
 ) -> None:
-    """Step environments for more trials and append their rounds."""
+    """Step environments for more trials and add their rounds."""
     assert chain.policy is not None
-    n_stored = task.settings.n_stored - sum(len(r.states) for r in rounds)
-    env = gym.make_vec(f"unichain_gym:Unichain-{task.env}-v0", num_envs=min(n_trials, _NUM_ENVS))
+    env = gym.make_vec(f"unichain_gym:Unichain-{mnemonic}-v0", num_envs=min(n_trials, _NUM_ENVS))
     collect_rounds(
         env,
         make_domain(env.single_observation_space, OneHot(), ends=False),
         chain.policy.argmax(axis=1),
-        rounds.append,
+        batches.add,
         n_trials=n_trials,
         t_max=t_max,
         seed=int(seed.generate_state(1)[0]),
-        n_stored=n_stored,
+        n_stored=batches.n_stored_missing,
     )
     env.close()
 
