@@ -28,7 +28,7 @@ from lstd_agent.neighborhoods import (
     find_anchors,
     only_anchors,
 )
-from lstd_agent.predictor import Predictor
+from lstd_agent.predictor import Fit, Predictor
 from lstd_agent.references import RULES
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND, IntArray, check_rcond
 from lstd_agent.statistics import SampledStatistics
@@ -198,7 +198,7 @@ class SeminormLSTDAgent(Predictor):
             If the search found a single neighbourhood, and its settled tail misses states.
         """
         statistics = self.statistics
-        self._system = fit_system(
+        system = fit_system(
             statistics,
             self._anchors_of(statistics),
             self._gain_of(statistics),
@@ -207,7 +207,7 @@ class SeminormLSTDAgent(Predictor):
             rcond=self.rcond,
             main_reference=statistics.terminal,
         )
-        self._fitted = (list(self._batches.sums), statistics)
+        self._fitted = Fit(system, list(self._batches.sums), statistics)
         self._batch_systems = None
         return self
 
@@ -276,7 +276,7 @@ class SeminormLSTDAgent(Predictor):
 
     def __repr__(self) -> str:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"
-        state = "not fitted" if self._system is None else f"{len(self._system.anchors)} fitted"
+        state = "not fitted" if self._fitted is None else f"{len(self.system_.anchors)} fitted"
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
     def summary(self) -> str:

@@ -28,6 +28,7 @@ from lstd_agent.domains import DiscreteDomain
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features import GaussianFeatures, OneHot, is_table
 from lstd_agent.kernels import Kernel
+from lstd_agent.predictor import Fit
 from lstd_agent.references import ReferenceStates
 from lstd_agent.system import System
 from lstd_agent.vector_features import Polynomial, RadialBasis, TileCoding
@@ -70,7 +71,7 @@ def save_agent(agent: SeminormLSTDAgent, path: str | os.PathLike[str]) -> None:
         "distance": pack_distance(agent.distance),
         "space": None if domain is None else pack_space(domain.space),
         "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(batches.sums)],
-        "system": pack_system(agent._system, arrays),
+        "system": None if agent._fitted is None else pack_system(agent.system_, arrays),
     }
     if batches.trials is not None:
         arrays["trials"] = batches.trials
@@ -107,9 +108,9 @@ def load_agent(
         agent._batches.sums.append(unpack_sums(batch, f"batch{i}", arrays))
     if "trials" in arrays:
         agent._batches.keep(arrays["trials"])
-    agent._system = unpack_system(facts["system"], arrays)
-    if agent._system is not None:
-        agent._fitted = (list(agent._batches.sums), agent.statistics)
+    if facts["system"] is not None:
+        system = unpack_system(facts["system"], arrays)
+        agent._fitted = Fit(system, list(agent._batches.sums), agent.statistics)
     return agent
 
 
@@ -251,10 +252,8 @@ def unpack_sums(facts: Any, name: str, arrays: Arrays) -> TransitionCounts | Mom
     return TransitionCounts(S, facts["n_trials"], *matrices)
 
 
-def pack_system(system: System | None, arrays: Arrays) -> Any:
+def pack_system(system: System, arrays: Arrays) -> Any:
     """Put a fitted system among the arrays and return what else to write of it."""
-    if system is None:
-        return None
     facts: dict[str, Any] = {"main": system.references.main}
     arrays["system.references"] = system.references.state
     for name, value in vars(system).items():
@@ -265,10 +264,8 @@ def pack_system(system: System | None, arrays: Arrays) -> Any:
     return facts
 
 
-def unpack_system(facts: Any, arrays: Arrays) -> System | None:
-    """Return the fitted system, if there was one."""
-    if facts is None:
-        return None
+def unpack_system(facts: Any, arrays: Arrays) -> System:
+    """Return the fitted system."""
     parts: dict[str, Any] = {
         k.removeprefix("system."): v for k, v in arrays.items() if k.startswith("system.")
     }
