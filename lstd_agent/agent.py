@@ -28,9 +28,9 @@ from lstd_agent.neighborhoods import (
     find_anchors,
     only_anchors,
 )
-from lstd_agent.predictor import Predictor
+from lstd_agent.predictor import Fit, Predictor
 from lstd_agent.references import RULES
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND, check_rcond
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND, IntArray, check_rcond
 from lstd_agent.statistics import SampledStatistics
 from lstd_agent.system import System, fit_system, refit
 
@@ -198,25 +198,16 @@ class SeminormLSTDAgent(Predictor):
             If the search found a single neighbourhood, and its settled tail misses states.
         """
         statistics = self.statistics
-        if self.anchors is not None:
-            anchors = check_anchors(self.anchors, statistics.t_max)
-        elif (only := only_anchors(self.n_anchors, statistics.t_max)) is not None:
-            anchors = only  # any distance would do, even one that a single trial does not have
-        else:
-            distance = sampled_distance(self.distance, statistics)
-            anchors = find_anchors(distance, statistics.t_max, self.n_anchors, self.search)
-            if anchors.size == 1 != self.n_anchors and self.tail == "settled":
-                self._warn_of_unfitted_start(statistics)
-        self._system = fit_system(
+        system = fit_system(
             statistics,
-            anchors,
+            self._anchors_of(statistics),
             self._gain_of(statistics),
             reference=self.reference,
             tail=self.tail,
             rcond=self.rcond,
             main_reference=statistics.terminal,
         )
-        self._fitted = (list(self._batches.sums), statistics)
+        self._fitted = Fit(system, list(self._batches.sums), statistics)
         self._batch_systems = None
         return self
 
@@ -231,6 +222,19 @@ class SeminormLSTDAgent(Predictor):
     def squared_distance(self) -> SquaredDistance:
         """Return the squared distance between timesteps that the anchor search works with."""
         return sampled_distance(self.distance, self.statistics)
+
+    def _anchors_of(self, statistics: SampledStatistics | BoxStatistics) -> IntArray:
+        """Return the anchors: given, the only ones possible, or found by the search."""
+        if self.anchors is not None:
+            return check_anchors(self.anchors, statistics.t_max)
+        only = only_anchors(self.n_anchors, statistics.t_max)
+        if only is not None:
+            return only  # any distance would do, even one that a single trial does not have
+        distance = sampled_distance(self.distance, statistics)
+        anchors = find_anchors(distance, statistics.t_max, self.n_anchors, self.search)
+        if anchors.size == 1 and self.tail == "settled":
+            self._warn_of_unfitted_start(statistics)
+        return anchors
 
     def _warn_of_unfitted_start(self, statistics: SampledStatistics | BoxStatistics) -> None:
         """Warn if the second half of all timesteps, alone fitted, misses what the first has seen.
@@ -249,7 +253,7 @@ class SeminormLSTDAgent(Predictor):
                 f"the search for at most {self.n_anchors} anchors found one, and tail='settled' "
                 f"fits its neighbourhood to timesteps {T // 2} to {T - 1} only, which misses "
                 f"{n_missed} of the observations before. Use tail='window', or give anchors=",
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _refit(self, sums: Sums) -> System:
@@ -272,7 +276,7 @@ class SeminormLSTDAgent(Predictor):
 
     def __repr__(self) -> str:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"
-        state = "not fitted" if self._system is None else f"{len(self._system.anchors)} fitted"
+        state = "not fitted" if self._fitted is None else f"{len(self.system_.anchors)} fitted"
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
     def summary(self) -> str:

@@ -64,7 +64,7 @@ class Batches:
 
     def add(self, finished: Round) -> None:
         """Add a finished round."""
-        self._check_t_max(finished.counts.t_max)
+        self.check_t_max(finished.counts.t_max)
         if len(self.sums) < self.n_batches:
             self.sums.append(finished.counts)
         else:
@@ -81,15 +81,16 @@ class Batches:
         """Add another agent's trials, batch by batch."""
         if other.t_max is None:
             return
-        self._check_t_max(other.t_max)
-        for sums in self.sums[:1]:
-            sums.check_adds(other.sums[0])
-        for sums in list(other.sums):
+        self.check_t_max(other.t_max)
+        if self.sums:  # all or nothing: before the first batch is added
+            self.sums[0].check_adds(other.sums[0])
+        for sums in list(other.sums):  # a copy, since the other may be this one
             self.add(Round(sums, np.empty(0)))
         if other.trials is not None:
             self.keep(other.trials)
 
-    def _check_t_max(self, t_max: int) -> None:
+    def check_t_max(self, t_max: int) -> None:
+        """Raise `InvalidInputError` if the trials so far have another last timestep."""
         if self.t_max not in (None, t_max):
             raise InvalidInputError(
                 f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "

@@ -8,8 +8,8 @@ even when the round breaks off: an interrupt loses only the trials under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -28,11 +28,13 @@ from lstd_agent.trials import LockstepTrials, Round, SequentialTrials
 _TRIALS_PER_ROUND = 100
 _ROUNDS = 20
 
+AnyEnv: TypeAlias = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
+
 Keep = Callable[[Round], None]
 
 
 def collect_rounds(
-    env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
+    env: AnyEnv,
     domain: Domain,
     policy: Policy,
     keep: Keep,
@@ -74,9 +76,7 @@ def collect_rounds(
     InvalidInputError
         If an argument does not fit.
     """
-    n_trials, t_max = check_integer("n_trials", n_trials, 1), check_integer("t_max", t_max, 0)
-    if seed is not None:
-        check_integer("seed", seed, 0)
+    n_trials, t_max = check_amounts(n_trials, t_max, seed)
     actor = make_actor(policy, *single_spaces(env), batched)
     env_seed, policy_seed = (None, None) if seed is None else split_seed(seed)
     rng = np.random.default_rng(policy_seed)
@@ -84,15 +84,8 @@ def collect_rounds(
         size = env.num_envs
     else:
         size = min(_TRIALS_PER_ROUND, -(-n_trials // _ROUNDS))
-    with tqdm(
-        total=n_trials * (t_max + 1),
-        unit="step",
-        unit_scale=True,
-        disable=None if progress is None else not progress,
-    ) as bar:
-        for first in range(0, n_trials, size):
-            n = min(size, n_trials - first)
-            stored = max(0, min(n, n_stored - first))
+    with step_bar(n_trials * (t_max + 1), progress) as bar:
+        for n, stored in pieces(n_trials, size, n_stored):
             shared = (domain, actor, rng, keep, n, t_max, env_seed, stored, bar)
             if isinstance(env, VectorEnv):
                 _vector_round(env, *shared)
@@ -101,9 +94,28 @@ def collect_rounds(
             env_seed = None
 
 
-def single_spaces(
-    env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
-) -> tuple[gym.Space[Any], gym.Space[Any]]:
+def check_amounts(n_trials: int, t_max: int, seed: int | None) -> tuple[int, int]:
+    """Validate how much to collect: return the number of trials and the last timestep."""
+    n_trials, t_max = check_integer("n_trials", n_trials, 1), check_integer("t_max", t_max, 0)
+    if seed is not None:
+        check_integer("seed", seed, 0)
+    return n_trials, t_max
+
+
+def pieces(n_trials: int, size: int, n_stored: int) -> Iterator[tuple[int, int]]:
+    """Cut trials into pieces of at most ``size``: how many each has, and is to keep whole."""
+    for first in range(0, n_trials, size):
+        n = min(size, n_trials - first)
+        yield n, max(0, min(n, n_stored - first))
+
+
+def step_bar(n_steps: int, progress: bool | None) -> tqdm[Any]:
+    """Return a progress bar of timesteps; None shows it on a terminal only."""
+    disable = None if progress is None else not progress
+    return tqdm(total=n_steps, unit="step", unit_scale=True, disable=disable)
+
+
+def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """Return the observation and action space of one copy of an environment."""
     if isinstance(env, VectorEnv):
         return env.single_observation_space, env.single_action_space

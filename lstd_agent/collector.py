@@ -18,7 +18,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from lstd_agent.batches import Batches
-from lstd_agent.collection import collect_rounds, single_spaces
+from lstd_agent.collection import AnyEnv, collect_rounds, single_spaces
 from lstd_agent.domains import Domain, States, VectorDomain, make_domain
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
 from lstd_agent.features import Features, is_table
@@ -57,7 +57,7 @@ class TrialCollector:
 
     def collect(
         self,
-        env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any] | EnvSource,
+        env: AnyEnv | EnvSource,
         policy: Policy,
         n_trials: int,
         t_max: int,
@@ -132,11 +132,7 @@ class TrialCollector:
             collect = partial(collect_shards, env, **options)
         domain = self._make_domain(space)
         self._count_waiting()
-        if self._batches.t_max not in (None, t_max):
-            raise InvalidInputError(
-                f"the trials collected so far have t_max = {self._batches.t_max}; got {t_max}. "
-                "Collect with the same t_max, or make a new agent"
-            )
+        self._batches.check_t_max(t_max)
         collect(
             domain,
             policy,
@@ -152,7 +148,7 @@ class TrialCollector:
 
     def attach(
         self,
-        env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
+        env: AnyEnv,
         policy: Policy | None = None,
         *,
         t_max: int | None = None,

@@ -9,35 +9,26 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from lstd_agent.box_statistics import BoxStatistics, MomentRecorder, MomentSums
+from lstd_agent.counts import CountRecorder, TransitionCounts
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features import Features, feature_table, vector_features
 from lstd_agent.kernels import Kernel
 from lstd_agent.observations import as_batch, flatten_batch, is_batch
 from lstd_agent.seminorm_lstd import FloatArray
-from lstd_agent.statistics import CountRecorder, SampledStatistics, TransitionCounts
+from lstd_agent.statistics import SampledStatistics
 
 States: TypeAlias = NDArray[Any]
 """Encoded observations: (n,) state numbers, or (n, k) vectors."""
 
 Sums: TypeAlias = Any
 """`TransitionCounts` or `MomentSums`, whichever the domain's recorder returns."""
-
-
-class Recorder(Protocol):
-    """Adds up the transitions of trials that run in lockstep."""
-
-    def record(self, state: States, reward: FloatArray, next_state: States) -> None:
-        """Add the next timestep's transitions of all trials."""
-
-    def counts(self, n_trials: int) -> Sums:
-        """Return the sums over ``n_trials`` complete trials."""
 
 
 class DiscreteDomain:
@@ -93,7 +84,7 @@ class DiscreteDomain:
         """Return the features (n, d) of states."""
         return self.table[states]
 
-    def recorder(self) -> Recorder:
+    def recorder(self) -> CountRecorder:
         """Return a recorder of transitions."""
         return CountRecorder(self.n_states)
 
@@ -168,7 +159,7 @@ class VectorDomain:
             filled[~ended] = features
         return filled
 
-    def recorder(self) -> Recorder:
+    def recorder(self) -> MomentRecorder:
         """Return a recorder of moments."""
         return MomentRecorder(self.features)
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lstd_agent.seminorm_lstd import FloatArray, Minimizer
+from lstd_agent.seminorm_lstd import FloatArray, Minimizer, condition_number, inverse_where
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,8 @@ def minimize_factored(factors: Factors, basis: FeatureBasis, rcond: float) -> Mi
     U, singular, Vt = np.linalg.svd(Lt @ factors.B, full_matrices=False)
     # B is a difference from A, so the size of A is what its rounding errors are relative to.
     keep = singular > rcond * size[:, :1]
-    inverse = np.zeros_like(singular)
-    inverse[keep] = 1.0 / singular[keep]
     target = (Lt @ factors.c[:, :, None]).transpose(0, 2, 1) @ U
-    coordinates = target[:, 0] * inverse
+    coordinates = target[:, 0] * inverse_where(keep, singular)
 
     # In the basis, w has these coordinates along the directions that the data determine. The
     # smallest such w is Q R^{-T} coordinates, where Q R are those directions times σ.
@@ -106,8 +104,4 @@ def minimize_factored(factors: Factors, basis: FeatureBasis, rcond: float) -> Mi
     Q, R = np.linalg.qr(directions.transpose(0, 2, 1))
     R += np.eye(R.shape[1]) * ~keep[:, None, :]
     w = (Q @ np.linalg.solve(R.transpose(0, 2, 1), coordinates[:, :, None]))[:, :, 0]
-
-    smallest = np.where(keep, singular, np.inf).min(axis=1)
-    determined = keep.any(axis=1)
-    condition = np.where(determined, singular[:, 0] / np.where(determined, smallest, 1.0), 1.0)
-    return Minimizer(w @ basis.V.T, keep.sum(axis=1), condition)
+    return Minimizer(w @ basis.V.T, keep.sum(axis=1), condition_number(keep, singular))

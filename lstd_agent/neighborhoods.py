@@ -1,4 +1,7 @@
-r"""Anchors and timestep neighbourhoods (Def ``neighborhood``, Algorithm ``approx_anchor``).
+r"""Anchors and timestep neighbourhoods (Def ``neighborhood``).
+
+Algorithm ``approx_anchor`` is `AnchorSearch`. Of Algorithm ``identify_anchor``, `find_anchors` is
+the first half; the second, reference states and merging, is in `lstd_agent.system`.
 
 A neighbourhood is a run of consecutive timesteps that share one approximator; its first
 timestep is its anchor. For a tolerance Δ, timestep t becomes the next anchor when the running
@@ -29,7 +32,7 @@ _TOLERANCE_PRECISION = 1e-6
 
 
 class AnchorSearch:
-    """Finds the anchors for any tolerance, computing each distance at most once.
+    """Algorithm ``approx_anchor``, for any tolerance, computing each distance at most once.
 
     Parameters
     ----------
@@ -45,7 +48,7 @@ class AnchorSearch:
         self._rows: dict[int, FloatArray] = {}
 
     def anchors(self, tolerance: float, at_most: int) -> IntArray:
-        """Return the anchors for one tolerance Δ (the inner loop of ``approx_anchor``).
+        """Return the anchors for one tolerance Δ (the algorithm's inner loop).
 
         Stops at the first anchor beyond ``at_most``, so that tolerances that are far too small
         cost little.
@@ -107,7 +110,7 @@ def find_anchors(
     n_anchors: int | None,
     search: str = "doubling",
 ) -> IntArray:
-    """Return the anchors of at most ``n_anchors`` neighbourhoods (Algorithm ``approx_anchor``).
+    """Return the anchors of at most ``n_anchors`` neighbourhoods (Algorithm ``identify_anchor``).
 
     Parameters
     ----------

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.box_statistics import MomentSums
+from lstd_agent.counts import TransitionCounts
 from lstd_agent.distances import MMD
 from lstd_agent.domains import DiscreteDomain
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features import GaussianFeatures, OneHot, is_table
 from lstd_agent.kernels import Kernel
+from lstd_agent.predictor import Fit
 from lstd_agent.references import ReferenceStates
-from lstd_agent.statistics import TransitionCounts
 from lstd_agent.system import System
 from lstd_agent.vector_features import Polynomial, RadialBasis, TileCoding
 
@@ -40,7 +41,6 @@ FORMAT_VERSION = 1
 _BUILDERS = {c.__name__: c for c in (OneHot, GaussianFeatures, RadialBasis, Polynomial, TileCoding)}
 
 Arrays = dict[str, NDArray[Any]]
-
 
 # What the agent was made with, besides features, distance and anchors.
 _OPTIONS = (
@@ -71,7 +71,7 @@ def save_agent(agent: SeminormLSTDAgent, path: str | os.PathLike[str]) -> None:
         "distance": pack_distance(agent.distance),
         "space": None if domain is None else pack_space(domain.space),
         "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(batches.sums)],
-        "system": pack_system(agent._system, arrays),
+        "system": None if agent._fitted is None else pack_system(agent.system_, arrays),
     }
     if batches.trials is not None:
         arrays["trials"] = batches.trials
@@ -108,9 +108,9 @@ def load_agent(
         agent._batches.sums.append(unpack_sums(batch, f"batch{i}", arrays))
     if "trials" in arrays:
         agent._batches.keep(arrays["trials"])
-    agent._system = unpack_system(facts["system"], arrays)
-    if agent._system is not None:
-        agent._fitted = (list(agent._batches.sums), agent.statistics)
+    if facts["system"] is not None:
+        system = unpack_system(facts["system"], arrays)
+        agent._fitted = Fit(system, list(agent._batches.sums), agent.statistics)
     return agent
 
 
@@ -154,7 +154,11 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
 def pack_features(features: Any, table: NDArray[Any] | None, arrays: Arrays) -> Any:
     """Return what to write of features; a table stands for a function of Discrete states."""
     if type(features) in _BUILDERS.values():
-        return _pack_dataclass(features)
+        arguments = {
+            field.name: np.asarray(getattr(features, field.name)).tolist()
+            for field in dataclasses.fields(features)
+        }
+        return {"type": type(features).__name__, "arguments": arguments}
     if table is not None:
         arrays["features"] = table
         return {"type": "array"}
@@ -248,10 +252,8 @@ def unpack_sums(facts: Any, name: str, arrays: Arrays) -> TransitionCounts | Mom
     return TransitionCounts(S, facts["n_trials"], *matrices)
 
 
-def pack_system(system: System | None, arrays: Arrays) -> Any:
+def pack_system(system: System, arrays: Arrays) -> Any:
     """Put a fitted system among the arrays and return what else to write of it."""
-    if system is None:
-        return None
     facts: dict[str, Any] = {"main": system.references.main}
     arrays["system.references"] = system.references.state
     for name, value in vars(system).items():
@@ -262,20 +264,11 @@ def pack_system(system: System | None, arrays: Arrays) -> Any:
     return facts
 
 
-def unpack_system(facts: Any, arrays: Arrays) -> System | None:
-    """Return the fitted system, if there was one."""
-    if facts is None:
-        return None
+def unpack_system(facts: Any, arrays: Arrays) -> System:
+    """Return the fitted system."""
     parts: dict[str, Any] = {
         k.removeprefix("system."): v for k, v in arrays.items() if k.startswith("system.")
     }
     others = dict(facts)
     references = ReferenceStates(parts.pop("references"), others.pop("main"))
     return System(references=references, **parts, **others)
-
-
-def _pack_dataclass(value: Any) -> Any:
-    arguments = {
-        f.name: np.asarray(getattr(value, f.name)).tolist() for f in dataclasses.fields(value)
-    }
-    return {"type": type(value).__name__, "arguments": arguments}

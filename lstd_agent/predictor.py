@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,15 @@ from lstd_agent.statistics import SampledStatistics
 from lstd_agent.system import Neighborhood, System
 
 
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A system, and what it was fitted to: batches of sums, and the statistics of them all."""
+
+    system: System
+    batches: list[Sums]
+    statistics: SampledStatistics | BoxStatistics
+
+
 class Predictor(TrialCollector):
     """Answers for the states and timesteps of trials that a system was fitted to.
 
@@ -28,9 +38,7 @@ class Predictor(TrialCollector):
         self, features: Features, on_termination: str, n_stored_trials: int, n_batches: int
     ) -> None:
         super().__init__(features, on_termination, n_stored_trials, n_batches)
-        self._system: System | None = None
-        # What the system was fitted to: batches of sums, and the statistics of them all.
-        self._fitted: tuple[list[Sums], SampledStatistics | BoxStatistics] | None = None
+        self._fitted: Fit | None = None
         # The same system fitted to all batches but each, once standard errors are asked for.
         self._batch_systems: list[System] | None = None
 
@@ -105,8 +113,7 @@ class Predictor(TrialCollector):
             Before `fit`, or if there are fewer than two batches of trials.
         """
         states, neighborhood, shape = self._answering(observations, t)
-        assert self._fitted is not None
-        batches, _ = self._fitted
+        batches = self._last_fit.batches
         if len(batches) < 2:
             raise NotFittedError(
                 f"standard errors compare batches of trials, and there is {len(batches)}: with "
@@ -124,16 +131,12 @@ class Predictor(TrialCollector):
     @property
     def system_(self) -> System:
         """The fitted system of approximators."""
-        if self._system is None:
-            raise NotFittedError("the agent is not fitted yet: call fit first")
-        return self._system
+        return self._last_fit.system
 
     @property
     def fitted_statistics_(self) -> SampledStatistics | BoxStatistics:
         """The statistics that the system was fitted to."""
-        if self._fitted is None:
-            raise NotFittedError("the agent is not fitted yet: call fit first")
-        return self._fitted[1]
+        return self._last_fit.statistics
 
     @property
     def neighborhoods_(self) -> list[Neighborhood]:
@@ -165,6 +168,12 @@ class Predictor(TrialCollector):
             return statistics.candidates[index]
         assert isinstance(self._domain, DiscreteDomain)
         return index + self._domain.start
+
+    @property
+    def _last_fit(self) -> Fit:
+        if self._fitted is None:
+            raise NotFittedError("the agent is not fitted yet: call fit first")
+        return self._fitted
 
     def _answering(
         self, observations: Any, t: ArrayLike | None

@@ -127,14 +127,24 @@ def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
     # if it is all there is, as with features that are constant.
     rounding = _ROUNDING * np.sqrt(np.abs(moments.Z).max(axis=(1, 2)))
     keep = singular > np.maximum(rcond * singular[:, 0], rounding)[:, None]
+    target = (M @ moments.y[:, :, None]).transpose(0, 2, 1) @ U
+    coordinates = target[:, 0] * inverse_where(keep, singular)
+    weights = (coordinates[:, None, :] @ Vt)[:, 0]
+    return Minimizer(weights, keep.sum(axis=1), condition_number(keep, singular))
+
+
+def inverse_where(keep: NDArray[np.bool_], singular: FloatArray) -> FloatArray:
+    """Return 1/σ of the singular values (n, r) to keep, and 0 of all others."""
     inverse = np.zeros_like(singular)
     inverse[keep] = 1.0 / singular[keep]
-    target = (M @ moments.y[:, :, None]).transpose(0, 2, 1) @ U
-    weights = ((target[:, 0] * inverse)[:, None, :] @ Vt)[:, 0]
+    return inverse
+
+
+def condition_number(keep: NDArray[np.bool_], singular: FloatArray) -> FloatArray:
+    """Return the largest of descending singular values (n, r) over the smallest to keep, or 1."""
     smallest = np.where(keep, singular, np.inf).min(axis=1)
     determined = keep.any(axis=1)
-    condition = np.where(determined, singular[:, 0] / np.where(determined, smallest, 1.0), 1.0)
-    return Minimizer(weights, keep.sum(axis=1), condition)
+    return np.where(determined, singular[:, 0] / np.where(determined, smallest, 1.0), 1.0)
 
 
 def projected_bellman_error(

@@ -14,22 +14,26 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
-from tqdm import tqdm
 
-from lstd_agent.collection import Keep, collect_rounds
+from lstd_agent.collection import (
+    AnyEnv,
+    Keep,
+    check_amounts,
+    collect_rounds,
+    pieces,
+    step_bar,
+)
 from lstd_agent.domains import Domain
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.parallel import run_tasks
 from lstd_agent.policies import Policy
 from lstd_agent.trials import Round
-
-AnyEnv: TypeAlias = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 EnvSource: TypeAlias = str | Callable[[], AnyEnv]
 """An environment's id, ``"module:id"`` where a module registers it, or what makes one."""
@@ -91,9 +95,7 @@ def collect_shards(
     WorkerError
         If workers keep dying.
     """
-    n_trials, t_max = check_integer("n_trials", n_trials, 1), check_integer("t_max", t_max, 0)
-    if seed is not None:
-        check_integer("seed", seed, 0)
+    n_trials, t_max = check_amounts(n_trials, t_max, seed)
     if shard_size is None:
         shard_size = min(_MAX_COPIES, -(-n_trials // _SHARDS))
     shard_size = check_integer("shard_size", shard_size, 1)
@@ -103,9 +105,7 @@ def collect_shards(
     entropy = np.random.SeedSequence(seed).entropy
 
     def shards() -> Iterator[Shard]:
-        for number, first in enumerate(range(0, n_trials, shard_size)):
-            n = min(shard_size, n_trials - first)
-            stored = max(0, min(n, n_stored - first))
+        for number, (n, stored) in enumerate(pieces(n_trials, shard_size, n_stored)):
             # The sequence that spawn() would give, without spawning those before it.
             spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
             own_seed = int(spawned.generate_state(1, np.uint64)[0])
@@ -114,12 +114,7 @@ def collect_shards(
     early: dict[int, Round] = {}
     following = 0
     results = run_tasks(collect_shard, shards(), workers=workers, executor=executor)
-    with tqdm(
-        total=n_trials * (t_max + 1),
-        unit="step",
-        unit_scale=True,
-        disable=None if progress is None else not progress,
-    ) as bar:
+    with step_bar(n_trials * (t_max + 1), progress) as bar:
         for number, finished in results:
             bar.update(finished.counts.n_trials * (t_max + 1))
             # Sums of rewards depend on the order of addition in their last digit.

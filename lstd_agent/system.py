@@ -1,7 +1,7 @@
 """A system of seminorm LSTD approximators (Def ``general_lstd``), fitted to statistics.
 
-statistics → neighbourhoods → references → weights → offsets → values. Each arrow is one
-module; `fit_system` reads like the list. It does not know whether its statistics are sampled
+anchors → neighbourhoods → references → weights → offsets → values: `fit_system` reads like the
+list, and each arrow is a module of its own. It does not know whether its statistics are sampled
 or exact.
 """
 
@@ -150,25 +150,70 @@ def fit_system(
     -------
     System
     """
-    anchors, windows, references, occupancy = _linked_neighborhoods(
+    anchors, windows, references, occupancy = _neighborhoods_with_references(
         statistics, anchors, reference, tail, main_reference
     )
-    solution, offsets, n_samples = _approximators(
+    solution, offsets, n_samples = _weights_and_offsets(
         statistics, windows, references, occupancy, gain, reference, rcond
     )
     return System(
+        weights=solution.weights,
+        offsets=offsets,
+        anchors=anchors,
+        windows=windows,
+        references=references,
+        occupancy=occupancy,
+        n_samples=n_samples,
+        rank=solution.rank,
+        condition=solution.condition,
+        t_max=statistics.t_max,
+        gain=gain,
+    )
+
+
+def _neighborhoods_with_references(
+    statistics: Statistics, anchors: IntArray, rule: str, tail: str, main: int | None
+) -> tuple[IntArray, IntArray, ReferenceStates, FloatArray]:
+    """Give every neighbourhood a reference state, merging those that cannot have one.
+
+    Algorithm ``identify_anchor``, from its anchors on.
+    """
+    while True:
+        windows = neighborhood_windows(anchors, statistics.t_max, tail)
+        occupancy = statistics.occupancy(windows)
+        references = assign_references(occupancy, statistics.support_threshold, rule, main)
+        last_is_merged = references.state[-1] < 0
+        merged, references = merge_neighborhoods(anchors, references)
+        if merged.size == anchors.size:
+            return anchors, windows, references, occupancy
+        anchors = merged
+        # Merging only adds to windows, so references stay in their supports. The exception is a
+        # neighbourhood that becomes the last, where that is fitted to its tail: choose again.
+        if tail == "window" or not last_is_merged:
+            windows = neighborhood_windows(anchors, statistics.t_max, tail)
+            return anchors, windows, references, statistics.occupancy(windows)
+
+
+def _weights_and_offsets(
+    statistics: Statistics,
+    windows: IntArray,
+    references: ReferenceStates,
+    occupancy: FloatArray,
+    gain: float,
+    rule: str,
+    rcond: float,
+) -> tuple[Minimizer, FloatArray, IntArray]:
+    """Solve each window (Thm ``epb_minimizer``), then calibrate; and count its samples."""
+    solution, n_samples = statistics.minimize(windows, gain, rcond)
+    offsets = calibrate_offsets(
         solution.weights,
-        offsets,
-        anchors,
-        windows,
+        statistics.candidate_features,
         references,
         occupancy,
-        n_samples,
-        solution.rank,
-        solution.condition,
-        statistics.t_max,
-        gain,
+        statistics.support_threshold,
+        rule,
     )
+    return solution, offsets, n_samples
 
 
 def refit(
@@ -186,7 +231,7 @@ def refit(
     reference : {"occupancy", "most_common"}
     rcond : float
     """
-    solution, offsets, n_samples = _approximators(
+    solution, offsets, n_samples = _weights_and_offsets(
         statistics, system.windows, system.references, system.occupancy, gain, reference, rcond
     )
     return replace(
@@ -198,45 +243,3 @@ def refit(
         condition=solution.condition,
         gain=gain,
     )
-
-
-def _approximators(
-    statistics: Statistics,
-    windows: IntArray,
-    references: ReferenceStates,
-    occupancy: FloatArray,
-    gain: float,
-    rule: str,
-    rcond: float,
-) -> tuple[Minimizer, FloatArray, IntArray]:
-    """Return the weights, the offsets and the number of samples of each neighbourhood."""
-    solution, n_samples = statistics.minimize(windows, gain, rcond)
-    offsets = calibrate_offsets(
-        solution.weights,
-        statistics.candidate_features,
-        references,
-        occupancy,
-        statistics.support_threshold,
-        rule,
-    )
-    return solution, offsets, n_samples
-
-
-def _linked_neighborhoods(
-    statistics: Statistics, anchors: IntArray, rule: str, tail: str, main: int | None
-) -> tuple[IntArray, IntArray, ReferenceStates, FloatArray]:
-    """Give every neighbourhood a reference state, merging those that cannot have one."""
-    while True:
-        windows = neighborhood_windows(anchors, statistics.t_max, tail)
-        occupancy = statistics.occupancy(windows)
-        references = assign_references(occupancy, statistics.support_threshold, rule, main)
-        last_is_merged = references.state[-1] < 0
-        merged, references = merge_neighborhoods(anchors, references)
-        if merged.size == anchors.size:
-            return anchors, windows, references, occupancy
-        anchors = merged
-        # Merging only adds to windows, so references stay in their supports. The exception is a
-        # neighbourhood that becomes the last, where that is fitted to its tail: choose again.
-        if tail == "window" or not last_is_merged:
-            windows = neighborhood_windows(anchors, statistics.t_max, tail)
-            return anchors, windows, references, statistics.occupancy(windows)

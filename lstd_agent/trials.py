@@ -77,11 +77,10 @@ class LockstepTrials:
         terminated : ndarray of bool, shape (n,), optional
             What a trial that has terminated before observes does not matter.
         """
-        if terminated is not None and terminated.any():
-            _refuse_unless_it_ends(self._domain, self.living & terminated, self.n_timesteps)
         if self._living is not None:
             reward = np.where(self._living, reward, 0.0)
         if terminated is not None and terminated.any():
+            _refuse_unless_it_ends(self._domain, self.living & terminated, self.n_timesteps)
             self._living = self.living & ~terminated
         if self._living is not None:
             next_state = next_state.copy()

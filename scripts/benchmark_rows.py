@@ -20,10 +20,10 @@ import unichain_gym
 from lstd_agent import MMD, GaussianFeatures, SeminormLSTDAgent
 from lstd_agent.distances import sampled_distance
 from lstd_agent.neighborhoods import find_anchors
-from lstd_agent.statistics import SampledStatistics, TransitionCounts
-from lstd_agent.study.exact_study import SCHEMES, ExactSettings, ExactTask, exact_rows
-from lstd_agent.study.problems import random_chain, random_features
-from lstd_agent.study.schemes import regimes
+from lstd_agent.statistics import SampledStatistics
+from lstd_agent.study.exact_study import ExactSettings, ExactTask, exact_rows
+from lstd_agent.study.problems import population_counts, random_chain, random_features
+from lstd_agent.study.schemes import SCHEMES, regimes
 from lstd_agent.system import fit_system
 from unichain_gym import MarkovChain, UnichainVectorEnv
 from unichain_gym.population import simulate_counts
@@ -173,10 +173,7 @@ def collect_work(envs: gym.vector.VectorEnv, policy: np.ndarray, n: int, t_max: 
 def sampled(env: str, n_trials: int, t_max: int, n_features: int) -> SampledStatistics:
     """Return the statistics of a simulated population."""
     chain = random_chain(env, 0)
-    drawn = simulate_counts(chain, n_trials, t_max, np.random.default_rng(0))
-    counts = TransitionCounts(
-        drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
-    )
+    counts = population_counts(chain, n_trials, t_max, np.random.default_rng(0))
     return SampledStatistics(counts, random_features(chain.n_states, n_features, 0))
 
 

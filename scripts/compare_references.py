@@ -22,21 +22,19 @@ from lstd_agent.study.reference_study import (
     markdown_comparison,
     run_reference_study,
 )
-from lstd_agent.study.running import add_run_arguments, at_least, parse_arguments
+from lstd_agent.study.running import (
+    add_run_arguments,
+    add_subset_argument,
+    at_least,
+    parse_arguments,
+)
 from lstd_agent.study.schemes import ENVIRONMENTS
 
 
 def main() -> None:
     """Run the comparison and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--envs",
-        nargs="+",
-        choices=ENVIRONMENTS,
-        default=list(ENVIRONMENTS),
-        metavar="ENV",
-        help=f"among {', '.join(ENVIRONMENTS)} (all)",
-    )
+    add_subset_argument(parser, "env", ENVIRONMENTS)
     parser.add_argument(
         "--trials", type=at_least(2), default=10_000, help="number of trials (10,000)"
     )

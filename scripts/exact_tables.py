@@ -16,54 +16,31 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 
 from lstd_agent.parallel import open_executor
-from lstd_agent.references import RULES
 from lstd_agent.study import claims, tables
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.figures import ratio_heat_map, save
-from lstd_agent.study.running import add_run_arguments, parse_arguments
+from lstd_agent.study.running import (
+    add_reference_argument,
+    add_run_arguments,
+    add_subset_argument,
+    parse_arguments,
+)
 from lstd_agent.study.schemes import ENVIRONMENTS, RHOS, SCHEMES
 
 
 def main() -> None:
     """Run the study and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--envs",
-        nargs="+",
-        choices=ENVIRONMENTS,
-        default=list(ENVIRONMENTS),
-        metavar="ENV",
-        help=f"among {', '.join(ENVIRONMENTS)} (all)",
-    )
-    parser.add_argument(
-        "--rhos",
-        nargs="+",
-        type=float,
-        choices=RHOS,
-        default=list(RHOS),
-        metavar="RHO",
-        help=f"features per state, among {', '.join(map(str, RHOS))} (all)",
-    )
-    parser.add_argument(
-        "--schemes",
-        nargs="+",
-        choices=SCHEMES,
-        default=list(SCHEMES),
-        metavar="SCHEME",
-        help=f"among {', '.join(SCHEMES)} (all)",
-    )
+    add_subset_argument(parser, "env", ENVIRONMENTS)
+    add_subset_argument(parser, "rho", RHOS, "features per state, ")
+    add_subset_argument(parser, "scheme", SCHEMES)
     parser.add_argument(
         "--tail",
         choices=("window", "settled", "stationary"),
         default="window",
         help="what the last neighbourhood averages (default: window, as in the paper's tables)",
     )
-    parser.add_argument(
-        "--reference",
-        choices=RULES,
-        default="most_common",
-        help="rule for reference states (default: most_common, the paper's)",
-    )
+    add_reference_argument(parser)
     add_run_arguments(parser, default_out="results/exact")
     args = parse_arguments(parser)
 

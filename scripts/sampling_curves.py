@@ -16,10 +16,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 
 from lstd_agent.parallel import open_executor
-from lstd_agent.references import RULES
 from lstd_agent.study import claims, tables
 from lstd_agent.study.figures import sampling_curves, save
-from lstd_agent.study.running import add_run_arguments, parse_arguments
+from lstd_agent.study.running import add_reference_argument, add_run_arguments, parse_arguments
 from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
 
 
@@ -44,12 +43,7 @@ def main() -> None:
         default="window",
         help="what the last neighbourhood averages (default: window, as in the paper)",
     )
-    parser.add_argument(
-        "--reference",
-        choices=RULES,
-        default="most_common",
-        help="rule for reference states (default: most_common, the paper's)",
-    )
+    add_reference_argument(parser)
     add_run_arguments(parser, default_out="results/sampling")
     args = parse_arguments(parser)
     if args.engine == "population" and args.estimator == "linear":

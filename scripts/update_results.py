@@ -28,6 +28,7 @@ from lstd_agent.study.reference_study import (
 from lstd_agent.study.rows import Row
 from lstd_agent.study.running import parse_arguments
 from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
+from lstd_agent.study.schemes import SCHEMES
 from unichain_gym import make_mdp
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,7 +66,7 @@ def headlines(exact: list[Row], sampled: list[Row], references: list[Row]) -> st
     lines = ["| exact study, 20 seeds | mean abs log10(ours / paper) | cells |", "|---|---:|---:|"]
     for name, schemes in (
         ("p01 and p02am, both errors", ("p01", "p02am")),
-        ("all schemes but pinf, both errors", tuple(s for s in tables.SCHEMES if s != "pinf")),
+        ("all schemes but pinf, both errors", tuple(s for s in SCHEMES if s != "pinf")),
     ):
         chosen = [abs(ratio) for cell, ratio in ratios.items() if cell[3] in schemes]
         lines.append(f"| {name} | {mean(chosen):.2f} | {len(chosen)} |")

@@ -81,13 +81,13 @@ def exact_claims(rows: Iterable[Row]) -> list[Claim]:
 
 
 def _claim(
-    label: str, text: str, agrees: Mapping[str, bool], reading: str, confirmed: bool | None = None
+    label: str, text: str, agrees: Mapping[str, bool], reading: str, *, of_most: bool = False
 ) -> Claim:
-    """Count the rows that agree; a claim about every row needs all of them."""
+    """Count the rows that agree: a claim needs all of them, or more than half if it is of most."""
     n_agree = sum(agrees.values())
     disagreeing = tuple(row for row, agree in agrees.items() if not agree)
-    decided = n_agree == len(agrees) if confirmed is None else confirmed
-    return Claim(label, text, decided, n_agree, len(agrees), disagreeing, reading)
+    confirmed = n_agree > _MOST * len(agrees) if of_most else not disagreeing
+    return Claim(label, text, confirmed, n_agree, len(agrees), disagreeing, reading)
 
 
 def _name(row: tuple[str, float]) -> str:
@@ -118,7 +118,6 @@ def _more_anchors_have_lower_repb(repb: Means) -> Claim:
             agrees[f"{_name(row)} {metric}"] = most <= two * (1 + 1e-9) and two < single
             single_over_two.append(math.log10(single / two))
             two_over_max.append(math.log10(two / most))
-    share = sum(agrees.values()) / len(agrees)
     return _claim(
         "b",
         "for OT and MMD, ε_PB falls from one anchor (p01, buw) to two (p02) and to the most "
@@ -127,7 +126,7 @@ def _more_anchors_have_lower_repb(repb: Means) -> Claim:
         f"The better of p01 and buw is 10^{median(single_over_two):.1f} times p02 in the median "
         f"(at most 10^{max(single_over_two):.1f}), p02 10^{median(two_over_max):.1f} times pax "
         f"(at most 10^{max(two_over_max):.1f}).",
-        confirmed=share > _MOST,
+        of_most=True,
     )
 
 
@@ -144,7 +143,7 @@ def _mmd_is_on_par_with_ot(repb: Means) -> Claim:
         "MMD is on par with OT in ε_PB (within a factor of 2) in most rows",
         agrees,
         f"log10(MMD / OT) has quartiles {low:+.2f}, {middle:+.2f}, {high:+.2f}.",
-        confirmed=sum(agrees.values()) > _MOST * len(agrees),
+        of_most=True,
     )
 
 
@@ -159,7 +158,7 @@ def _pinf_and_p02am_have_the_lowest_rems(rems: Means) -> Claim:
         "in ε_MS, pinf or p02am is lowest and the other second in most rows",
         agrees,
         f"pinf is the lowest in {lowest} of {len(rems)} rows.",
-        confirmed=sum(agrees.values()) > _MOST * len(agrees),
+        of_most=True,
     )
 
 
@@ -176,7 +175,7 @@ def _rems_does_not_follow_repb(repb: Means, rems: Means) -> Claim:
         "the other schemes' ε_MS does not follow their ε_PB (rank correlation below 0.5)",
         agrees,
         f"Spearman's correlation has mean {mean(correlations.values()):+.2f} over the rows.",
-        confirmed=sum(agrees.values()) > _MOST * len(agrees),
+        of_most=True,
     )
 
 
@@ -259,7 +258,7 @@ def _rems_moves_less_than_repb(curves: Curves) -> Claim:
         agrees,
         f"Mean change in orders of magnitude: ε_PB {mean(moves['total_repb']):.2f}, "
         f"ε_MS {mean(moves['total_rems']):.2f}.",
-        confirmed=sum(agrees.values()) > _MOST * len(agrees),
+        of_most=True,
     )
 
 

@@ -79,10 +79,6 @@ class ExactStatistics:
         """Mean distribution of each window, shape (n, S)."""
         return np.stack([self._average(int(start), int(stop)) for start, stop in windows])
 
-    def mean_reward(self, start: int, stop: int) -> float:
-        """Mean expected reward over the timesteps from start up to stop."""
-        return float(self._average(start, stop) @ self.chain.reward)
-
     def _average(self, start: int, stop: int) -> FloatArray:
         if start > self.t_max:
             return self.chain.stationary_distribution

@@ -79,9 +79,7 @@ def exact_rows(task: ExactTask) -> list[Row]:
                     "n_anchors": len(system.anchors),
                     "t_max": schemes.t_max,
                     "main_reference": system.references.main,
-                    "total_repb": float(errors.repb(system).sum()),
-                    "total_rems": float(errors.rems(system).sum()),
-                    "total_rems_without_offset": float(errors.rems_without_offset(system).sum()),
+                    **errors.totals(system),
                 }
             )
     return rows

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lstd_agent.errors import MissingDependencyError
+from lstd_agent.study.reference_study import median_multiples
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampling_study import PANELS
 from lstd_agent.study.sampling_study import SCHEMES as SAMPLED_SCHEMES
@@ -118,23 +119,20 @@ def _curves(
 
 def reference_multiples(rows: Sequence[Row]) -> Figure:
     """Draw ε_MS as a multiple of the projection limit: a dot a row, medians over seeds."""
-    combinations = sorted({(row["reference"], row["tail"]) for row in rows})
-    schemes = sorted({row["scheme"] for row in rows})
-    environments = [e for e in ENVIRONMENTS if any(row["env"] == e for row in rows)]
+    medians = median_multiples(rows)
+    combinations = sorted({c for by_combination in medians.values() for c in by_combination})
+    schemes = sorted({scheme for scheme, _, _ in medians})
+    environments = [e for e in ENVIRONMENTS if any(env == e for _, env, _ in medians)]
     figure = new_figure(11, 4.2 * len(schemes))
     panels: Any = figure.subplots(len(schemes), 1, squeeze=False)[:, 0]
     for scheme, axes in zip(schemes, panels, strict=True):
         for k, (rule, tail) in enumerate(combinations):
             x, y = [], []
             for i, env in enumerate(environments):
-                by_rho = defaultdict(list)
-                for row in rows:
-                    key = (row["env"], row["scheme"], row["reference"], row["tail"])
-                    if key == (env, scheme, rule, tail):
-                        by_rho[row["rho"]].append(row["total_rems"] / row["limit"])
-                for j, rho in enumerate(sorted(by_rho, reverse=True)):
+                rhos = sorted((r for s, e, r in medians if (s, e) == (scheme, env)), reverse=True)
+                for j, rho in enumerate(rhos):
                     x.append(i + 0.18 * k - 0.27 + 0.02 * j)
-                    y.append(float(np.median(by_rho[rho])))
+                    y.append(medians[scheme, env, rho][rule, tail])
             axes.plot(x, y, "o", markersize=4, label=f"{rule}, {tail} tail", alpha=0.8)
         axes.axhline(1.0, color="black", linewidth=0.8)
         axes.set_yscale("log")

@@ -78,6 +78,14 @@ class StepwiseErrors:
         error -= np.einsum("ts,ts->t", p, error)[:, None]
         return np.asarray(np.sqrt(np.einsum("ts,ts->t", p, error**2)))
 
+    def totals(self, system: System) -> dict[str, float]:
+        """Return the sums over timesteps of all three, as the study's rows name them."""
+        return {
+            "total_repb": float(self.repb(system).sum()),
+            "total_rems": float(self.rems(system).sum()),
+            "total_rems_without_offset": float(self.rems_without_offset(system).sum()),
+        }
+
     def _neighborhood(self, system: System) -> IntArray:
         return system.neighborhood_at(np.arange(self._statistics.t_max + 1))
 

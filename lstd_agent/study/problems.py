@@ -1,12 +1,14 @@
-"""The random problems of the study: one policy and one feature table per seed."""
+"""The random problems of the study: a policy, a feature table and samples for each seed."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from lstd_agent.counts import TransitionCounts
 from lstd_agent.features import GaussianFeatures
 from lstd_agent.seminorm_lstd import FloatArray
 from unichain_gym import MarkovChain, make_mdp
+from unichain_gym.population import simulate_counts
 
 
 def random_chain(environment: str, seed: int) -> MarkovChain:
@@ -28,3 +30,13 @@ def random_features(n_states: int, n_features: int, seed: int) -> FloatArray:
     """Return the paper's Gaussian features (section ``state_fea_ker``), shape (S, d)."""
     _, feature_seed = np.random.SeedSequence(seed).spawn(2)
     return GaussianFeatures(n_features, int(feature_seed.generate_state(1)[0])).table(n_states)
+
+
+def population_counts(
+    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator
+) -> TransitionCounts:
+    """Return the counts of trials that are drawn all at once, by counts."""
+    drawn = simulate_counts(chain, n_trials, t_max, rng)
+    return TransitionCounts(
+        drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
+    )

@@ -19,15 +19,14 @@ from lstd_agent.distances import MMD, sampled_distance
 from lstd_agent.neighborhoods import find_anchors
 from lstd_agent.references import RULES
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND
-from lstd_agent.statistics import SampledStatistics, TransitionCounts
+from lstd_agent.statistics import SampledStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import random_chain, random_features
+from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
 from lstd_agent.system import System, fit_system
 from unichain_gym import make_mdp
-from unichain_gym.population import simulate_counts
 
 KEY = ("env", "rho", "seed", "scheme", "reference", "tail")
 COMBINATIONS = tuple((rule, tail) for rule in RULES for tail in ("settled", "window"))
@@ -79,10 +78,7 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
     t_max = 10 * chain.mixing_time()
     distributions = full_distributions(chain, t_max)
     rng = np.random.default_rng(np.random.SeedSequence([task.seed, 2]))
-    drawn = simulate_counts(chain, settings.n_trials, t_max, rng)
-    counts = TransitionCounts(
-        drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
-    )
+    counts = population_counts(chain, settings.n_trials, t_max, rng)
     rows = []
     for regime in regimes(chain.n_states):
         features = random_features(chain.n_states, regime.n_features, task.seed)
@@ -112,11 +108,7 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
                         "tail": tail,
                         "n_anchors": len(system.anchors),
                         "main_reference": system.references.main,
-                        "total_repb": float(errors.repb(system).sum()),
-                        "total_rems": float(errors.rems(system).sum()),
-                        "total_rems_without_offset": float(
-                            errors.rems_without_offset(system).sum()
-                        ),
+                        **errors.totals(system),
                         "limit": float(errors.rems(limit).sum()),
                     }
                 )

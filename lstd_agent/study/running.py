@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from lstd_agent.errors import MissingDependencyError
+from lstd_agent.references import RULES
 from lstd_agent.study.figures import new_figure
+
+
+def add_subset_argument(
+    parser: argparse.ArgumentParser, name: str, choices: Sequence[Any], what: str = ""
+) -> None:
+    """Add ``--names``, which takes some of the choices and has all of them by default."""
+    parser.add_argument(
+        f"--{name}s",
+        nargs="+",
+        type=type(choices[0]),
+        choices=choices,
+        default=list(choices),
+        metavar=name.upper(),
+        help=f"{what}among {', '.join(map(str, choices))} (all)",
+    )
+
+
+def add_reference_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --reference, the paper's rule by default."""
+    parser.add_argument(
+        "--reference",
+        choices=RULES,
+        default="most_common",
+        help="rule for reference states (default: most_common, the paper's)",
+    )
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:

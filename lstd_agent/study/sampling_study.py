@@ -10,21 +10,22 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
+from lstd_agent.batches import Batches
 from lstd_agent.collection import collect_rounds
+from lstd_agent.counts import TransitionCounts
 from lstd_agent.distances import MMD, sampled_distance
 from lstd_agent.domains import make_domain
 from lstd_agent.features import OneHot
 from lstd_agent.neighborhoods import find_anchors
 from lstd_agent.seminorm_lstd import DEFAULT_RCOND, IntArray
-from lstd_agent.statistics import SampledStatistics, TransitionCounts
+from lstd_agent.statistics import SampledStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import random_chain, random_features
+from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.system import fit_system
 from lstd_agent.trials import Round
 from unichain_gym import MarkovChain
-from unichain_gym.population import simulate_counts
 
 SCHEMES = ("p01", "p02md", "paxmd", "pinf")
 KEY = ("env", "n_features", "seed", "n_trials", "scheme")
@@ -62,7 +63,7 @@ class SamplingSettings:
     Attributes
     ----------
     engine : {"trials", "population"}
-        Stepping environments, or drawing all trials' counts at once (`simulate_counts`).
+        Stepping environments, or drawing all trials' counts at once (`population_counts`).
     estimator : {"quadratic", "linear"}
         Of the MMD: all pairs of trials, or the paper's disjoint pairs (of at most
         ``n_stored`` trials, engine ``"trials"`` only).
@@ -149,48 +150,36 @@ def cumulative_samples(
     """Yield all counts, and the stored trials, up to each checkpoint."""
     increments = np.diff((0, *task.checkpoints)).tolist()
     seeds = np.random.SeedSequence([task.seed, 1]).spawn(len(increments))
-    rounds: list[Round] = []
-    total: TransitionCounts | None = None
+    batches = Batches(n_batches=1, n_stored_trials=task.settings.n_stored)
     for increment, seed in zip(increments, seeds, strict=True):
         if task.settings.engine == "population":
-            drawn = simulate_counts(chain, increment, t_max, np.random.default_rng(seed))
-            new = [
-                TransitionCounts(
-                    drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
-                )
-            ]
+            counts = population_counts(chain, increment, t_max, np.random.default_rng(seed))
+            batches.add(Round(counts, np.empty(0)))
         else:
-            start = len(rounds)
-            _collect(task, chain, increment, t_max, seed, rounds)
-            new = [r.counts for r in rounds[start:]]
-        for counts in new:
-            total = counts if total is None else total + counts
-        assert total is not None
-        stored = [r.states for r in rounds]
-        yield total, np.concatenate(stored) if stored else None
+            _collect(task.env, chain, increment, t_max, seed, batches)
+        yield batches.total, batches.trials
 
 
 def _collect(
-    task: SamplingTask,
+    mnemonic: str,
     chain: MarkovChain,
     n_trials: int,
     t_max: int,
     seed: np.random.SeedSequence,
-    rounds: list[Round],
+    batches: Batches,
 ) -> None:
-    """Step environments for more trials and append their rounds."""
+    """Step environments for more trials and add their rounds."""
     assert chain.policy is not None
-    n_stored = task.settings.n_stored - sum(len(r.states) for r in rounds)
-    env = gym.make_vec(f"unichain_gym:Unichain-{task.env}-v0", num_envs=min(n_trials, _NUM_ENVS))
+    env = gym.make_vec(f"unichain_gym:Unichain-{mnemonic}-v0", num_envs=min(n_trials, _NUM_ENVS))
     collect_rounds(
         env,
         make_domain(env.single_observation_space, OneHot(), ends=False),
         chain.policy.argmax(axis=1),
-        rounds.append,
+        batches.add,
         n_trials=n_trials,
         t_max=t_max,
         seed=int(seed.generate_state(1)[0]),
-        n_stored=n_stored,
+        n_stored=batches.n_stored_missing,
     )
     env.close()
 

@@ -76,7 +76,6 @@ class ExactSchemes:
         self.t_max = 10 * chain.mixing_time() if t_max is None else t_max
         self.distributions = full_distributions(chain, self.t_max)
         self._settled = settled_time(chain, self.distributions)
-        # Total variation and optimal transport do not depend on the features.
         self._searches: dict[str, AnchorSearch] = {}
 
     def statistics(self, features: FloatArray) -> ExactStatistics:
@@ -120,15 +119,15 @@ class ExactSchemes:
         return self._search(scheme[-2:], features).doubling(n_anchors)
 
     def _search(self, metric: str, features: FloatArray) -> AnchorSearch:
+        if metric in self._searches:
+            return self._searches[metric]
         if metric == "md":
-            gram = Kernel()(features, features)
-            squared = mean_discrepancy(self.distributions, gram)
-            return AnchorSearch(until_settled(squared, self._settled), self.t_max)
-        if metric not in self._searches:
-            if metric == "tv":
-                squared = total_variation(self.distributions)
-            else:
-                squared = optimal_transport(self.distributions, self.chain.bisimulation_distance())
-            squared = until_settled(squared, self._settled)
-            self._searches[metric] = AnchorSearch(squared, self.t_max)
-        return self._searches[metric]
+            squared = mean_discrepancy(self.distributions, Kernel()(features, features))
+        elif metric == "tv":
+            squared = total_variation(self.distributions)
+        else:
+            squared = optimal_transport(self.distributions, self.chain.bisimulation_distance())
+        search = AnchorSearch(until_settled(squared, self._settled), self.t_max)
+        if metric != "md":  # the others do not depend on the features
+            self._searches[metric] = search
+        return search

@@ -20,8 +20,9 @@ METRICS = {"total_repb": "ε_PB (total repb)", "total_rems": "ε_MS (total rems)
 Cell = tuple[str, float, str, str]
 """Environment, ρ, metric, scheme."""
 
-_MARKDOWN_MARKS = ("**{}**", "*{}*", "<u>{}</u>")
-_LATEX_MARKS = (r"\textcolor{red}{%s}", r"\textcolor{darkgreen}{%s}", r"\textcolor{blue}{%s}")
+# What stands before and after the lowest, second and third lowest of a row.
+_MARKDOWN_MARKS = (("**", "**"), ("*", "*"), ("<u>", "</u>"))
+_LATEX_MARKS = tuple((rf"\textcolor{{{c}}}{{", "}") for c in ("red", "darkgreen", "blue"))
 
 
 def mean_cells(rows: Iterable[Row]) -> dict[Cell, float]:
@@ -88,21 +89,26 @@ def markdown_tables(cells: Mapping[Cell, float]) -> str:
                 "|---|" + "---:|" * len(schemes),
             ]
             for env, values in rows:
-                place = ranks(values)
-                texts = (
-                    _mark(s, two_digits(values[s]), place, _MARKDOWN_MARKS) if s in values else ""
-                    for s in schemes
-                )
+                texts = _marked(values, schemes, _MARKDOWN_MARKS, missing="")
                 lines.append(f"| {env} | " + " | ".join(texts) + " |")
             parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
-def _mark(scheme: str, text: str, place: Mapping[str, int], marks: Sequence[str]) -> str:
-    if scheme not in place:
-        return text
-    mark = marks[place[scheme]]
-    return mark.format(text) if "{}" in mark else mark % text
+def _marked(
+    values: Mapping[str, float],
+    schemes: Sequence[str],
+    marks: Sequence[tuple[str, str]],
+    missing: str,
+) -> list[str]:
+    """Return a row's values as text, the three lowest between their marks."""
+    place = ranks(values)
+    texts = []
+    for scheme in schemes:
+        before, after = marks[place[scheme]] if scheme in place else ("", "")
+        text = two_digits(values[scheme]) if scheme in values else missing
+        texts.append(before + text + after)
+    return texts
 
 
 def latex_tables(cells: Mapping[Cell, float]) -> str:
@@ -125,12 +131,7 @@ def latex_tables(cells: Mapping[Cell, float]) -> str:
         for env in environments:
             texts = []
             for metric in METRICS:
-                values = by_env[metric].get(env, {})
-                place = ranks(values)
-                texts += [
-                    _mark(s, two_digits(values[s]), place, _LATEX_MARKS) if s in values else "NaN"
-                    for s in SCHEMES
-                ]
+                texts += _marked(by_env[metric].get(env, {}), SCHEMES, _LATEX_MARKS, missing="NaN")
             lines.append(f"{env} & " + " & ".join(texts) + r" \\")
         lines += [r"\bottomrule", r"\end{tabular}", ""]
         parts.append("\n".join(lines))

@@ -11,10 +11,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import GaussianFeatures, OneHot, SeminormLSTDAgent
-from lstd_agent.collection import Round
+from lstd_agent.counts import TransitionCounts
 from lstd_agent.errors import InvalidInputError, MissingDependencyError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics import TransitionCounts
+from lstd_agent.trials import Round
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
 
@@ -152,6 +152,18 @@ def test_sums_without_each_batch_leave_out_just_that() -> None:
     assert list(sums_without_each([1, 10])) == [10, 1]
 
 
+def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgent:
+    """An agent whose batches are simulated populations of h6."""
+    agent = SeminormLSTDAgent(np.eye(6), anchors=anchors, gain=gain)
+    agent.attach(gym.make("unichain_gym:Unichain-h6-v0"))
+    for drawn in batches:
+        counts = TransitionCounts(
+            drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
+        )
+        agent._batches.add(Round(counts, np.empty(0)))
+    return agent.fit()
+
+
 def test_errors_of_rarely_seen_states_are_not_taken_for_small() -> None:
     """Batches one by one hardly ever see a transient state late; all trials together do.
 
@@ -163,14 +175,8 @@ def test_errors_of_rarely_seen_states_are_not_taken_for_small() -> None:
     batches = simulate_replicates(chain, 50, 24, rng, n_replicates=100 * n_batches)
     covered = []
     for i in range(100):
-        agent = SeminormLSTDAgent(np.eye(6), anchors=[0, 8], gain=chain.gain)
-        agent.attach(gym.make("unichain_gym:Unichain-h6-v0"))
-        for drawn in batches[i * n_batches : (i + 1) * n_batches]:
-            counts = TransitionCounts(
-                drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
-            )
-            agent._batches.add(Round(counts, np.empty(0)))
-        last = agent.fit().neighborhoods_[-1]
+        agent = fitted_to(batches[i * n_batches : (i + 1) * n_batches], [0, 8], chain.gain)
+        last = agent.neighborhoods_[-1]
         if 4 <= last.occupancy[2] * last.n_samples <= 30:
             error = agent.predict(2, 24) - chain.relative_value(agent.main_reference_)[2]
             covered.append(abs(error) < 2 * agent.standard_errors(2, 24))
@@ -205,14 +211,7 @@ def test_intervals_of_two_standard_errors_cover_the_truth_as_often_as_they_shoul
     batches = simulate_replicates(chain, 200, t_max, rng, n_replicates=n_agents * n_batches)
     covered = np.zeros(6)
     for i in range(n_agents):
-        agent = SeminormLSTDAgent(np.eye(6), anchors=[0, 12], gain=chain.gain)
-        agent.attach(gym.make("unichain_gym:Unichain-h6-v0"))
-        for drawn in batches[i * n_batches : (i + 1) * n_batches]:
-            counts = TransitionCounts(
-                drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
-            )
-            agent._batches.add(Round(counts, np.empty(0)))
-        agent.fit()
+        agent = fitted_to(batches[i * n_batches : (i + 1) * n_batches], [0, 12], chain.gain)
         exact = chain.bias - chain.bias[agent.main_reference_]
         error = np.abs(agent.predict(np.arange(6)) - exact)
         covered += error <= 2 * agent.standard_errors(np.arange(6))

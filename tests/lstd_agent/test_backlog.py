@@ -54,10 +54,3 @@ def test_one_neighborhood_that_was_asked_for_does_not_warn(options: dict[str, ob
     agent = SeminormLSTDAgent(OneHot(), distance=lambda p, q: 0.0, **options)  # type: ignore[arg-type]
     agent.collect(TabularVectorEnv(mdp, 10), np.ones(13, dtype=int), 10, 100, seed=0).fit()
     assert len(agent.neighborhoods_) == 1
-
-
-@pytest.mark.parametrize("features", [OneHot, "one-hot"])
-def test_features_that_are_a_class_or_a_name_are_refused(features: object) -> None:
-    agent = SeminormLSTDAgent(features)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"a builder such as OneHot\(\); got .*(OneHot|one-hot)"):
-        agent.collect(TabularVectorEnv(queue(), 2), np.ones(13, dtype=int), 2, 5)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
+from lstd_agent.counts import TransitionCounts
 from lstd_agent.domains import make_domain
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics import SampledStatistics, TransitionCounts
+from lstd_agent.statistics import SampledStatistics
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.trials import LockstepTrials

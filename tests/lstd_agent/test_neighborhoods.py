@@ -49,7 +49,7 @@ def test_anchors_of_a_line_are_where_the_mean_square_exceeds() -> None:
     search = AnchorSearch(line(11), 11)
     assert_array_equal(search.anchors(2.0, 99), [0, 3, 6, 9])
     # From 1e-3, doubling: 1.024 is the first Δ with Δ² ≥ 1 (1.05): every second timestep.
-    # 2.048 (4.19) gives 0, 3, 6, 9; 4.096 (16.8): averages 11, 15.2, 20: sixth: 0, 7? See below.
+    # 2.048 (4.19) gives 0, 3, 6, 9.
     assert_array_equal(find_anchors(line(11), 11, 6), [0, 2, 4, 6, 8, 10])
     assert_array_equal(find_anchors(line(11), 11, 5), [0, 3, 6, 9])
 

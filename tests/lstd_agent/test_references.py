@@ -161,9 +161,6 @@ class VisitsByTimestep:
         weights = np.zeros((n, self.candidate_features.shape[1]))
         return Minimizer(weights, none, np.ones(n)), none
 
-    def mean_reward(self, start: int, stop: int) -> float:
-        return 0.0
-
 
 def test_a_neighborhood_that_becomes_the_last_gets_a_reference_in_its_settled_tail() -> None:
     # Timesteps 0-2 are in state 0, 3-5 in 1, 6-9 in 2. All counts are one, so 0 is main and the

@@ -157,9 +157,8 @@ def test_the_users_loop_absorbs_too(walk: Any) -> None:
                 break
         agent.end_trial()
     collected = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(env, STAY, 3, 9)
-    for a, b in ((agent, collected),):
-        difference = a.statistics.counts.transition_counts != b.statistics.counts.transition_counts
-        assert difference.nnz == 0
+    a, b = (each.statistics.counts.transition_counts for each in (agent, collected))
+    assert (a != b).nnz == 0
     lockstep = SeminormLSTDAgent(OneHot(), on_termination="absorb").attach(env, t_max=9)
     for t in range(3):
         lockstep.observe(t, [t] * 3, [float(t)] * 3, [t + 1] * 3, [t == 2] * 3)

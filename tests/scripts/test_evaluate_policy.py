@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import struct
@@ -25,12 +25,9 @@ FEW = ("--trials", "200", "--t-max", "40")
 
 @pytest.fixture(scope="module")
 def script() -> Any:
-    spec = importlib.util.spec_from_file_location("evaluate_policy", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.syspath_prepend(SCRIPT.parent)
+        return importlib.import_module(SCRIPT.stem)
 
 
 class Opaque(gym.Env[int, int]):
