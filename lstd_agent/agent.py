@@ -22,7 +22,6 @@ from lstd_agent.features import Features
 from lstd_agent.kernels import Kernel
 from lstd_agent.neighborhoods import (
     SEARCHES,
-    SquaredDistance,
     check_anchors,
     check_n_anchors,
     find_anchors,
@@ -218,10 +217,6 @@ class SeminormLSTDAgent(Predictor):
         if self._domain is None or not self._batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
         return self._statistics_of(self._batches.total)
-
-    def squared_distance(self) -> SquaredDistance:
-        """Return the squared distance between timesteps that the anchor search works with."""
-        return sampled_distance(self.distance, self.statistics)
 
     def _anchors_of(self, statistics: SampledStatistics | BoxStatistics) -> IntArray:
         """Return the anchors: given, the only ones possible, or found by the search."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lstd_agent.box_statistics import BoxStatistics
+from lstd_agent.distances import sampled_distance
 from lstd_agent.errors import MissingDependencyError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _candidates(agent: SeminormLSTDAgent) -> str:
 
 def _draw_distances(axes: Any, agent: SeminormLSTDAgent) -> None:
     """Squared distance of each timestep's state distribution from its anchor's."""
-    distance = agent.squared_distance()
+    distance = sampled_distance(agent.distance, agent.fitted_statistics_)
     for neighborhood in agent.neighborhoods_:
         start, stop = neighborhood.anchor, neighborhood.stop
         axes.plot(np.arange(start, stop), distance(start, start, stop))

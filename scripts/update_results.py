@@ -26,7 +26,7 @@ from lstd_agent.study.reference_study import (
     run_reference_study,
 )
 from lstd_agent.study.rows import Row
-from lstd_agent.study.running import parse_arguments
+from lstd_agent.study.running import at_least, parse_arguments
 from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
 from lstd_agent.study.schemes import SCHEMES
 from unichain_gym import make_mdp
@@ -38,7 +38,7 @@ BEGIN, END = "<!-- results: scripts/update_results.py -->\n", "<!-- end of resul
 def main() -> None:
     """Run the studies, draw the pictures and fill in the README."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--workers", type=int, default=2, help="processes (2)")
+    parser.add_argument("--workers", type=at_least(1), default=2, help="processes (2)")
     parser.add_argument("--out", type=Path, default=ROOT / "results", help="folder of raw rows")
     args = parse_arguments(parser)
 

@@ -275,6 +275,15 @@ def test_the_figure_shows_values_occupancies_and_distances(agent: Any) -> None:
     assert figure.axes[2].lines[0].get_xdata()[-1] == first.stop - 1
 
 
+def test_the_figure_is_of_the_fit_even_after_more_trials() -> None:
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
+    agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5], distance="tv")
+    agent.collect(env, POLICY, 50, 20, seed=0).fit()
+    before = agent.plot().axes[2].lines[0].get_ydata()
+    agent.collect(env, POLICY, 50, 20, seed=1)
+    assert_array_equal(agent.plot().axes[2].lines[0].get_ydata(), before)
+
+
 def test_a_figure_without_matplotlib_names_the_extra(agent: Any, monkeypatch: Any) -> None:
     real = builtins.__import__
 
