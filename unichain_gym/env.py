@@ -19,13 +19,8 @@ from numpy.typing import NDArray
 
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.start import (
-    check_snapshot,
-    check_states,
-    cumulative_thresholds,
-    draw_start,
-    restore_generator,
-)
+from unichain_gym.outcomes import draw_thresholds
+from unichain_gym.start import check_snapshot, check_states, draw_start, restore_generator
 from unichain_gym.streams import make_mdp
 
 INFO_LEVELS = ("minimal", "full")
@@ -70,7 +65,7 @@ class TabularEnv(gym.Env[Any, Any]):
         self.info_level = check_info_level(info_level)
         self.observation_space = gym.spaces.Discrete(mdp.n_states)
         self.action_space = gym.spaces.Discrete(mdp.n_actions)
-        self._start_thresholds = cumulative_thresholds(mdp.initial_distribution)
+        self._start_thresholds = draw_thresholds(mdp.initial_distribution)
         # Outcomes as Python lists, many times faster to read one by one than arrays; made when
         # a state and action are first visited, so that a large MDP costs nothing up front.
         self._outcomes: dict[tuple[int, int], tuple[list[float], list[int], list[float]]] = {}

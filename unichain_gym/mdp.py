@@ -26,6 +26,7 @@ from unichain_gym.errors import InvalidModelError, ModelTooLargeError
 from unichain_gym.outcomes import (
     check_distribution,
     check_outcomes,
+    draw_thresholds,
     pad_outcomes,
     read_integers,
     read_only,
@@ -132,16 +133,10 @@ class TabularMDP:
     def outcome_thresholds(self) -> FloatArray:
         """Cumulative probabilities, shape (S, A, K), that turn a uniform draw into an outcome.
 
-        Outcome ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``. From the last
-        outcome with positive probability on, the threshold is infinite: a sum that rounding
-        leaves below 1 can therefore never select an outcome of probability zero.
+        Outcome ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``; the last possible
+        outcome's threshold is infinite.
         """
-        thresholds = np.cumsum(self.probability, axis=2)
-        later_mass = np.cumsum(self.probability[..., ::-1], axis=2)[..., ::-1]
-        is_last = np.ones(thresholds.shape, dtype=bool)
-        is_last[..., :-1] = later_mass[..., 1:] == 0.0
-        thresholds[is_last] = np.inf
-        return read_only(thresholds)
+        return read_only(draw_thresholds(self.probability))
 
     def check_policy(self, policy: ArrayLike) -> FloatArray:
         """Validate a policy and return its action probabilities.

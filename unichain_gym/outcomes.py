@@ -66,6 +66,21 @@ def require_integers(error: type[UnichainError], **values: Any) -> None:
             raise error(f"{name} must be an integer; got {value!r}") from None
 
 
+def draw_thresholds(p: FloatArray) -> FloatArray:
+    """Return cumulative sums of p (..., n) that turn a uniform draw u into an index drawn from p.
+
+    Index ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``. From the last index
+    with positive probability on, the threshold is infinite: a sum that rounding leaves below 1
+    can therefore never select an index of probability zero.
+    """
+    thresholds = np.cumsum(p, axis=-1)
+    later_mass = np.cumsum(p[..., ::-1], axis=-1)[..., ::-1]
+    is_last = np.ones(p.shape, dtype=bool)
+    is_last[..., :-1] = later_mass[..., 1:] == 0.0
+    thresholds[is_last] = np.inf
+    return thresholds
+
+
 def check_distribution(p: FloatArray, what: str) -> None:
     """Raise `InvalidModelError` unless ``p`` (S,) is a probability distribution."""
     if not np.isfinite(p).all() or (p < 0.0).any():

@@ -20,14 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from unichain_gym.env import check_info_level, state_classes
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
-from unichain_gym.outcomes import require_integers
-from unichain_gym.start import (
-    check_snapshot,
-    check_states,
-    cumulative_thresholds,
-    draw_start,
-    restore_generator,
-)
+from unichain_gym.outcomes import draw_thresholds, require_integers
+from unichain_gym.start import check_snapshot, check_states, draw_start, restore_generator
 from unichain_gym.streams import make_mdp
 
 BoolArray = NDArray[np.bool_]
@@ -72,7 +66,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self.single_action_space = gym.spaces.Discrete(mdp.n_actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._start_thresholds = cumulative_thresholds(mdp.initial_distribution)
+        self._start_thresholds = draw_thresholds(mdp.initial_distribution)
 
         # Row s * A + a of each table has `width` slots, of which the last are never drawn.
         rows = mdp.outcome_thresholds.reshape(mdp.n_states * mdp.n_actions, -1)
