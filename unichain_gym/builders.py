@@ -1,12 +1,8 @@
-"""Outcome lists from what an MDP is usually given as: arrays, transitions, toy-text tables.
-
-Each function returns the arguments of `unichain_gym.outcomes.pad_outcomes`.
-"""
+"""Outcome lists from what an MDP is usually given as: arrays, transitions, toy-text tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,27 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError
-from unichain_gym.outcomes import read_reals
+from unichain_gym.outcomes import Outcomes, read_reals
 from unichain_gym.structure import search_breadth_first
 
 if TYPE_CHECKING:
     import gymnasium
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Outcomes:
-    """A list of outcomes: one entry of each array an outcome, shape (n,)."""
-
-    n_states: int
-    n_actions: int
-    state: IntArray
-    action: IntArray
-    next_state: IntArray
-    probability: FloatArray
-    reward: FloatArray
 
 
 def read_arrays(P: Any, R: ArrayLike) -> Outcomes:

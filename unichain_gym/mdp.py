@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.builders import Outcomes, read_arrays, read_toy_text, read_transitions
+from unichain_gym.builders import read_arrays, read_toy_text, read_transitions
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
 from unichain_gym.outcomes import (
+    Outcomes,
     check_distribution,
     check_outcomes,
     draw_thresholds,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-__all__ = ["TabularMDP", "pad_outcomes"]
 
 MAX_ENTRIES = 10**8
 
@@ -289,15 +288,7 @@ class TabularMDP:
 
     @classmethod
     def _from_outcomes(cls, outcomes: Outcomes, initial: ArrayLike, name: str) -> TabularMDP:
-        table = pad_outcomes(
-            (outcomes.n_states, outcomes.n_actions),
-            outcomes.state,
-            outcomes.action,
-            outcomes.next_state,
-            outcomes.probability,
-            outcomes.reward,
-        )
-        return cls(*table, initial_distribution=np.asarray(initial), name=name)
+        return cls(*pad_outcomes(outcomes), np.asarray(initial), name)
 
     def plot(
         self,

@@ -1,7 +1,8 @@
-"""Checks of outcome tables and chains, and gathering outcomes into padded tables."""
+"""Reading and checking the numbers of MDPs and chains, and padding lists of outcomes to tables."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import index
 from typing import Any
 
@@ -151,24 +152,24 @@ def check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) ->
     check_distribution(initial, "initial_distribution")
 
 
-def pad_outcomes(
-    shape: tuple[int, int],
-    state: IntArray,
-    action: IntArray,
-    next_state: IntArray,
-    probability: FloatArray,
-    reward: FloatArray,
-) -> tuple[IntArray, FloatArray, FloatArray]:
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """A list of outcomes: one entry of each array an outcome, shape (n,)."""
+
+    n_states: int
+    n_actions: int
+    state: IntArray
+    action: IntArray
+    next_state: IntArray
+    probability: FloatArray
+    reward: FloatArray
+
+
+def pad_outcomes(outcomes: Outcomes) -> tuple[IntArray, FloatArray, FloatArray]:
     """Gather a list of outcomes into padded tables.
 
     Outcomes that share state, action, next state and reward merge; zero probabilities drop.
     Negative ones merge among themselves alone, so that none hides in a sum.
-
-    Parameters
-    ----------
-    shape : (S, A)
-    state, action, next_state, probability, reward : ndarray, shape (n,)
-        One outcome an entry.
 
     Returns
     -------
@@ -176,10 +177,11 @@ def pad_outcomes(
         K is the largest number of outcomes of a state and action. Padding stays in place
         (next state = state) with probability and reward zero.
     """
-    S, A = shape
-    keep = probability != 0.0
-    row = (state * A + action)[keep]
-    next_state, probability, reward = next_state[keep], probability[keep], reward[keep]
+    S, A = outcomes.n_states, outcomes.n_actions
+    keep = np.flatnonzero(outcomes.probability)
+    row = (outcomes.state * A + outcomes.action)[keep]
+    columns = outcomes.next_state, outcomes.reward, outcomes.probability
+    next_state, reward, probability = (column[keep] for column in columns)
     order = np.lexsort((probability < 0.0, reward, next_state, row))
     row, next_state, reward = row[order], next_state[order], reward[order]
     probability = probability[order]
