@@ -15,7 +15,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
@@ -239,16 +238,12 @@ class TabularEnv(gym.Env[Any, Any]):
             self.mdp.reward[state, action, :n].tolist(),
         )
 
-    @cached_property
-    def _state_classes(self) -> NDArray[np.str_]:
-        return state_classes(self.mdp)
-
     def _info(self) -> dict[str, Any]:
         if self.info_level == "minimal":
             return {}
         return {
             "timestep": self._timestep,
-            "state_class": str(self._state_classes[self._state]),
+            "state_class": str(self.mdp.state_classes[self._state]),
         }
 
 
@@ -378,11 +373,3 @@ def check_info_level(info_level: str) -> str:
             f"unknown info_level {info_level!r}; it is one of {', '.join(INFO_LEVELS)}"
         )
     return info_level
-
-
-def state_classes(mdp: TabularMDP) -> NDArray[np.str_]:
-    """Return "transient" or "recurrent" for each state, under policies that take every action."""
-    uniform = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
-    classes = np.full(mdp.n_states, "transient")
-    classes[mdp.induce(uniform).recurrent_states] = "recurrent"
-    return classes

@@ -137,6 +137,15 @@ class TabularMDP:
         """
         return read_only(draw_thresholds(self.probability))
 
+    @cached_property
+    def state_classes(self) -> NDArray[np.str_]:
+        """Each state's class, "transient" or "recurrent", if every action is taken; shape (S,)."""
+        uniform = np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
+        classes = np.full(self.n_states, "transient")
+        classes[self.induce(uniform).recurrent_states] = "recurrent"
+        classes.flags.writeable = False
+        return classes
+
     def check_policy(self, policy: ArrayLike) -> FloatArray:
         """Validate a policy and return its action probabilities.
 

@@ -8,7 +8,6 @@ for each halving, log2(outcomes) in all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.env import check_info_level, state_classes
+from unichain_gym.env import check_info_level
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
 from unichain_gym.outcomes import draw_thresholds, require_integers
@@ -241,10 +240,6 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             )
         return chosen
 
-    @cached_property
-    def _state_classes(self) -> NDArray[np.str_]:
-        return state_classes(self.mdp)
-
     def _infos(self) -> dict[str, Any]:
         if self.info_level == "minimal":
             return {}
@@ -253,7 +248,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         return {
             "timestep": self._steps - self._first_step,
             "_timestep": everywhere,
-            "state_class": self._state_classes[self._states],
+            "state_class": self.mdp.state_classes[self._states],
             "_state_class": everywhere.copy(),
         }
 
