@@ -35,6 +35,7 @@ from unichain_gym.limits import Limits, hitting_times
 from unichain_gym.outcomes import check_chain, read_only, read_reals, require_integers
 from unichain_gym.structure import (
     Structure,
+    edges,
     find_periods,
     find_structure,
     group_sums,
@@ -234,8 +235,8 @@ class MarkovChain:
         """
         self._require_unichain("one variance", "recurrent_classes to look at each class alone")
         P = self.transition_matrix
-        row = np.repeat(np.arange(self.n_states), np.diff(P.indptr))
-        step = (self.reward - self.gain - self.bias)[row] + self.bias[P.indices]
+        row, column = edges(P)
+        step = (self.reward - self.gain - self.bias)[row] + self.bias[column]
         return float(((self.stationary_distribution[row] * P.data) * step**2).sum())
 
     @cached_property
@@ -288,11 +289,11 @@ class MarkovChain:
 
     def absorption_probabilities(self) -> FloatArray:
         """Return the probability of ending in each class, shape (S, n_classes)."""
-        if self.n_states * self._structure.n_classes > MAX_DENSE_STATES**2:
+        n, n_classes = self.n_states, self._structure.n_classes
+        if n * n_classes > MAX_DENSE_STATES**2:
             raise ModelTooLargeError(
-                f"absorption_probabilities of {self.n_states} states into "
-                f"{self._structure.n_classes} classes would take "
-                f"{self.n_states * self._structure.n_classes * 8 / 1e9:.1f} GB"
+                f"absorption_probabilities of {n} states into {n_classes} classes would take "
+                f"{n * n_classes * 8 / 1e9:.1f} GB"
             )
         return self._limits.absorption()
 

@@ -167,8 +167,20 @@ def elimination_work(N: sparse.csr_array) -> float:
     return float((changed**2).sum())
 
 
-def iterative_solver(A: sparse.csr_array, what: str) -> Solver:
-    """Solve by `iterate`; the numbers of iterations are listed in `Solver.iterations`."""
+def find_solver(N: sparse.csr_array, exit_rate: FloatArray, what: str) -> Solver:
+    """Return the direct solver of A, or where there is none, one that iterates.
+
+    Parameters
+    ----------
+    N, exit_rate
+        As in `direct_solver`.
+    what : str
+        What is solved for, for the error message of `iterate`.
+    """
+    return direct_solver(N, exit_rate) or _iterative_solver(grounded_matrix(N, exit_rate), what)
+
+
+def _iterative_solver(A: sparse.csr_array, what: str) -> Solver:
     iterations: list[int] = []
 
     def solve(matrix: sparse.csr_array, c: FloatArray) -> FloatArray:
