@@ -142,7 +142,7 @@ def read_toy_text(
     keep = ~is_terminal[state]
     # Taxi lists moves between states that no episode visits, some into terminal ones.
     moves = sparse.csr_array((np.ones(keep.sum()), (state[keep], successor[keep])), shape=(S, S))
-    _, depth = search_breadth_first(moves, np.flatnonzero(start))
+    depth, _ = search_breadth_first(moves, np.flatnonzero(start))
     ambiguous = np.flatnonzero(keep & ~ends & is_terminal[successor] & (depth[state] >= 0))
     if ambiguous.size:
         raise InvalidModelError(

@@ -332,9 +332,8 @@ class MarkovChain:
         """
         # By what can be reached: a probability may be too small for a positive double.
         start = np.flatnonzero(self.initial_distribution)
-        reached, _ = search_breadth_first(self.transition_matrix, start)
-        visits = np.zeros(self.n_states)
-        visits[reached] = np.inf
+        depth, _ = search_breadth_first(self.transition_matrix, start)
+        visits = np.where(depth >= 0, np.inf, 0.0)
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
         return read_only(visits)
 

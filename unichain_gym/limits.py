@@ -294,13 +294,10 @@ def hitting_times(P: sparse.csr_array, target: IntArray) -> FloatArray:
     is_target = np.zeros(S, dtype=bool)
     is_target[target] = True
     # A walk that stops at the target can miss it only by way of a state that cannot reach it.
-    reaching, _ = search_breadth_first(sparse.csr_array(P.T), target)
-    is_lost = np.ones(S, dtype=bool)
-    is_lost[reaching] = False
+    to_target, _ = search_breadth_first(sparse.csr_array(P.T), target)
     stopped = off_target_rows(P, is_target)
-    missing, _ = search_breadth_first(sparse.csr_array(stopped.T), np.flatnonzero(is_lost))
-    h = np.zeros(S)
-    h[missing] = np.inf
+    to_lost, _ = search_breadth_first(sparse.csr_array(stopped.T), np.flatnonzero(to_target < 0))
+    h = np.where(to_lost >= 0, np.inf, 0.0)
     unknown = np.flatnonzero(~is_target & np.isfinite(h))
     if unknown.size:
         rows = P[unknown]
