@@ -289,25 +289,17 @@ def hitting_times(P: sparse.csr_array, target: IntArray) -> FloatArray:
 
     Infinite for states that may never reach one. (h = 0 on the target, h = 1 + P h elsewhere.)
     """
-    S = P.shape[0]
-    target = np.unique(target)
-    is_target = np.zeros(S, dtype=bool)
-    is_target[target] = True
-    # A walk that stops at the target can miss it only by way of a state that cannot reach it.
     to_target, _ = search_breadth_first(sparse.csr_array(P.T), target)
-    stopped = off_target_rows(P, is_target)
-    to_lost, _ = search_breadth_first(sparse.csr_array(stopped.T), np.flatnonzero(to_target < 0))
+    is_target = to_target == 0
+    # A walk that stops at the target can miss it only by way of a state that cannot reach it.
+    row, column = edges(P)
+    goes_on = ~is_target[row]
+    backward = sparse.csr_array((P.data[goes_on], (column[goes_on], row[goes_on])), shape=P.shape)
+    to_lost, _ = search_breadth_first(backward, np.flatnonzero(to_target < 0))
     h = np.where(to_lost >= 0, np.inf, 0.0)
     unknown = np.flatnonzero(~is_target & np.isfinite(h))
     if unknown.size:
         rows = P[unknown]
-        block, leave = rows[:, unknown], row_sums(rows[:, target])
+        block, leave = rows[:, unknown], row_sums(rows[:, np.flatnonzero(is_target)])
         h[unknown] = find_solver(block, leave, "hitting times").solve(np.ones(unknown.size))
     return h
-
-
-def off_target_rows(P: sparse.csr_array, is_target: NDArray[np.bool_]) -> sparse.csr_array:
-    """Return P without the transitions out of target states."""
-    row, column = edges(P)
-    keep = ~is_target[row]
-    return sparse.csr_array((P.data[keep], (row[keep], column[keep])), shape=P.shape)
