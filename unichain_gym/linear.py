@@ -94,19 +94,17 @@ def direct_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver | None:
     if n_components == n:
         # SciPy numbers the components sinks first: A in that order is lower triangular. Were
         # it another order, the factorization would only be slower.
-        return _sparse_lu("triangular", N, exit_rate, np.argsort(component))
+        return _triangular_solver(grounded_matrix(N, exit_rate), np.argsort(component))
     if n <= DENSE_STATES:
         factors = GthFactors(N.toarray(), exit_rate)
         return Solver("GTH", factors.solve, factors.solve_transposed)
     if elimination_work(N) <= ELIMINATION_WORK:
-        return _sparse_lu("sparse LU", N, exit_rate, None)
+        return _sparse_lu_solver(grounded_matrix(N, exit_rate))
     return None
 
 
-def _sparse_lu(
-    method: str, N: sparse.csr_array, exit_rate: FloatArray, order: IntArray | None
-) -> Solver:
-    """Factorize by SuperLU in the given order, or in one that keeps the factors sparse.
+def _sparse_lu_solver(A: sparse.csr_array) -> Solver:
+    """Factorize A in an order that keeps the factors sparse.
 
     A is diagonally dominant, so elimination without pivoting is stable.
 
@@ -115,21 +113,22 @@ def _sparse_lu(
     ConvergenceError
         If no digit is certain, for want of which a wrong answer would look like a right one.
     """
-    A = grounded_matrix(N, exit_rate)
-    lu: Any
-    if order is None:
-        lu = splu(A.tocsc(), permc_spec="COLAMD", diag_pivot_thresh=0.0)
-        # A^{-1} has no negative entry, so that its norm is the largest entry of A^{-1} 1.
-        time = lu.solve(np.ones(len(exit_rate)))
-        if not (time.min() > 0.0 and time.max() <= MAX_TIME):
-            raise ConvergenceError(
-                f"elimination on {len(time)} states loses all digits: some take {time.max():.1e} "
-                f"steps to leave the rest (a negative number is one beyond {MAX_TIME:.1e}); up to "
-                f"{DENSE_STATES} states there is a method without subtraction"
-            )
-        return Solver(method, lu.solve, lambda c: lu.solve(c, trans="T"))
+    lu: Any = splu(A.tocsc(), permc_spec="COLAMD", diag_pivot_thresh=0.0)
+    # A^{-1} has no negative entry, so that its norm is the largest entry of A^{-1} 1.
+    time = lu.solve(np.ones(A.shape[0]))
+    if not (time.min() > 0.0 and time.max() <= MAX_TIME):
+        raise ConvergenceError(
+            f"elimination on {len(time)} states loses all digits: some take {time.max():.1e} "
+            f"steps to leave the rest (a negative number is one beyond {MAX_TIME:.1e}); up to "
+            f"{DENSE_STATES} states there is a method without subtraction"
+        )
+    return Solver("sparse LU", lu.solve, lambda c: lu.solve(c, trans="T"))
+
+
+def _triangular_solver(A: sparse.csr_array, order: IntArray) -> Solver:
+    """Solve by substitution: in the given order A is triangular."""
     # Nothing fills in, so panels of several columns would only take time and memory.
-    lu = splu(
+    lu: Any = splu(
         A[order][:, order].tocsc(),
         permc_spec="NATURAL",
         diag_pivot_thresh=0.0,
@@ -138,7 +137,7 @@ def _sparse_lu(
     )
     place = np.argsort(order)
     return Solver(
-        method,
+        "triangular",
         lambda c: lu.solve(c[order])[place],
         lambda c: lu.solve(c[order], trans="T")[place],
     )
