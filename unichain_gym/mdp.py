@@ -100,14 +100,10 @@ class TabularMDP:
                 f"state; got {initial.shape}"
             )
         check_distribution(initial, "initial_distribution")
-        for field, value in (
-            ("next_state", next_state),
-            ("probability", probability),
-            ("reward", reward),
-            ("initial_distribution", initial),
-        ):
-            value.flags.writeable = False
-            object.__setattr__(self, field, value)
+        object.__setattr__(self, "next_state", read_only(next_state))
+        object.__setattr__(self, "probability", read_only(probability))
+        object.__setattr__(self, "reward", read_only(reward))
+        object.__setattr__(self, "initial_distribution", read_only(initial))
 
     def __repr__(self) -> str:
         return f"TabularMDP({self.name!r}, n_states={self.n_states}, n_actions={self.n_actions})"
@@ -143,8 +139,7 @@ class TabularMDP:
         uniform = np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
         classes = np.full(self.n_states, "transient")
         classes[self.induce(uniform).recurrent_states] = "recurrent"
-        classes.flags.writeable = False
-        return classes
+        return read_only(classes)
 
     def check_policy(self, policy: ArrayLike) -> FloatArray:
         """Validate a policy and return its action probabilities.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,8 @@ from unichain_gym.structure import row_sums
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -52,7 +54,7 @@ def read_integers(values: ArrayLike, what: str) -> IntArray:
     return array.astype(np.int64)
 
 
-def read_only(array: FloatArray) -> FloatArray:
+def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """Return the array, made read-only: what is kept must not change under later answers."""
     array.flags.writeable = False
     return array
