@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
+from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError
 from unichain_gym.outcomes import Outcomes, read_reals
 from unichain_gym.structure import search_breadth_first
 
 if TYPE_CHECKING:
     import gymnasium
-
-FloatArray = NDArray[np.float64]
 
 
 def read_arrays(P: Any, R: ArrayLike) -> Outcomes:

@@ -20,10 +20,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym import stepwise
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import (
     InvalidArgumentError,
     InvalidModelError,
@@ -45,9 +46,6 @@ from unichain_gym.summary import Classification, SolverReport, abbreviate
 
 if TYPE_CHECKING:
     from unichain_gym.mdp import TabularMDP
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MAX_DENSE_STATES = 5_000
 

@@ -11,15 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.structure import edges, search_breadth_first
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 SPACING = 1.6
 NODE_RADIUS = 0.42
@@ -41,7 +39,7 @@ class Layout:
     """
 
     position: FloatArray
-    is_recurrent: NDArray[np.bool_]
+    is_recurrent: BoolArray
     loop_angle: FloatArray
 
 

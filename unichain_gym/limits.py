@@ -19,17 +19,13 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.elimination import SMALLEST
 from unichain_gym.linear import Solver, direct_solver, find_solver, grounded_matrix, iterate
 from unichain_gym.structure import Structure, edges, group_sums, row_sums, search_breadth_first
 from unichain_gym.summary import SolverEntry, SolverReport
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 
 ROUGH_WORK = 30_000_000
 
@@ -74,7 +70,7 @@ class Limits:
         order = np.lexsort((-frequency, -entering, self.label))
         return order[np.searchsorted(self.label[order], np.arange(self.n_classes))]
 
-    def _is_rare(self, frequency: FloatArray) -> NDArray[np.bool_]:
+    def _is_rare(self, frequency: FloatArray) -> BoolArray:
         highest = np.zeros(self.n_classes)
         np.maximum.at(highest, self.label, frequency)
         return np.asarray(frequency < 1e-3 * highest[self.label])

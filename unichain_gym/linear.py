@@ -27,17 +27,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import splu
 
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import GthFactors
 from unichain_gym.errors import ConvergenceError
 from unichain_gym.structure import edges, row_sums
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 DENSE_STATES = 3_000
 ELIMINATION_WORK = 1e11

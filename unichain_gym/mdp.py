@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.builders import read_arrays, read_toy_text, read_transitions
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
@@ -40,9 +41,6 @@ from unichain_gym.unichain import is_unichain
 if TYPE_CHECKING:
     import gymnasium
     from matplotlib.figure import Figure
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MAX_ENTRIES = 10**8
 

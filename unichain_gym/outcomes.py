@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError, UnichainError
 from unichain_gym.structure import row_sums
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -100,7 +98,7 @@ def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatA
     """Raise `InvalidModelError` for the first invalid entry of an outcome table (S, A, K)."""
     S, _, K = next_state.shape
 
-    def place(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+    def place(mask: BoolArray) -> tuple[int, ...]:
         return tuple(int(i) for i in np.unravel_index(np.argmax(mask), mask.shape))
 
     for mask, problem in (

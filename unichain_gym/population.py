@@ -19,12 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.outcomes import Outcomes, pad_outcomes, require_integers
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # Counts are added up in double precision, which is exact up to here.
 MAX_TRIALS = 2**53

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
+from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import check_distribution, draw_thresholds, read_reals
 
 

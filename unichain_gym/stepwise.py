@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ConvergenceError
-
-FloatArray = NDArray[np.float64]
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.

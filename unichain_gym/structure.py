@@ -11,12 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from unichain_gym.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.env import check_info_level
 from unichain_gym.errors import InvalidArgumentError, UnichainError
-from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
+from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import draw_thresholds, require_integers
 from unichain_gym.start import check_snapshot, check_states, draw_start, restore_generator
 from unichain_gym.streams import make_mdp
-
-BoolArray = NDArray[np.bool_]
 
 
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
