@@ -100,6 +100,37 @@ def direct_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver | None:
     return None
 
 
+def find_solver(N: sparse.csr_array, exit_rate: FloatArray, what: str) -> Solver:
+    """Return the direct solver of A, or where there is none, one that iterates.
+
+    Parameters
+    ----------
+    N, exit_rate
+        As in `direct_solver`.
+    what : str
+        What is solved for, for the error message of `iterate`.
+    """
+    return direct_solver(N, exit_rate) or _iterative_solver(grounded_matrix(N, exit_rate), what)
+
+
+def _triangular_solver(A: sparse.csr_array, order: IntArray) -> Solver:
+    """Solve by substitution: in the given order A is triangular."""
+    # Nothing fills in, so panels of several columns would only take time and memory.
+    lu: Any = splu(
+        A[order][:, order].tocsc(),
+        permc_spec="NATURAL",
+        diag_pivot_thresh=0.0,
+        panel_size=1,
+        options={"Equil": False, "SymmetricMode": True},
+    )
+    place = np.argsort(order)
+    return Solver(
+        "triangular",
+        lambda c: lu.solve(c[order])[place],
+        lambda c: lu.solve(c[order], trans="T")[place],
+    )
+
+
 def _sparse_lu_solver(A: sparse.csr_array) -> Solver:
     """Factorize A in an order that keeps the factors sparse.
 
@@ -120,24 +151,6 @@ def _sparse_lu_solver(A: sparse.csr_array) -> Solver:
             f"{DENSE_STATES} states there is a method without subtraction"
         )
     return Solver("sparse LU", lu.solve, lambda c: lu.solve(c, trans="T"))
-
-
-def _triangular_solver(A: sparse.csr_array, order: IntArray) -> Solver:
-    """Solve by substitution: in the given order A is triangular."""
-    # Nothing fills in, so panels of several columns would only take time and memory.
-    lu: Any = splu(
-        A[order][:, order].tocsc(),
-        permc_spec="NATURAL",
-        diag_pivot_thresh=0.0,
-        panel_size=1,
-        options={"Equil": False, "SymmetricMode": True},
-    )
-    place = np.argsort(order)
-    return Solver(
-        "triangular",
-        lambda c: lu.solve(c[order])[place],
-        lambda c: lu.solve(c[order], trans="T")[place],
-    )
 
 
 def elimination_work(N: sparse.csr_array) -> float:
@@ -161,19 +174,6 @@ def elimination_work(N: sparse.csr_array) -> float:
     started = np.cumsum(np.bincount(first, minlength=n))
     changed = (started - np.arange(1, n + 1)).astype(np.float64)
     return float((changed**2).sum())
-
-
-def find_solver(N: sparse.csr_array, exit_rate: FloatArray, what: str) -> Solver:
-    """Return the direct solver of A, or where there is none, one that iterates.
-
-    Parameters
-    ----------
-    N, exit_rate
-        As in `direct_solver`.
-    what : str
-        What is solved for, for the error message of `iterate`.
-    """
-    return direct_solver(N, exit_rate) or _iterative_solver(grounded_matrix(N, exit_rate), what)
 
 
 def _iterative_solver(A: sparse.csr_array, what: str) -> Solver:
