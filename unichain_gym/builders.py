@@ -1,40 +1,21 @@
-"""Outcome lists from what an MDP is usually given as: arrays, transitions, toy-text tables.
-
-Each function returns the arguments of `unichain_gym.outcomes.pad_outcomes`.
-"""
+"""Outcome lists from what an MDP is usually given as: arrays, transitions, toy-text tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
+from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError
-from unichain_gym.outcomes import read_reals
+from unichain_gym.outcomes import Outcomes, read_reals
 from unichain_gym.structure import search_breadth_first
 
 if TYPE_CHECKING:
     import gymnasium
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Outcomes:
-    """A list of outcomes: one entry of each array an outcome, shape (n,)."""
-
-    n_states: int
-    n_actions: int
-    state: IntArray
-    action: IntArray
-    next_state: IntArray
-    probability: FloatArray
-    reward: FloatArray
 
 
 def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
@@ -104,7 +85,7 @@ def read_toy_text(
     on_termination: Literal["absorb", "restart"],
     initial: ArrayLike | None,
 ) -> tuple[Outcomes, FloatArray]:
-    """Read the table `P[state][action] = [(probability, next_state, reward, terminated), …]`.
+    """Read the table ``P[state][action] = [(probability, next_state, reward, terminated), …]``.
 
     Returns
     -------
@@ -116,51 +97,17 @@ def read_toy_text(
         raise InvalidArgumentError(
             f"on_termination must be 'absorb' or 'restart'; got {on_termination!r}"
         )
-    table = getattr(env.unwrapped, "P", None)
-    if not isinstance(table, Mapping):
-        raise InvalidModelError(
-            f"{env.unwrapped} has no transition table P[state][action]; only environments like "
-            "FrozenLake, Taxi and CliffWalking have one"
-        )
-    if initial is None:
-        initial = getattr(env.unwrapped, "initial_state_distrib", None)
-    if initial is None:
-        raise InvalidModelError(
-            f"{env.unwrapped!r} does not tell its initial distribution; pass initial="
-        )
-    start = read_reals(initial, "initial")
-    S, A = len(table), len(table.get(0, ()))
-    for s in range(S):
-        if len(table.get(s, ())) != A:
-            raise InvalidModelError(
-                f"the table lists {A} actions for state 0 and {len(table.get(s, ()))} for state "
-                f"{s}; states must be 0 to {S - 1} and have the same actions"
-            )
-    if start.shape != (S,):
-        raise InvalidModelError(f"initial must have shape ({S},), got {start.shape}")
-    rows = np.array(
-        [
-            (s, a, following, p, r, terminated)
-            for s in range(S)
-            for a in range(A)
-            for p, following, r, terminated in table[s][a]
-        ],
-        dtype=np.float64,
-    )
-    rows = rows[rows[:, 3] != 0.0]
+    table, start = _find_table(env, initial)
+    rows, A = _read_table(table)
+    S = start.size
     state, action, successor = rows[:, :3].astype(np.int64).T
-    if successor.size and not 0 <= successor.min() <= successor.max() < S:
-        raise InvalidModelError(
-            f"the table leads to states {successor.min()} to {successor.max()}, which must lie in "
-            f"0 to {S - 1}"
-        )
     ends = rows[:, 5] != 0.0
     is_terminal = np.zeros(S, dtype=bool)
     is_terminal[successor[ends]] = True
     keep = ~is_terminal[state]
     # Taxi lists moves between states that no episode visits, some into terminal ones.
     moves = sparse.csr_array((np.ones(keep.sum()), (state[keep], successor[keep])), shape=(S, S))
-    _, depth = search_breadth_first(moves, np.flatnonzero(start))
+    depth, _ = search_breadth_first(moves, np.flatnonzero(start))
     ambiguous = np.flatnonzero(keep & ~ends & is_terminal[successor] & (depth[state] >= 0))
     if ambiguous.size:
         raise InvalidModelError(
@@ -185,3 +132,56 @@ def read_toy_text(
         reward=np.concatenate((rows[keep, 4], np.zeros(source.size * A))),
     )
     return outcomes, start
+
+
+def _find_table(
+    env: gymnasium.Env[Any, Any], initial: ArrayLike | None
+) -> tuple[Mapping[int, Any], FloatArray]:
+    """Return an environment's table and its initial distribution, shape (S,)."""
+    table = getattr(env.unwrapped, "P", None)
+    if not isinstance(table, Mapping):
+        raise InvalidModelError(
+            f"{env.unwrapped} has no transition table P[state][action]; only environments like "
+            "FrozenLake, Taxi and CliffWalking have one"
+        )
+    if initial is None:
+        initial = getattr(env.unwrapped, "initial_state_distrib", None)
+    if initial is None:
+        raise InvalidModelError(
+            f"{env.unwrapped!r} does not tell its initial distribution; pass initial="
+        )
+    start = read_reals(initial, "initial")
+    if start.shape != (len(table),):
+        raise InvalidModelError(f"initial must have shape ({len(table)},), got {start.shape}")
+    return table, start
+
+
+def _read_table(table: Mapping[int, Any]) -> tuple[FloatArray, int]:
+    """Return the table's possible outcomes and its number of actions.
+
+    Each row is (state, action, next state, probability, reward, terminated).
+    """
+    S, A = len(table), len(table.get(0, ()))
+    for s in range(S):
+        if len(table.get(s, ())) != A:
+            raise InvalidModelError(
+                f"the table lists {A} actions for state 0 and {len(table.get(s, ()))} for state "
+                f"{s}; states must be 0 to {S - 1} and have the same actions"
+            )
+    rows = np.array(
+        [
+            (s, a, following, p, r, terminated)
+            for s in range(S)
+            for a in range(A)
+            for p, following, r, terminated in table[s][a]
+        ],
+        dtype=np.float64,
+    )
+    rows = rows[rows[:, 3] != 0.0]
+    successor = rows[:, 2].astype(np.int64)
+    if successor.size and not 0 <= successor.min() <= successor.max() < S:
+        raise InvalidModelError(
+            f"the table leads to states {successor.min()} to {successor.max()}, which must lie in "
+            f"0 to {S - 1}"
+        )
+    return rows, A

@@ -20,10 +20,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym import stepwise
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import (
     InvalidArgumentError,
     InvalidModelError,
@@ -35,6 +36,7 @@ from unichain_gym.limits import Limits, hitting_times
 from unichain_gym.outcomes import check_chain, read_only, read_reals, require_integers
 from unichain_gym.structure import (
     Structure,
+    edges,
     find_periods,
     find_structure,
     group_sums,
@@ -44,9 +46,6 @@ from unichain_gym.summary import Classification, SolverReport, abbreviate
 
 if TYPE_CHECKING:
     from unichain_gym.mdp import TabularMDP
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MAX_DENSE_STATES = 5_000
 
@@ -234,8 +233,8 @@ class MarkovChain:
         """
         self._require_unichain("one variance", "recurrent_classes to look at each class alone")
         P = self.transition_matrix
-        row = np.repeat(np.arange(self.n_states), np.diff(P.indptr))
-        step = (self.reward - self.gain - self.bias)[row] + self.bias[P.indices]
+        row, column = edges(P)
+        step = (self.reward - self.gain - self.bias)[row] + self.bias[column]
         return float(((self.stationary_distribution[row] * P.data) * step**2).sum())
 
     @cached_property
@@ -288,11 +287,11 @@ class MarkovChain:
 
     def absorption_probabilities(self) -> FloatArray:
         """Return the probability of ending in each class, shape (S, n_classes)."""
-        if self.n_states * self._structure.n_classes > MAX_DENSE_STATES**2:
+        n, n_classes = self.n_states, self._structure.n_classes
+        if n * n_classes > MAX_DENSE_STATES**2:
             raise ModelTooLargeError(
-                f"absorption_probabilities of {self.n_states} states into "
-                f"{self._structure.n_classes} classes would take "
-                f"{self.n_states * self._structure.n_classes * 8 / 1e9:.1f} GB"
+                f"absorption_probabilities of {n} states into {n_classes} classes would take "
+                f"{n * n_classes * 8 / 1e9:.1f} GB"
             )
         return self._limits.absorption()
 
@@ -331,9 +330,8 @@ class MarkovChain:
         """
         # By what can be reached: a probability may be too small for a positive double.
         start = np.flatnonzero(self.initial_distribution)
-        reached, _ = search_breadth_first(self.transition_matrix, start)
-        visits = np.zeros(self.n_states)
-        visits[reached] = np.inf
+        depth, _ = search_breadth_first(self.transition_matrix, start)
+        visits = np.where(depth >= 0, np.inf, 0.0)
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
         return read_only(visits)
 

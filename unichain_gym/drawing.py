@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS, Layout, edge_curves, lay_out
 from unichain_gym.mdp import TabularMDP
@@ -20,8 +21,6 @@ from unichain_gym.outcomes import read_reals
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-FloatArray = NDArray[np.float64]
 
 TRANSIENT_COLOR = "#8fd694"
 RECURRENT_COLOR = "#d9d9d9"

@@ -14,12 +14,10 @@ close to decomposable the chain is (O'Cinneide, 1993, Numer. Math. 65).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ConvergenceError
-
-FloatArray = NDArray[np.float64]
 
 _BLOCK = 64
 SMALLEST = float(np.finfo(np.float64).tiny)

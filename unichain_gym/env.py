@@ -15,17 +15,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.start import (
-    check_snapshot,
-    check_states,
-    cumulative_thresholds,
-    draw_start,
-    restore_generator,
-)
+from unichain_gym.outcomes import draw_thresholds
+from unichain_gym.start import check_snapshot, check_states, draw_start, restore_generator
 from unichain_gym.streams import make_mdp
 
 INFO_LEVELS = ("minimal", "full")
@@ -70,7 +64,7 @@ class TabularEnv(gym.Env[Any, Any]):
         self.info_level = check_info_level(info_level)
         self.observation_space = gym.spaces.Discrete(mdp.n_states)
         self.action_space = gym.spaces.Discrete(mdp.n_actions)
-        self._start_thresholds = cumulative_thresholds(mdp.initial_distribution)
+        self._start_thresholds = draw_thresholds(mdp.initial_distribution)
         # Outcomes as Python lists, many times faster to read one by one than arrays; made when
         # a state and action are first visited, so that a large MDP costs nothing up front.
         self._outcomes: dict[tuple[int, int], tuple[list[float], list[int], list[float]]] = {}
@@ -244,16 +238,12 @@ class TabularEnv(gym.Env[Any, Any]):
             self.mdp.reward[state, action, :n].tolist(),
         )
 
-    @cached_property
-    def _state_classes(self) -> NDArray[np.str_]:
-        return state_classes(self.mdp)
-
     def _info(self) -> dict[str, Any]:
         if self.info_level == "minimal":
             return {}
         return {
             "timestep": self._timestep,
-            "state_class": str(self._state_classes[self._state]),
+            "state_class": str(self.mdp.state_classes[self._state]),
         }
 
 
@@ -383,11 +373,3 @@ def check_info_level(info_level: str) -> str:
             f"unknown info_level {info_level!r}; it is one of {', '.join(INFO_LEVELS)}"
         )
     return info_level
-
-
-def state_classes(mdp: TabularMDP) -> NDArray[np.str_]:
-    """Return "transient" or "recurrent" for each state, under policies that take every action."""
-    uniform = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
-    classes = np.full(mdp.n_states, "transient")
-    classes[mdp.induce(uniform).recurrent_states] = "recurrent"
-    return classes

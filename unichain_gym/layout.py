@@ -11,14 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
-from scipy.sparse.csgraph import breadth_first_order, connected_components, dijkstra
+from scipy.sparse.csgraph import connected_components
 
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.mdp import TabularMDP
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from unichain_gym.structure import edges, search_breadth_first
 
 SPACING = 1.6
 NODE_RADIUS = 0.42
@@ -40,7 +39,7 @@ class Layout:
     """
 
     position: FloatArray
-    is_recurrent: NDArray[np.bool_]
+    is_recurrent: BoolArray
     loop_angle: FloatArray
 
 
@@ -48,9 +47,12 @@ def lay_out(mdp: TabularMDP) -> Layout:
     """Place the states of an MDP in the plane."""
     S, A = mdp.n_states, mdp.n_actions
     chain = mdp.induce(np.full((S, A), 1.0 / A))
-    is_recurrent = np.zeros(S, dtype=bool)
-    is_recurrent[chain.recurrent_states] = True
-    successor, distance = _shortest_ways(chain.transition_matrix, is_recurrent)
+    # Searched backwards from the classes, what comes before a state is its way into one.
+    distance, successor = search_breadth_first(
+        sparse.csr_array(chain.transition_matrix.T), chain.recurrent_states
+    )
+    is_recurrent = distance == 0
+    successor[is_recurrent] = chain.recurrent_states
 
     position = np.zeros((S, 2))
     entries = successor[distance == 1]
@@ -128,10 +130,10 @@ def _free_angles(
     # The first candidates are the sides of a stream. Among equals, the best is far
     # from earlier loops, then the earliest.
     candidates = heading[:, None] + np.pi / 2 + np.linspace(0.0, 2 * np.pi, 24, endpoint=False)
-    edges = P.tocoo()
-    moves = edges.row != edges.col
-    near = np.concatenate([edges.row[moves], edges.col[moves]])
-    far = np.concatenate([edges.col[moves], edges.row[moves]])
+    row, column = edges(P)
+    moves = row != column
+    near = np.concatenate([row[moves], column[moves]])
+    far = np.concatenate([column[moves], row[moves]])
     step = position[far] - position[near]
     in_stream = np.flatnonzero(successor != np.arange(S))
     state = np.concatenate([near, in_stream])
@@ -150,27 +152,6 @@ def _free_angles(
 def _between_angles(a: FloatArray, b: FloatArray) -> FloatArray:
     """Return the angle between two directions, from 0 to π."""
     return np.abs((a - b + np.pi) % (2 * np.pi) - np.pi)
-
-
-def _shortest_ways(
-    P: sparse.csr_array, is_recurrent: NDArray[np.bool_]
-) -> tuple[IntArray, IntArray]:
-    """Return each transient state's next state on a shortest way into a class, and its distance.
-
-    A recurrent state is its own next state, at distance 0.
-    """
-    S = is_recurrent.size
-    # Backwards from an extra state, number S, that stands for the outside all classes lead to.
-    edges = P.tocoo()
-    recurrent = np.flatnonzero(is_recurrent)
-    tail = np.concatenate([edges.col, np.full(recurrent.size, S)])
-    head = np.concatenate([edges.row, recurrent])
-    # Older SciPy's graph searches take 32-bit indices alone.
-    tail, head = tail.astype(np.int32), head.astype(np.int32)
-    backwards = sparse.csr_array((np.ones(tail.size), (tail, head)), shape=(S + 1, S + 1))
-    successor = breadth_first_order(backwards, S)[1][:S].astype(np.int64)
-    distance = dijkstra(backwards, indices=np.array([S]), unweighted=True)[0, :S] - 1
-    return np.where(is_recurrent, np.arange(S), successor), distance.astype(np.int64)
 
 
 def _place_transient(

@@ -19,22 +19,13 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from unichain_gym.linear import (
-    Solver,
-    direct_solver,
-    grounded_matrix,
-    iterate,
-    iterative_solver,
-)
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.elimination import SMALLEST
+from unichain_gym.linear import Solver, direct_solver, find_solver, grounded_matrix, iterate
 from unichain_gym.structure import Structure, edges, group_sums, row_sums, search_breadth_first
 from unichain_gym.summary import SolverEntry, SolverReport
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 
 ROUGH_WORK = 30_000_000
 
@@ -79,7 +70,7 @@ class Limits:
         order = np.lexsort((-frequency, -entering, self.label))
         return order[np.searchsorted(self.label[order], np.arange(self.n_classes))]
 
-    def _is_rare(self, frequency: FloatArray) -> NDArray[np.bool_]:
+    def _is_rare(self, frequency: FloatArray) -> BoolArray:
         highest = np.zeros(self.n_classes)
         np.maximum.at(highest, self.label, frequency)
         return np.asarray(frequency < 1e-3 * highest[self.label])
@@ -107,10 +98,7 @@ class Limits:
     @cached_property
     def transient_solver(self) -> Solver:
         """Solves systems in I - P_TT."""
-        leave = row_sums(self.P_TR)
-        return direct_solver(self.P_TT, leave) or iterative_solver(
-            grounded_matrix(self.P_TT, leave), "transient states"
-        )
+        return find_solver(self.P_TT, row_sums(self.P_TR), "transient states")
 
     @cached_property
     def stationary(self) -> FloatArray:
@@ -252,48 +240,43 @@ class Limits:
         As the sum of P* values/(1 - γ) and of the discounted excess, which stays bounded as γ
         tends to 1.
         """
+
+        def solve(block: sparse.csr_array, leave: FloatArray, c: FloatArray) -> FloatArray:
+            exit_rate = (1.0 - discount) + discount * leave
+            return find_solver(discount * block, exit_rate, "discounted value").solve(c)
+
+        R, T = self.recurrent, self.transient
         mean = self.limit(values)
         excess = values - mean
         x = np.empty(self.n_states)
-        for states, block, leave, inflow in (
-            (self.recurrent, self.P_RR, np.zeros(self.recurrent.size), None),
-            (self.transient, self.P_TT, row_sums(self.P_TR), self.P_TR),
-        ):
-            if not states.size:
-                continue
-            c = excess[states]
-            if inflow is not None:
-                c = c + discount * (inflow @ x[self.recurrent])
-            exit_rate = (1.0 - discount) + discount * leave
-            block = discount * block
-            solver = direct_solver(block, exit_rate) or iterative_solver(
-                grounded_matrix(block, exit_rate), "discounted value"
-            )
-            x[states] = solver.solve(c)
+        x[R] = solve(self.P_RR, np.zeros(R.size), excess[R])
+        if T.size:
+            c = excess[T] + discount * (self.P_TR @ x[R])
+            x[T] = solve(self.P_TT, row_sums(self.P_TR), c)
         return mean / (1.0 - discount) + x
 
     def report(self, values: FloatArray, potential: FloatArray) -> SolverReport:
         """Report methods and residuals of `stationary` and of `potential(values)`."""
-        method = self.recurrent_solver.method if self.recurrent_solver else "iteration"
-        flow = self.stationary @ self.P_RR - self.stationary
-        residuals = [float(np.abs(flow).max() / self.stationary.max())]
-        size = max(float(np.abs(potential).max()), float(np.finfo(np.float64).tiny))
-        excess = values - self.limit(values) - potential
+        p = self.stationary
         b_R, b_T = potential[self.recurrent], potential[self.transient]
-        residuals.append(float(np.abs(excess[self.recurrent] + self.P_RR @ b_R).max()) / size)
+        excess = values - self.limit(values) - potential
+        p_residual = float(np.abs(p @ self.P_RR - p).max() / p.max())
+        size = max(float(np.abs(potential).max()), SMALLEST)
+        b_residual = float(np.abs(excess[self.recurrent] + self.P_RR @ b_R).max()) / size
+        method = self.recurrent_solver.method if self.recurrent_solver else "iteration"
         entries = [
             SolverEntry(quantity, b_R.size, method, self.iterations.get(quantity, 0), residual)
-            for quantity, residual in zip(
-                ("stationary distribution", "bias"), residuals, strict=True
+            for quantity, residual in (
+                ("stationary distribution", p_residual),
+                ("bias", b_residual),
             )
         ]
         if b_T.size:
             solver = self.transient_solver
-            residual = np.abs(excess[self.transient] + self.P_TR @ b_R + self.P_TT @ b_T).max()
+            rest = excess[self.transient] + self.P_TR @ b_R + self.P_TT @ b_T
+            residual = float(np.abs(rest).max()) / size
             n = solver.iterations[-1] if solver.iterations else 0
-            entries.append(
-                SolverEntry("bias, transient", b_T.size, solver.method, n, float(residual) / size)
-            )
+            entries.append(SolverEntry("bias, transient", b_T.size, solver.method, n, residual))
         return SolverReport(tuple(entries))
 
 
@@ -302,31 +285,17 @@ def hitting_times(P: sparse.csr_array, target: IntArray) -> FloatArray:
 
     Infinite for states that may never reach one. (h = 0 on the target, h = 1 + P h elsewhere.)
     """
-    S = P.shape[0]
-    target = np.unique(target)
-    is_target = np.zeros(S, dtype=bool)
-    is_target[target] = True
+    to_target, _ = search_breadth_first(sparse.csr_array(P.T), target)
+    is_target = to_target == 0
     # A walk that stops at the target can miss it only by way of a state that cannot reach it.
-    reaching, _ = search_breadth_first(sparse.csr_array(P.T), target)
-    is_lost = np.ones(S, dtype=bool)
-    is_lost[reaching] = False
-    stopped = off_target_rows(P, is_target)
-    missing, _ = search_breadth_first(sparse.csr_array(stopped.T), np.flatnonzero(is_lost))
-    h = np.zeros(S)
-    h[missing] = np.inf
+    row, column = edges(P)
+    goes_on = ~is_target[row]
+    backward = sparse.csr_array((P.data[goes_on], (column[goes_on], row[goes_on])), shape=P.shape)
+    to_lost, _ = search_breadth_first(backward, np.flatnonzero(to_target < 0))
+    h = np.where(to_lost >= 0, np.inf, 0.0)
     unknown = np.flatnonzero(~is_target & np.isfinite(h))
     if unknown.size:
         rows = P[unknown]
-        block, leave = rows[:, unknown], row_sums(rows[:, target])
-        solver = direct_solver(block, leave) or iterative_solver(
-            grounded_matrix(block, leave), "hitting times"
-        )
-        h[unknown] = solver.solve(np.ones(unknown.size))
+        block, leave = rows[:, unknown], row_sums(rows[:, np.flatnonzero(is_target)])
+        h[unknown] = find_solver(block, leave, "hitting times").solve(np.ones(unknown.size))
     return h
-
-
-def off_target_rows(P: sparse.csr_array, is_target: NDArray[np.bool_]) -> sparse.csr_array:
-    """Return P without the transitions out of target states."""
-    row, column = edges(P)
-    keep = ~is_target[row]
-    return sparse.csr_array((P.data[keep], (row[keep], column[keep])), shape=P.shape)

@@ -27,17 +27,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import splu
 
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import GthFactors
 from unichain_gym.errors import ConvergenceError
 from unichain_gym.structure import edges, row_sums
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 DENSE_STATES = 3_000
 ELIMINATION_WORK = 1e11
@@ -94,42 +91,32 @@ def direct_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver | None:
     if n_components == n:
         # SciPy numbers the components sinks first: A in that order is lower triangular. Were
         # it another order, the factorization would only be slower.
-        return _sparse_lu("triangular", N, exit_rate, np.argsort(component))
+        return _triangular_solver(grounded_matrix(N, exit_rate), np.argsort(component))
     if n <= DENSE_STATES:
         factors = GthFactors(N.toarray(), exit_rate)
         return Solver("GTH", factors.solve, factors.solve_transposed)
     if elimination_work(N) <= ELIMINATION_WORK:
-        return _sparse_lu("sparse LU", N, exit_rate, None)
+        return _sparse_lu_solver(grounded_matrix(N, exit_rate))
     return None
 
 
-def _sparse_lu(
-    method: str, N: sparse.csr_array, exit_rate: FloatArray, order: IntArray | None
-) -> Solver:
-    """Factorize by SuperLU in the given order, or in one that keeps the factors sparse.
+def find_solver(N: sparse.csr_array, exit_rate: FloatArray, what: str) -> Solver:
+    """Return the direct solver of A, or where there is none, one that iterates.
 
-    A is diagonally dominant, so elimination without pivoting is stable.
-
-    Raises
-    ------
-    ConvergenceError
-        If no digit is certain, for want of which a wrong answer would look like a right one.
+    Parameters
+    ----------
+    N, exit_rate
+        As in `direct_solver`.
+    what : str
+        What is solved for, for the error message of `iterate`.
     """
-    A = grounded_matrix(N, exit_rate)
-    lu: Any
-    if order is None:
-        lu = splu(A.tocsc(), permc_spec="COLAMD", diag_pivot_thresh=0.0)
-        # A^{-1} has no negative entry, so that its norm is the largest entry of A^{-1} 1.
-        time = lu.solve(np.ones(len(exit_rate)))
-        if not (time.min() > 0.0 and time.max() <= MAX_TIME):
-            raise ConvergenceError(
-                f"elimination on {len(time)} states loses all digits: some take {time.max():.1e} "
-                f"steps to leave the rest (a negative number is one beyond {MAX_TIME:.1e}); up to "
-                f"{DENSE_STATES} states there is a method without subtraction"
-            )
-        return Solver(method, lu.solve, lambda c: lu.solve(c, trans="T"))
+    return direct_solver(N, exit_rate) or _iterative_solver(grounded_matrix(N, exit_rate), what)
+
+
+def _triangular_solver(A: sparse.csr_array, order: IntArray) -> Solver:
+    """Solve by substitution: in the given order A is triangular."""
     # Nothing fills in, so panels of several columns would only take time and memory.
-    lu = splu(
+    lu: Any = splu(
         A[order][:, order].tocsc(),
         permc_spec="NATURAL",
         diag_pivot_thresh=0.0,
@@ -138,10 +125,32 @@ def _sparse_lu(
     )
     place = np.argsort(order)
     return Solver(
-        method,
+        "triangular",
         lambda c: lu.solve(c[order])[place],
         lambda c: lu.solve(c[order], trans="T")[place],
     )
+
+
+def _sparse_lu_solver(A: sparse.csr_array) -> Solver:
+    """Factorize A in an order that keeps the factors sparse.
+
+    A is diagonally dominant, so elimination without pivoting is stable.
+
+    Raises
+    ------
+    ConvergenceError
+        If no digit is certain, for want of which a wrong answer would look like a right one.
+    """
+    lu: Any = splu(A.tocsc(), permc_spec="COLAMD", diag_pivot_thresh=0.0)
+    # A^{-1} has no negative entry, so that its norm is the largest entry of A^{-1} 1.
+    time = lu.solve(np.ones(A.shape[0]))
+    if not (time.min() > 0.0 and time.max() <= MAX_TIME):
+        raise ConvergenceError(
+            f"elimination on {len(time)} states loses all digits: some take {time.max():.1e} "
+            f"steps to leave the rest (a negative number is one beyond {MAX_TIME:.1e}); up to "
+            f"{DENSE_STATES} states there is a method without subtraction"
+        )
+    return Solver("sparse LU", lu.solve, lambda c: lu.solve(c, trans="T"))
 
 
 def elimination_work(N: sparse.csr_array) -> float:
@@ -167,8 +176,7 @@ def elimination_work(N: sparse.csr_array) -> float:
     return float((changed**2).sum())
 
 
-def iterative_solver(A: sparse.csr_array, what: str) -> Solver:
-    """Solve by `iterate`; the numbers of iterations are listed in `Solver.iterations`."""
+def _iterative_solver(A: sparse.csr_array, what: str) -> Solver:
     iterations: list[int] = []
 
     def solve(matrix: sparse.csr_array, c: FloatArray) -> FloatArray:

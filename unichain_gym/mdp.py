@@ -20,12 +20,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.builders import Outcomes, read_arrays, read_toy_text, read_transitions
+from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.builders import read_arrays, read_toy_text, read_transitions
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
 from unichain_gym.outcomes import (
+    Outcomes,
     check_distribution,
     check_outcomes,
+    draw_thresholds,
     pad_outcomes,
     read_integers,
     read_only,
@@ -38,11 +41,6 @@ from unichain_gym.unichain import is_unichain
 if TYPE_CHECKING:
     import gymnasium
     from matplotlib.figure import Figure
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-__all__ = ["TabularMDP", "pad_outcomes"]
 
 MAX_ENTRIES = 10**8
 
@@ -100,14 +98,10 @@ class TabularMDP:
                 f"state; got {initial.shape}"
             )
         check_distribution(initial, "initial_distribution")
-        for field, value in (
-            ("next_state", next_state),
-            ("probability", probability),
-            ("reward", reward),
-            ("initial_distribution", initial),
-        ):
-            value.flags.writeable = False
-            object.__setattr__(self, field, value)
+        object.__setattr__(self, "next_state", read_only(next_state))
+        object.__setattr__(self, "probability", read_only(probability))
+        object.__setattr__(self, "reward", read_only(reward))
+        object.__setattr__(self, "initial_distribution", read_only(initial))
 
     def __repr__(self) -> str:
         return f"TabularMDP({self.name!r}, n_states={self.n_states}, n_actions={self.n_actions})"
@@ -132,16 +126,18 @@ class TabularMDP:
     def outcome_thresholds(self) -> FloatArray:
         """Cumulative probabilities, shape (S, A, K), that turn a uniform draw into an outcome.
 
-        Outcome ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``. From the last
-        outcome with positive probability on, the threshold is infinite: a sum that rounding
-        leaves below 1 can therefore never select an outcome of probability zero.
+        Outcome ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``; the last possible
+        outcome's threshold is infinite.
         """
-        thresholds = np.cumsum(self.probability, axis=2)
-        later_mass = np.cumsum(self.probability[..., ::-1], axis=2)[..., ::-1]
-        is_last = np.ones(thresholds.shape, dtype=bool)
-        is_last[..., :-1] = later_mass[..., 1:] == 0.0
-        thresholds[is_last] = np.inf
-        return read_only(thresholds)
+        return read_only(draw_thresholds(self.probability))
+
+    @cached_property
+    def state_classes(self) -> NDArray[np.str_]:
+        """Each state's class, "transient" or "recurrent", if every action is taken; shape (S,)."""
+        uniform = np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
+        classes = np.full(self.n_states, "transient")
+        classes[self.induce(uniform).recurrent_states] = "recurrent"
+        return read_only(classes)
 
     def check_policy(self, policy: ArrayLike) -> FloatArray:
         """Validate a policy and return its action probabilities.
@@ -294,15 +290,7 @@ class TabularMDP:
 
     @classmethod
     def _from_outcomes(cls, outcomes: Outcomes, initial: ArrayLike, name: str) -> TabularMDP:
-        table = pad_outcomes(
-            (outcomes.n_states, outcomes.n_actions),
-            outcomes.state,
-            outcomes.action,
-            outcomes.next_state,
-            outcomes.probability,
-            outcomes.reward,
-        )
-        return cls(*table, initial_distribution=np.asarray(initial), name=name)
+        return cls(*pad_outcomes(outcomes), np.asarray(initial), name)
 
     def plot(
         self,

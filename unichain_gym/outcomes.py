@@ -1,19 +1,20 @@
-"""Checks of outcome tables and chains, and gathering outcomes into padded tables."""
+"""Reading and checking the numbers of MDPs and chains, and padding lists of outcomes to tables."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError, UnichainError
 from unichain_gym.structure import row_sums
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -51,7 +52,7 @@ def read_integers(values: ArrayLike, what: str) -> IntArray:
     return array.astype(np.int64)
 
 
-def read_only(array: FloatArray) -> FloatArray:
+def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """Return the array, made read-only: what is kept must not change under later answers."""
     array.flags.writeable = False
     return array
@@ -64,6 +65,21 @@ def require_integers(error: type[UnichainError], **values: Any) -> None:
             index(value)
         except TypeError:
             raise error(f"{name} must be an integer; got {value!r}") from None
+
+
+def draw_thresholds(p: FloatArray) -> FloatArray:
+    """Return cumulative sums of p (..., n) that turn a uniform draw u into an index drawn from p.
+
+    Index ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``. From the last index
+    with positive probability on, the threshold is infinite: a sum that rounding leaves below 1
+    can therefore never select an index of probability zero.
+    """
+    thresholds = np.cumsum(p, axis=-1)
+    later_mass = np.cumsum(p[..., ::-1], axis=-1)[..., ::-1]
+    is_last = np.ones(p.shape, dtype=bool)
+    is_last[..., :-1] = later_mass[..., 1:] == 0.0
+    thresholds[is_last] = np.inf
+    return thresholds
 
 
 def check_distribution(p: FloatArray, what: str) -> None:
@@ -82,7 +98,7 @@ def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatA
     """Raise `InvalidModelError` for the first invalid entry of an outcome table (S, A, K)."""
     S, _, K = next_state.shape
 
-    def place(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+    def place(mask: BoolArray) -> tuple[int, ...]:
         return tuple(int(i) for i in np.unravel_index(np.argmax(mask), mask.shape))
 
     for mask, problem in (
@@ -136,24 +152,24 @@ def check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) ->
     check_distribution(initial, "initial_distribution")
 
 
-def pad_outcomes(
-    shape: tuple[int, int],
-    state: IntArray,
-    action: IntArray,
-    next_state: IntArray,
-    probability: FloatArray,
-    reward: FloatArray,
-) -> tuple[IntArray, FloatArray, FloatArray]:
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """A list of outcomes: one entry of each array an outcome, shape (n,)."""
+
+    n_states: int
+    n_actions: int
+    state: IntArray
+    action: IntArray
+    next_state: IntArray
+    probability: FloatArray
+    reward: FloatArray
+
+
+def pad_outcomes(outcomes: Outcomes) -> tuple[IntArray, FloatArray, FloatArray]:
     """Gather a list of outcomes into padded tables.
 
     Outcomes that share state, action, next state and reward merge; zero probabilities drop.
     Negative ones merge among themselves alone, so that none hides in a sum.
-
-    Parameters
-    ----------
-    shape : (S, A)
-    state, action, next_state, probability, reward : ndarray, shape (n,)
-        One outcome an entry.
 
     Returns
     -------
@@ -161,10 +177,11 @@ def pad_outcomes(
         K is the largest number of outcomes of a state and action. Padding stays in place
         (next state = state) with probability and reward zero.
     """
-    S, A = shape
-    keep = probability != 0.0
-    row = (state * A + action)[keep]
-    next_state, probability, reward = next_state[keep], probability[keep], reward[keep]
+    S, A = outcomes.n_states, outcomes.n_actions
+    keep = np.flatnonzero(outcomes.probability)
+    row = (outcomes.state * A + outcomes.action)[keep]
+    columns = outcomes.next_state, outcomes.reward, outcomes.probability
+    next_state, reward, probability = (column[keep] for column in columns)
     order = np.lexsort((probability < 0.0, reward, next_state, row))
     row, next_state, reward = row[order], next_state[order], reward[order]
     probability = probability[order]

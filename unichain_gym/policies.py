@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from typing import overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError
 from unichain_gym.outcomes import read_reals, sum_tolerance
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class DeterministicPolicies(Sequence[IntArray]):
@@ -92,7 +90,7 @@ class DeterministicPolicies(Sequence[IntArray]):
 
 def draw_policy(
     n_states: int, n_actions: int, rng: np.random.Generator | int, deterministic: bool
-) -> NDArray[np.float64] | IntArray:
+) -> FloatArray | IntArray:
     """Draw uniformly from the deterministic policies (S,), or from all policies (S, A)."""
     rng = np.random.default_rng(rng)
     if deterministic:

@@ -19,12 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.outcomes import pad_outcomes, require_integers
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from unichain_gym.outcomes import Outcomes, pad_outcomes, require_integers
 
 # Counts are added up in double precision, which is exact up to here.
 MAX_TRIALS = 2**53
@@ -197,9 +195,12 @@ def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray]:
         state, action, k = np.nonzero(weight)
         next_state = chain.mdp.next_state[state, action, k]
         probability, reward = weight[state, action, k], chain.mdp.reward[state, action, k]
-    table = pad_outcomes((S, 1), state, np.zeros_like(state), next_state, probability, reward)
-    place = (np.arange(S)[:, None], 0, np.argsort(table[1][:, 0], axis=1))
-    return table[0][place], table[1][place], table[2][place]
+    one_action = np.zeros_like(state)
+    next_state, probability, reward = pad_outcomes(
+        Outcomes(S, 1, state, one_action, next_state, probability, reward)
+    )
+    place = (np.arange(S)[:, None], 0, np.argsort(probability[:, 0], axis=1))
+    return next_state[place], probability[place], reward[place]
 
 
 def _sum_entries(

@@ -54,8 +54,7 @@ def render_ansi(mdp: TabularMDP, state: int, action: int | None, reward: float |
         If ``state`` or ``action`` is out of range.
     """
     check_member("state", state, mdp.n_states)
-    kind = "recurrent" if _is_recurrent(mdp)[state] else "transient"
-    line = f"{mdp.name}: state {state} of {mdp.n_states} ({kind})"
+    line = f"{mdp.name}: state {state} of {mdp.n_states} ({mdp.state_classes[state]})"
     if action is not None:
         check_member("action", action, mdp.n_actions)
         line += f", after action {action}"
@@ -87,12 +86,3 @@ class _Animation:
             self._ax.draw_artist(artist)
             artist.remove()
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
-
-
-@lru_cache(maxsize=8)
-def _is_recurrent(mdp: TabularMDP) -> NDArray[np.bool_]:
-    """Return which states (S,) are recurrent when all actions are taken."""
-    uniform = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
-    member = np.zeros(mdp.n_states, dtype=bool)
-    member[mdp.induce(uniform).recurrent_states] = True
-    return member

@@ -8,19 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
-from unichain_gym.outcomes import check_distribution, read_reals
-
-
-def cumulative_thresholds(p: FloatArray) -> FloatArray:
-    """Return the thresholds, shape (S,), that turn a uniform draw into a state drawn from p.
-
-    As in `TabularMDP.outcome_thresholds`, the last possible state's is infinite.
-    """
-    thresholds = np.cumsum(p)
-    thresholds[np.flatnonzero(p)[-1] :] = np.inf
-    return thresholds
+from unichain_gym.mdp import TabularMDP
+from unichain_gym.outcomes import check_distribution, draw_thresholds, read_reals
 
 
 def draw_start(
@@ -46,7 +37,7 @@ def draw_start(
                 f"options['distribution'] must have shape ({mdp.n_states},); got {p.shape}"
             )
         check_distribution(p, "options['distribution']")
-        thresholds = cumulative_thresholds(p)
+        thresholds = draw_thresholds(p)
     return np.searchsorted(thresholds, rng.random(n), side="right")
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ConvergenceError
-
-FloatArray = NDArray[np.float64]
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.
@@ -191,7 +189,6 @@ def averaged_mixing_time(
     while True:
         if n > 2**53:  # where a double no longer tells n from n + 1
             raise ConvergenceError("not reached within 2^53 steps: choose a larger tolerance")
-        skip = np.inf
         ahead = y
         sums = []
         for j in range(period):
@@ -200,8 +197,7 @@ def averaged_mixing_time(
                 return n + j - 1
             ahead = advance(ahead, 1)
         w = size(y - ahead)
-        for j in range(period):
-            skip = min(skip, (sums[j] - tol * (n + j)) / (w + tol * period))
+        skip = min(s - tol * (n + j) for j, s in enumerate(sums)) / (w + tol * period)
         # Rounding must not carry the skip past the first time.
         n_steps = period * max(1, int(skip * (1.0 - 1e-9)))
         n, y = n + n_steps, advance(y, n_steps)

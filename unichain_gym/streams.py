@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.cores import CORES
 from unichain_gym.errors import InvalidMnemonicError, InvalidModelError
-from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
+from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_reals, require_integers
 
 _PATTERN = re.compile(r"([a-z])([1-9]\d*)([b-z]?)")

@@ -11,12 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from unichain_gym.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -97,10 +95,10 @@ def search_breadth_first(P: sparse.csr_array, sources: IntArray) -> tuple[IntArr
 
     Returns
     -------
-    reached : ndarray of int
-        The states reached, the sources among them.
     depth : ndarray of int, shape (S,)
-        Number of edges of the search tree between a source and each state; -1 if unreached.
+        The number of edges on a shortest way from a source to each state; -1 if unreached.
+    predecessor : ndarray of int, shape (S,)
+        The state before it on such a way; none, and not a state, for sources and where unreached.
     """
     S = P.shape[0]
     # A root with an edge to every source turns many searches into one.
@@ -122,9 +120,8 @@ def search_breadth_first(P: sparse.csr_array, sources: IntArray) -> tuple[IntArr
     while (ancestor[order] != S).any():
         depth[order] += depth[ancestor[order]]
         ancestor[order] = ancestor[ancestor[order]]
-    reached = order[1:].astype(np.int64)
-    depth[reached] -= 1
-    return reached, depth[:S]
+    depth[order[1:]] -= 1
+    return depth[:S], predecessor[:S].astype(np.int64)
 
 
 def find_periods(P: sparse.csr_array, structure: Structure) -> IntArray:
@@ -136,7 +133,7 @@ def find_periods(P: sparse.csr_array, structure: Structure) -> IntArray:
     label = structure.class_label
     recurrent = structure.recurrent
     _, first = np.unique(label[recurrent], return_index=True)
-    _, depth = search_breadth_first(P, recurrent[first])
+    depth, _ = search_breadth_first(P, recurrent[first])
     row, column = edges(P)
     inside = label[row] >= 0
     row, column = row[inside], column[inside]

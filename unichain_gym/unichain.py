@@ -19,14 +19,11 @@ Otherwise it cannot be told.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from unichain_gym.arrays import BoolArray, IntArray
 from unichain_gym.structure import find_structure
-
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 
 MAX_REMOVALS = 200
 MAX_VISITED = 50_000_000  # outcomes, over all removals

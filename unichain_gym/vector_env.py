@@ -8,7 +8,6 @@ for each halving, log2(outcomes) in all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -17,20 +16,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.env import check_info_level, state_classes
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.env import check_info_level
 from unichain_gym.errors import InvalidArgumentError, UnichainError
-from unichain_gym.mdp import FloatArray, IntArray, TabularMDP
-from unichain_gym.outcomes import require_integers
-from unichain_gym.start import (
-    check_snapshot,
-    check_states,
-    cumulative_thresholds,
-    draw_start,
-    restore_generator,
-)
+from unichain_gym.mdp import TabularMDP
+from unichain_gym.outcomes import draw_thresholds, require_integers
+from unichain_gym.start import check_snapshot, check_states, draw_start, restore_generator
 from unichain_gym.streams import make_mdp
-
-BoolArray = NDArray[np.bool_]
 
 
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
@@ -72,7 +64,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self.single_action_space = gym.spaces.Discrete(mdp.n_actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._start_thresholds = cumulative_thresholds(mdp.initial_distribution)
+        self._start_thresholds = draw_thresholds(mdp.initial_distribution)
 
         # Row s * A + a of each table has `width` slots, of which the last are never drawn.
         rows = mdp.outcome_thresholds.reshape(mdp.n_states * mdp.n_actions, -1)
@@ -247,10 +239,6 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             )
         return chosen
 
-    @cached_property
-    def _state_classes(self) -> NDArray[np.str_]:
-        return state_classes(self.mdp)
-
     def _infos(self) -> dict[str, Any]:
         if self.info_level == "minimal":
             return {}
@@ -259,7 +247,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         return {
             "timestep": self._steps - self._first_step,
             "_timestep": everywhere,
-            "state_class": self._state_classes[self._states],
+            "state_class": self.mdp.state_classes[self._states],
             "_state_class": everywhere.copy(),
         }
 

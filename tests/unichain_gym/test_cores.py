@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
@@ -22,30 +21,20 @@ from unichain_gym.errors import InvalidModelError
 from unichain_gym.mdp import TabularMDP
 
 
-def dense(mdp: TabularMDP) -> np.ndarray:
-    """P as an array of shape (S, A, S)."""
-    S, A, _ = mdp.next_state.shape
-    P = np.zeros((S, A, S))
-    s, a, _ = np.indices(mdp.next_state.shape)
-    np.add.at(P, (s, a, mdp.next_state), mdp.probability)
-    return P
-
-
 def gains(mdp: TabularMDP) -> dict[tuple[int, ...], float]:
     """The gain of every deterministic policy."""
-    policies = product(range(mdp.n_actions), repeat=mdp.n_states)
-    return {policy: mdp.induce(np.array(policy)).gain for policy in policies}
+    return {tuple(policy.tolist()): mdp.induce(policy).gain for policy in mdp.policies()}
 
 
 @pytest.mark.parametrize("letter", [letter for letter in CORES if letter != "q"])
 def test_every_deterministic_policy_of_a_core_has_one_recurrent_class(letter):
     mdp = CORES[letter]()
-    for policy in product(range(mdp.n_actions), repeat=mdp.n_states):
-        assert len(mdp.induce(np.array(policy)).recurrent_classes) == 1
+    for policy in mdp.policies():
+        assert len(mdp.induce(policy).recurrent_classes) == 1
 
 
 def test_access_control_can_empty_from_any_state_under_any_action_so_it_is_unichain():
-    P = dense(access_control())
+    P = access_control().to_arrays()[0]
     assert (P[:, :, -4:] > 0.0).all()
 
 
@@ -74,7 +63,7 @@ def test_river_swim_is_solved_by_swimming_up_at_the_gain_of_detailed_balance():
 
 
 def test_river_swim_of_any_length_keeps_its_ends():
-    P = dense(river_swim(9))
+    P = river_swim(9).to_arrays()[0]
     np.testing.assert_allclose(P[0, 1, :2], [0.4, 0.6])
     np.testing.assert_allclose(P[8, 1, 7:], [0.4, 0.6])
     np.testing.assert_allclose(P[4, 1, 3:6], [0.05, 0.6, 0.35])
@@ -94,7 +83,7 @@ def test_machine_replacement_costs_what_hillier_and_lieberman_publish():
 
 def test_access_control_is_solved_at_the_gain_and_values_that_value_iteration_finds():
     mdp = access_control()
-    P = dense(mdp)
+    P = mdp.to_arrays()[0]
     value, gain = np.zeros(44), 0.0
     for _ in range(5_000):  # relative value iteration: the chain is aperiodic
         updated = (mdp.expected_reward + P @ value).max(axis=1)
@@ -114,7 +103,7 @@ def test_access_control_is_solved_at_the_gain_and_values_that_value_iteration_fi
 
 
 def test_access_control_frees_each_busy_server_independently():
-    P = dense(access_control(n_servers=4, free_prob=0.3, priorities=(1, 5)))
+    P = access_control(n_servers=4, free_prob=0.3, priorities=(1, 5)).to_arrays()[0]
     row = P[2 * 2 + 1, 1].reshape(5, 2)  # two free, one taken: three busy
     expected = stats.binom.pmf(np.arange(-1, 4), 3, 0.3)
     np.testing.assert_allclose(row, np.column_stack((expected, expected)) / 2, rtol=1e-12)

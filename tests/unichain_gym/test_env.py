@@ -42,10 +42,9 @@ def test_any_tabular_mdp_is_an_environment():
 
 
 def test_the_start_is_drawn_from_the_transient_states_or_from_all_without_any():
-    for mnemonic, n in (("h6", 3), ("h3", 3)):
+    for mnemonic in ("h6", "h3"):
         env = UnichainEnv(mnemonic)
-        starts = {env.reset(seed=seed)[0] for seed in range(60)}
-        assert starts == set(range(n))
+        assert {env.reset(seed=seed)[0] for seed in range(60)} == {0, 1, 2}
 
 
 def test_reset_starts_in_a_given_state_or_distribution(env):

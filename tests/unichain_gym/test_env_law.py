@@ -46,10 +46,7 @@ def vector_counts(mdp, n_steps, num_envs=500):
 
 def p_value(mdp, counts):
     """The chi-square p-value of transition counts under the MDP's probabilities."""
-    S, A, _ = mdp.next_state.shape
-    P = np.zeros((S, A, S))
-    s, a, _ = np.indices(mdp.next_state.shape)
-    np.add.at(P, (s, a, mdp.next_state), mdp.probability)
+    P = mdp.to_arrays()[0]
     assert counts[P == 0.0].sum() == 0
     expected = P * counts.sum(axis=2, keepdims=True)
     rare = expected < 5.0
