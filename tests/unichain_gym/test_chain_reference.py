@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +9,17 @@ import pytest
 
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
 
-_REFERENCE = Path(__file__).resolve().parents[1] / "reference"
-CASES = json.loads((_REFERENCE / "chains.json").read_text())["cases"]
-EXTERNAL = json.loads((_REFERENCE / "external_mdps.json").read_text())
+N_CHAINS, N_PUBLISHED = 24, 100
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: case["env"])
-def case(request: pytest.FixtureRequest) -> tuple[dict[str, Any], MarkovChain]:
-    figures = request.param
+def test_every_case_of_the_reference_files_is_compared(reference: Any) -> None:
+    assert len(reference("chains")["cases"]) == N_CHAINS
+    assert len(reference("external_mdps")["cases"]) == N_PUBLISHED
+
+
+@pytest.fixture(scope="module", params=range(N_CHAINS))
+def case(request: pytest.FixtureRequest, reference: Any) -> tuple[dict[str, Any], MarkovChain]:
+    figures = reference("chains")["cases"][request.param]
     return figures, make_mdp(figures["env"]).induce(figures["policy"])
 
 
@@ -54,18 +55,16 @@ def test_stepwise_distributions_are_the_reference_figures(
 
 
 @pytest.fixture(scope="module")
-def published_mdps() -> dict[str, TabularMDP]:
-    return {
-        name: TabularMDP.from_transitions(mdp["transitions"], mdp["initial"], name=name)
-        for name, mdp in EXTERNAL["mdps"].items()
-    }
+def published(reference: Any) -> Any:
+    return reference("external_mdps")
 
 
-@pytest.mark.parametrize("case", EXTERNAL["cases"], ids=lambda case: case["mdp"])
-def test_published_figures_of_other_peoples_mdps(
-    case: dict[str, Any], published_mdps: dict[str, TabularMDP]
-) -> None:
-    chain = published_mdps[case["mdp"]].induce(case["policy"])
+@pytest.mark.parametrize("number", range(N_PUBLISHED))
+def test_published_figures_of_other_peoples_mdps(published: Any, number: int) -> None:
+    case = published["cases"][number]
+    model = published["mdps"][case["mdp"]]
+    mdp = TabularMDP.from_transitions(model["transitions"], model["initial"])
+    chain = mdp.induce(case["policy"])
     assert chain.gain == pytest.approx(case["gain"], rel=1e-8, abs=1e-8)
     assert chain.bias[0] == pytest.approx(case["bias_s0"], rel=1e-8, abs=1e-8)
     assert chain.discounted_value(0.95)[0] == pytest.approx(case["discounted_095_s0"], rel=1e-8)
