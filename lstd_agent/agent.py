@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
+from lstd_agent.arrays import IntArray
 from lstd_agent.box_statistics import BoxStatistics
 from lstd_agent.distances import MMD, DistributionDistance, sampled_distance
 from lstd_agent.domains import DiscreteDomain, Sums
@@ -29,7 +30,7 @@ from lstd_agent.neighborhoods import (
 )
 from lstd_agent.predictor import Fit, Predictor
 from lstd_agent.references import RULES
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND, IntArray, check_rcond
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND, check_rcond
 from lstd_agent.statistics import SampledStatistics
 from lstd_agent.system import System, fit_system, refit
 

@@ -18,9 +18,10 @@ from functools import cached_property
 
 import numpy as np
 
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.kernels import Kernel
-from lstd_agent.seminorm_lstd import FloatArray, IntArray, Minimizer, Moments, minimize
+from lstd_agent.seminorm_lstd import Minimizer, Moments, minimize
 from lstd_agent.statistics import window_chunks, window_sums
 
 VectorFeatures = Callable[[FloatArray], FloatArray]

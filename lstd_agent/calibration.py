@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from lstd_agent.arrays import FloatArray
 from lstd_agent.references import ReferenceStates
-from lstd_agent.seminorm_lstd import FloatArray
 
 
 def calibrate_offsets(

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
-from numpy.typing import NDArray
 from tqdm import tqdm
 
+from lstd_agent.arrays import BoolArray
 from lstd_agent.domains import Domain
 from lstd_agent.errors import TerminationError, check_integer
 from lstd_agent.observations import as_batch, replace, take
@@ -206,7 +206,7 @@ def _final_observation(like: Any, final: Any, i: int) -> Any:
     return final[i]
 
 
-def _check_truncation(truncated: NDArray[np.bool_], t: int, t_max: int) -> None:
+def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:
     """Raise `TerminationError` if a trial is cut off before the last timestep."""
     if truncated.any() and t < t_max:
         raise TerminationError(

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.seminorm_lstd import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from lstd_agent.arrays import FloatArray
 from lstd_agent.box_statistics import BoxStatistics
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.kernels import Kernel
 from lstd_agent.neighborhoods import SquaredDistance
-from lstd_agent.seminorm_lstd import FloatArray
 from lstd_agent.statistics import SampledStatistics
 
 DistributionDistance = Callable[[FloatArray, FloatArray], float]

@@ -15,13 +15,13 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+from lstd_agent.arrays import FloatArray
 from lstd_agent.box_statistics import BoxStatistics, MomentRecorder, MomentSums
 from lstd_agent.counts import CountRecorder, TransitionCounts
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features import Features, feature_table, vector_features
 from lstd_agent.kernels import Kernel
 from lstd_agent.observations import as_batch, flatten_batch, is_batch
-from lstd_agent.seminorm_lstd import FloatArray
 from lstd_agent.statistics import SampledStatistics
 
 States: TypeAlias = NDArray[Any]

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lstd_agent.seminorm_lstd import FloatArray, Minimizer, condition_number, inverse_where
+from lstd_agent.arrays import FloatArray
+from lstd_agent.seminorm_lstd import Minimizer, condition_number, inverse_where
 
 
 @dataclass(frozen=True)

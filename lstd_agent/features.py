@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.seminorm_lstd import FloatArray
 
 
 @runtime_checkable

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.seminorm_lstd import FloatArray
 
 
 @dataclass(frozen=True)

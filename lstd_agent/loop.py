@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.batches import Batches
 from lstd_agent.domains import Domain, States
 from lstd_agent.errors import InvalidInputError, check_integer
@@ -90,7 +91,7 @@ class ObservedTrials:
         self,
         t: int,
         observation: Any,
-        rewards: NDArray[np.float64],
+        rewards: FloatArray,
         next_observation: Any,
         terminated: ArrayLike,
     ) -> None:
@@ -170,7 +171,7 @@ class ObservedTrials:
             )
 
 
-def _check_followed(t: int, state: States, expected: States, living: NDArray[np.bool_]) -> None:
+def _check_followed(t: int, state: States, expected: States, living: BoolArray) -> None:
     """Raise unless living trials are where their last transition went."""
     same = (state == expected).reshape(len(state), -1).all(axis=1)
     if not (same | ~living).all():

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.seminorm_lstd import FloatArray, IntArray
 
 SquaredDistance = Callable[[int, int, int], FloatArray]
 """``squared_distance(anchor, start, stop)``: squared distances from the distribution at

@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.seminorm_lstd import FloatArray
 
 
 def flatten_batch(space: Space[Any], batch: Any) -> FloatArray:
@@ -78,7 +78,7 @@ def batch_size(batch: Any) -> int:
     return batch_size(batch[0]) if isinstance(batch, tuple) else len(batch)
 
 
-def take(batch: Any, index: NDArray[np.int64] | int) -> Any:
+def take(batch: Any, index: IntArray | int) -> Any:
     """Return one observation of a batch, or a batch of some."""
     if isinstance(batch, dict):
         return {key: take(part, index) for key, part in batch.items()}
@@ -87,7 +87,7 @@ def take(batch: Any, index: NDArray[np.int64] | int) -> Any:
     return batch[index]
 
 
-def replace(batch: Any, index: NDArray[np.int64], observations: list[Any]) -> Any:
+def replace(batch: Any, index: IntArray, observations: list[Any]) -> Any:
     """Return a copy of a batch with the observations at ``index`` replaced."""
     if isinstance(batch, dict):
         return {

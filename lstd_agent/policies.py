@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import ArrayLike, NDArray
 
+from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.observations import batch_size, take
-from lstd_agent.seminorm_lstd import FloatArray
 
 Policy: TypeAlias = ArrayLike | Callable[[Any], Any]
 """What `SeminormLSTDAgent.collect` takes as a policy."""

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.box_statistics import BoxStatistics
 from lstd_agent.collector import TrialCollector
 from lstd_agent.domains import DiscreteDomain, States, Sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features import Features
-from lstd_agent.seminorm_lstd import FloatArray, IntArray
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.statistics import SampledStatistics
 from lstd_agent.system import Neighborhood, System

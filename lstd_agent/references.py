@@ -17,10 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.seminorm_lstd import FloatArray, IntArray
 
 RULES = ("occupancy", "most_common")
 
@@ -100,9 +99,9 @@ def assign_references(
 
 
 def _most_common(
-    support: NDArray[np.bool_],
+    support: BoolArray,
     occupancy: FloatArray,
-    eligible: NDArray[np.bool_],
+    eligible: BoolArray,
     known: FloatArray,
     rule: str,
 ) -> int | None:

@@ -23,12 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 DEFAULT_RCOND = 1e-10
 
@@ -133,14 +130,14 @@ def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
     return Minimizer(weights, keep.sum(axis=1), condition_number(keep, singular))
 
 
-def inverse_where(keep: NDArray[np.bool_], singular: FloatArray) -> FloatArray:
+def inverse_where(keep: BoolArray, singular: FloatArray) -> FloatArray:
     """Return 1/σ of the singular values (n, r) to keep, and 0 of all others."""
     inverse = np.zeros_like(singular)
     inverse[keep] = 1.0 / singular[keep]
     return inverse
 
 
-def condition_number(keep: NDArray[np.bool_], singular: FloatArray) -> FloatArray:
+def condition_number(keep: BoolArray, singular: FloatArray) -> FloatArray:
     """Return the largest of descending singular values (n, r) over the smallest to keep, or 1."""
     smallest = np.where(keep, singular, np.inf).min(axis=1)
     determined = keep.any(axis=1)

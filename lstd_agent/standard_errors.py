@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.seminorm_lstd import FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray
 
 
 def sums_without_each(batches: list[Any]) -> Iterator[Any]:

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.counts import TransitionCounts
 from lstd_agent.factored_lstd import Factors, FeatureBasis, minimize_factored
-from lstd_agent.seminorm_lstd import FloatArray, IntArray, Minimizer, Moments
+from lstd_agent.seminorm_lstd import Minimizer, Moments
 
 # Working arrays of batched moments hold about this many numbers, so that they stay in cache.
 _CHUNK_SIZE = 2**18
@@ -120,7 +121,7 @@ class SampledStatistics:
         return visits
 
     @cached_property
-    def _seen(self) -> NDArray[np.bool_]:
+    def _seen(self) -> BoolArray:
         """Which states some trial was in, the last transitions' ends included."""
         S = self.counts.n_states
         state, next_state = np.divmod(self.counts.transition_counts.indices, S)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.calibration import calibrate_offsets
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.neighborhoods import neighborhood_windows
 from lstd_agent.references import ReferenceStates, assign_references, merge_neighborhoods
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, Minimizer
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND, Minimizer
 from lstd_agent.statistics import Statistics
 
 

@@ -12,11 +12,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.domains import Domain, States, Sums
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.seminorm_lstd import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +52,7 @@ class LockstepTrials:
         self._n_stored = n_stored
         self._stored: list[States] = []
         self._recorder = domain.recorder()
-        self._living: NDArray[np.bool_] | None = None
+        self._living: BoolArray | None = None
 
     @property
     def states(self) -> States:
@@ -61,12 +60,12 @@ class LockstepTrials:
         return self._state
 
     @property
-    def living(self) -> NDArray[np.bool_]:
+    def living(self) -> BoolArray:
         """Which trials have not terminated, shape (n,)."""
         return np.ones(len(self._state), dtype=bool) if self._living is None else self._living
 
     def advance(
-        self, reward: FloatArray, next_state: States, terminated: NDArray[np.bool_] | None = None
+        self, reward: FloatArray, next_state: States, terminated: BoolArray | None = None
     ) -> None:
         """Record the next timestep of all trials.
 
@@ -197,7 +196,7 @@ class SequentialTrials:
         return lockstep.finish()
 
 
-def _refuse_unless_it_ends(domain: Domain, terminated: NDArray[np.bool_], t: int) -> None:
+def _refuse_unless_it_ends(domain: Domain, terminated: BoolArray, t: int) -> None:
     """Raise `TerminationError` unless the task is one that terminates."""
     if not domain.ends and terminated.any():
         raise TerminationError(

@@ -12,8 +12,8 @@ from itertools import combinations_with_replacement
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.seminorm_lstd import FloatArray, IntArray
 
 
 def _as_vectors(observations: NDArray[np.generic], k: int | None = None) -> FloatArray:

@@ -17,7 +17,8 @@ from functools import cached_property
 
 import numpy as np
 
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND, FloatArray, IntArray, inverse_square_root
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND, inverse_square_root
 from lstd_agent.statistics import window_chunks
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.system import System

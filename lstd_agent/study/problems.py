@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from lstd_agent.arrays import FloatArray
 from lstd_agent.counts import TransitionCounts
 from lstd_agent.features import GaussianFeatures
-from lstd_agent.seminorm_lstd import FloatArray
 from unichain_gym import MarkovChain, make_mdp
 from unichain_gym.population import simulate_counts
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
+from lstd_agent.arrays import IntArray
 from lstd_agent.batches import Batches
 from lstd_agent.collection import collect_rounds
 from lstd_agent.counts import TransitionCounts
@@ -17,7 +18,7 @@ from lstd_agent.distances import MMD, sampled_distance
 from lstd_agent.domains import make_domain
 from lstd_agent.features import OneHot
 from lstd_agent.neighborhoods import find_anchors
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND, IntArray
+from lstd_agent.seminorm_lstd import DEFAULT_RCOND
 from lstd_agent.statistics import SampledStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.distances import mean_discrepancy, optimal_transport, total_variation
 from lstd_agent.kernels import Kernel
 from lstd_agent.neighborhoods import AnchorSearch
-from lstd_agent.seminorm_lstd import FloatArray, IntArray
 from lstd_agent.study.exact import (
     ExactStatistics,
     full_distributions,
