@@ -6,13 +6,13 @@ that makes episodic environments continuing, and the base of all errors.
 """
 
 from lstd_agent.agent import SeminormLSTDAgent
-from lstd_agent.continuing import Restart
-from lstd_agent.distances import MMD
 from lstd_agent.errors import EvaluationError
-from lstd_agent.features import GaussianFeatures, OneHot
-from lstd_agent.kernels import Kernel
-from lstd_agent.system import Neighborhood
-from lstd_agent.vector_features import Polynomial, RadialBasis, TileCoding
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.tables import GaussianFeatures, OneHot
+from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
+from lstd_agent.system.distances import MMD
+from lstd_agent.system.fit_system import Neighborhood
+from lstd_agent.trials.restart import Restart
 
 __all__ = [
     "MMD",

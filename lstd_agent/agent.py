@@ -15,24 +15,25 @@ from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
 from lstd_agent.arrays import IntArray
-from lstd_agent.box_statistics import BoxStatistics
-from lstd_agent.distances import MMD, DistributionDistance, sampled_distance
-from lstd_agent.domains import DiscreteDomain, Sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features import Features
-from lstd_agent.kernels import Kernel
-from lstd_agent.neighborhoods import (
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.tables import Features
+from lstd_agent.fit import Fit, Predictor
+from lstd_agent.statistics.counts import SampledStatistics
+from lstd_agent.statistics.making import make_statistics
+from lstd_agent.statistics.moments import BoxStatistics
+from lstd_agent.system.distances import MMD, DistributionDistance, sampled_distance
+from lstd_agent.system.fit_system import System, fit_system, refit
+from lstd_agent.system.minimizer import DEFAULT_RCOND, check_rcond
+from lstd_agent.system.neighborhoods import (
     SEARCHES,
     check_anchors,
     check_n_anchors,
     find_anchors,
     only_anchors,
 )
-from lstd_agent.predictor import Fit, Predictor
-from lstd_agent.references import RULES
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND, check_rcond
-from lstd_agent.statistics import SampledStatistics
-from lstd_agent.system import System, fit_system, refit
+from lstd_agent.system.references import RULES
+from lstd_agent.trials.encoding import Sums
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +45,7 @@ class SeminormLSTDAgent(Predictor):
     Parameters
     ----------
     features : array_like, builder, callable or transformer
-        State features; see `lstd_agent.features` and `lstd_agent.vector_features`.
+        State features; see `lstd_agent.features.tables` and `lstd_agent.features.vectors`.
     n_anchors : int or None
         Wanted number of neighbourhoods (at most); None is one for each timestep.
     anchors : array_like of int, optional
@@ -52,7 +53,7 @@ class SeminormLSTDAgent(Predictor):
     search : {"exact", "doubling"}
         How the anchors are searched for: as close to the wanted number as can be got, or as in
         the paper, which may jump past it to a single one. See
-        `lstd_agent.neighborhoods.find_anchors`.
+        `lstd_agent.system.neighborhoods.find_anchors`.
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Between the state distributions of two timesteps, for the anchor search. A callable
         gets two distributions (S,). Vector observations have the linear MMD only, by default
@@ -74,7 +75,7 @@ class SeminormLSTDAgent(Predictor):
         from 1e-12 to 1e-8, unless a neighbourhood's ``condition`` comes near its inverse: then
         its samples hardly determine the values, and fewer features or wider neighbourhoods
         help, not another cutoff. With vector observations see
-        `lstd_agent.seminorm_lstd.minimize`.
+        `lstd_agent.system.minimizer.minimize`.
     n_stored_trials : int
         How many trials' observations to keep for the distance that pairs trials and, with
         vector observations, for reference states and occupancies. They take
@@ -259,11 +260,8 @@ class SeminormLSTDAgent(Predictor):
 
     def _statistics_of(self, sums: Sums) -> SampledStatistics | BoxStatistics:
         assert self._domain is not None
-        trials = self._batches.trials
-        if isinstance(self._domain, DiscreteDomain):
-            return self._domain.statistics(sums, trials)
         kernel = self.distance.kernel if isinstance(self.distance, MMD) else Kernel(width="median")
-        return self._domain.statistics(sums, trials, kernel)
+        return make_statistics(self._domain, sums, self._batches.trials, kernel)
 
     def _gain_of(self, statistics: SampledStatistics | BoxStatistics) -> float:
         if self.gain is not None:

@@ -21,17 +21,17 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.box_statistics import MomentSums
-from lstd_agent.counts import TransitionCounts
-from lstd_agent.distances import MMD
-from lstd_agent.domains import DiscreteDomain
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features import GaussianFeatures, OneHot, is_table
-from lstd_agent.kernels import Kernel
-from lstd_agent.predictor import Fit
-from lstd_agent.references import ReferenceStates
-from lstd_agent.system import System
-from lstd_agent.vector_features import Polynomial, RadialBasis, TileCoding
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.tables import GaussianFeatures, OneHot, is_table
+from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
+from lstd_agent.fit import Fit
+from lstd_agent.system.distances import MMD
+from lstd_agent.system.fit_system import System
+from lstd_agent.system.references import ReferenceStates
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.encoding import DiscreteDomain
+from lstd_agent.trials.moment_sums import MomentSums
 
 if TYPE_CHECKING:
     from lstd_agent.agent import SeminormLSTDAgent

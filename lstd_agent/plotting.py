@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lstd_agent.box_statistics import BoxStatistics
-from lstd_agent.distances import sampled_distance
 from lstd_agent.errors import MissingDependencyError
+from lstd_agent.statistics.moments import BoxStatistics
+from lstd_agent.system.distances import sampled_distance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,13 +18,13 @@ from scipy.sparse.linalg import splu
 
 import unichain_gym
 from lstd_agent import MMD, GaussianFeatures, SeminormLSTDAgent
-from lstd_agent.distances import sampled_distance
-from lstd_agent.neighborhoods import find_anchors
-from lstd_agent.statistics import SampledStatistics
+from lstd_agent.statistics.counts import SampledStatistics
 from lstd_agent.study.exact_study import ExactSettings, ExactTask, exact_rows
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.study.schemes import SCHEMES, regimes
-from lstd_agent.system import fit_system
+from lstd_agent.system.distances import sampled_distance
+from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.neighborhoods import find_anchors
 from unichain_gym import MarkovChain, UnichainVectorEnv
 from unichain_gym.population import simulate_counts
 

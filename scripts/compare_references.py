@@ -14,7 +14,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 
-from lstd_agent.parallel import open_executor
 from lstd_agent.study import tables
 from lstd_agent.study.figures import reference_multiples, save
 from lstd_agent.study.reference_study import (
@@ -29,6 +28,7 @@ from lstd_agent.study.running import (
     parse_arguments,
 )
 from lstd_agent.study.schemes import ENVIRONMENTS
+from lstd_agent.trials.parallel import open_executor
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 
-from lstd_agent.parallel import open_executor
 from lstd_agent.study import claims, tables
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.figures import ratio_heat_map, save
@@ -26,6 +25,7 @@ from lstd_agent.study.running import (
     parse_arguments,
 )
 from lstd_agent.study.schemes import ENVIRONMENTS, RHOS, SCHEMES
+from lstd_agent.trials.parallel import open_executor
 
 
 def main() -> None:

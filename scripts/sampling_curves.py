@@ -15,11 +15,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 
-from lstd_agent.parallel import open_executor
 from lstd_agent.study import claims, tables
 from lstd_agent.study.figures import sampling_curves, save
 from lstd_agent.study.running import add_reference_argument, add_run_arguments, parse_arguments
 from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
+from lstd_agent.trials.parallel import open_executor
 
 
 def main() -> None:

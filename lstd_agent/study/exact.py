@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.neighborhoods import SquaredDistance
-from lstd_agent.seminorm_lstd import Minimizer, Moments, minimize
-from lstd_agent.statistics import window_chunks
+from lstd_agent.statistics.counts import window_chunks
+from lstd_agent.system.minimizer import Minimizer, Moments, minimize
+from lstd_agent.system.neighborhoods import SquaredDistance
 from unichain_gym import MarkovChain
 
 

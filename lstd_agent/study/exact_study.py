@@ -107,7 +107,7 @@ def run_exact_study(
     n_seeds : int
         Seeds 0 to n_seeds - 1.
     workers, executor
-        See `lstd_agent.parallel.run_tasks`.
+        See `lstd_agent.trials.parallel.run_tasks`.
     """
     store = RowStore(out / "exact_rows.jsonl", asdict(settings), KEY)
     tasks = list(_missing(store, settings, environments, rhos, schemes, n_seeds))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.counts import TransitionCounts
-from lstd_agent.features import GaussianFeatures
+from lstd_agent.features.tables import GaussianFeatures
+from lstd_agent.trials.counting import TransitionCounts
 from unichain_gym import MarkovChain, make_mdp
 from unichain_gym.population import simulate_counts
 

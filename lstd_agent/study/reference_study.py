@@ -15,17 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from lstd_agent.distances import MMD, sampled_distance
-from lstd_agent.neighborhoods import find_anchors
-from lstd_agent.references import RULES
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND
-from lstd_agent.statistics import SampledStatistics
+from lstd_agent.statistics.counts import SampledStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
-from lstd_agent.system import System, fit_system
+from lstd_agent.system.distances import MMD, sampled_distance
+from lstd_agent.system.fit_system import System, fit_system
+from lstd_agent.system.minimizer import DEFAULT_RCOND
+from lstd_agent.system.neighborhoods import find_anchors
+from lstd_agent.system.references import RULES
 from unichain_gym import make_mdp
 
 KEY = ("env", "rho", "seed", "scheme", "reference", "tail")
@@ -135,7 +135,7 @@ def run_reference_study(
     n_seeds : int
         Seeds 0 to n_seeds - 1.
     workers, executor
-        See `lstd_agent.parallel.run_tasks`.
+        See `lstd_agent.trials.parallel.run_tasks`.
     """
     store = RowStore(out / "reference_rows.jsonl", asdict(settings), KEY)
     tasks = list(_missing(store, settings, environments, n_seeds))

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from lstd_agent.parallel import run_tasks
+from lstd_agent.trials.parallel import run_tasks
 
 Row = dict[str, Any]
 Task = TypeVar("Task")
@@ -73,7 +73,7 @@ class RowStore:
         workers: int,
         executor: Executor | None,
     ) -> None:
-        """Run tasks (see `lstd_agent.parallel.run_tasks`) and add what they find out."""
+        """Run tasks (see `lstd_agent.trials.parallel.run_tasks`) and add what they find out."""
         results = run_tasks(function, tasks, workers=workers, executor=executor)
         for rows in tqdm(results, total=len(tasks), unit="task", disable=None):
             self.add(row for row in rows if self.key_of(row) not in self)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lstd_agent.errors import MissingDependencyError
-from lstd_agent.references import RULES
 from lstd_agent.study.figures import new_figure
+from lstd_agent.system.references import RULES
 
 
 def add_subset_argument(

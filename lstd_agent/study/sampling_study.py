@@ -11,21 +11,21 @@ import gymnasium as gym
 import numpy as np
 
 from lstd_agent.arrays import IntArray
-from lstd_agent.batches import Batches
-from lstd_agent.collection import collect_rounds
-from lstd_agent.counts import TransitionCounts
-from lstd_agent.distances import MMD, sampled_distance
-from lstd_agent.domains import make_domain
-from lstd_agent.features import OneHot
-from lstd_agent.neighborhoods import find_anchors
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND
-from lstd_agent.statistics import SampledStatistics
+from lstd_agent.features.tables import OneHot
+from lstd_agent.statistics.counts import SampledStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
-from lstd_agent.system import fit_system
-from lstd_agent.trials import Round
+from lstd_agent.system.distances import MMD, sampled_distance
+from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.minimizer import DEFAULT_RCOND
+from lstd_agent.system.neighborhoods import find_anchors
+from lstd_agent.trials.batches import Batches
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.encoding import make_domain
+from lstd_agent.trials.recording import Round
+from lstd_agent.trials.rollouts import collect_rounds
 from unichain_gym import MarkovChain
 
 SCHEMES = ("p01", "p02md", "paxmd", "pinf")
@@ -203,7 +203,7 @@ def run_sampling_study(
     n_seeds : int
         Seeds 0 to n_seeds - 1.
     workers, executor
-        See `lstd_agent.parallel.run_tasks`.
+        See `lstd_agent.trials.parallel.run_tasks`.
     """
     store = RowStore(out / "sampling_rows.jsonl", asdict(settings), KEY)
     tasks = list(_missing(store, settings, range(n_seeds)))

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.distances import mean_discrepancy, optimal_transport, total_variation
-from lstd_agent.kernels import Kernel
-from lstd_agent.neighborhoods import AnchorSearch
+from lstd_agent.features.kernels import Kernel
 from lstd_agent.study.exact import (
     ExactStatistics,
     full_distributions,
     settled_time,
     until_settled,
 )
-from lstd_agent.system import System, fit_system
+from lstd_agent.system.distances import mean_discrepancy, optimal_transport, total_variation
+from lstd_agent.system.fit_system import System, fit_system
+from lstd_agent.system.neighborhoods import AnchorSearch
 from unichain_gym import MarkovChain
 
 ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100")

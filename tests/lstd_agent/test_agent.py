@@ -11,10 +11,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import GaussianFeatures, OneHot, SeminormLSTDAgent
-from lstd_agent.counts import TransitionCounts
 from lstd_agent.errors import InvalidInputError, MissingDependencyError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.trials import Round
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.recording import Round
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
 

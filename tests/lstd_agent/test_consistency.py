@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
-from lstd_agent.counts import TransitionCounts
-from lstd_agent.domains import make_domain
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics import SampledStatistics
+from lstd_agent.statistics.counts import SampledStatistics
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.problems import random_chain, random_features
-from lstd_agent.trials import LockstepTrials
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.encoding import make_domain
+from lstd_agent.trials.recording import LockstepTrials
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
 

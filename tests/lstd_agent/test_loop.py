@@ -10,9 +10,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from lstd_agent import OneHot, RadialBasis, SeminormLSTDAgent
-from lstd_agent.collection import split_seed
-from lstd_agent.domains import DiscreteDomain
 from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationError
+from lstd_agent.trials.encoding import DiscreteDomain
+from lstd_agent.trials.rollouts import split_seed
 from unichain_gym import make_mdp
 
 POLICY = np.array([0, 1, 0, 1, 0, 1])

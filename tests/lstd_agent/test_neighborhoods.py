@@ -12,14 +12,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import wasserstein_distance
 
 from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
-from lstd_agent.distances import (
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.system.distances import (
     mean_discrepancy,
     optimal_transport,
     paired_mean_discrepancy,
     total_variation,
 )
-from lstd_agent.errors import InvalidInputError
-from lstd_agent.neighborhoods import AnchorSearch, check_anchors, find_anchors
+from lstd_agent.system.neighborhoods import AnchorSearch, check_anchors, find_anchors
 
 
 def line(t_max: int) -> Any:

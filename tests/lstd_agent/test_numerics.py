@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy import sparse
 
-from lstd_agent.counts import TransitionCounts
-from lstd_agent.distances import mean_discrepancy
-from lstd_agent.factored_lstd import FeatureBasis
-from lstd_agent.kernels import Kernel
-from lstd_agent.neighborhoods import find_anchors
-from lstd_agent.seminorm_lstd import Moments, minimize
-from lstd_agent.statistics import SampledStatistics
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.statistics.counts import SampledStatistics
 from lstd_agent.study.problems import population_counts, random_chain, random_features
-from lstd_agent.system import fit_system
+from lstd_agent.system.distances import mean_discrepancy
+from lstd_agent.system.factored import FeatureBasis
+from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.minimizer import Moments, minimize
+from lstd_agent.system.neighborhoods import find_anchors
+from lstd_agent.trials.counting import TransitionCounts
 from unichain_gym.streams import MNEMONICS
 
 
@@ -203,7 +203,7 @@ def test_many_windows_in_pieces_give_what_they_give_at_once(h36: Any, monkeypatc
     windows = np.stack((np.arange(200), np.arange(1, 201)), axis=1)
     whole, _ = statistics.minimize(windows, chain.gain, 1e-10)
     X = statistics.moments(windows, chain.gain).X
-    monkeypatch.setattr("lstd_agent.statistics._CHUNK_SIZE", 1000)
+    monkeypatch.setattr("lstd_agent.statistics.counts._CHUNK_SIZE", 1000)
     pieces, _ = statistics.minimize(windows, chain.gain, 1e-10)
     assert_allclose(pieces.weights, whole.weights, rtol=1e-9, atol=1e-12)
     assert_allclose(statistics.moments(windows, chain.gain).X, X, rtol=1e-12, atol=1e-15)

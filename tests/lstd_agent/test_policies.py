@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import MMD, GaussianFeatures, Kernel, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features import feature_table
-from lstd_agent.policies import make_actor
+from lstd_agent.features.tables import feature_table
+from lstd_agent.trials.policies import make_actor
 
 STATES, ACTIONS = spaces.Discrete(3, start=1), spaces.Discrete(2, start=5)
 RNG = np.random.default_rng(0)

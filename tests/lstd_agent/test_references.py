@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from lstd_agent.calibration import calibrate_offsets
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.neighborhoods import neighborhood_windows
-from lstd_agent.references import ReferenceStates, assign_references, merge_neighborhoods
-from lstd_agent.seminorm_lstd import Minimizer
-from lstd_agent.system import fit_system
+from lstd_agent.system.calibration import calibrate_offsets
+from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.minimizer import Minimizer
+from lstd_agent.system.neighborhoods import neighborhood_windows
+from lstd_agent.system.references import ReferenceStates, assign_references, merge_neighborhoods
 
 
 def occupancies(*neighborhoods: dict[int, float], n_states: int = 6) -> Any:

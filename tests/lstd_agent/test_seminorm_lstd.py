@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from lstd_agent.seminorm_lstd import (
+from lstd_agent.study.exact import ExactStatistics
+from lstd_agent.system.minimizer import (
     Moments,
     inverse_square_root,
     minimize,
     projected_bellman_error,
     projector,
 )
-from lstd_agent.study.exact import ExactStatistics
 from unichain_gym import make_mdp
 
 

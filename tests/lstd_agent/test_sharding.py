@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose
 
 from lstd_agent import OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.parallel import open_executor
+from lstd_agent.trials.parallel import open_executor
 from unichain_gym import UnichainEnv, UnichainVectorEnv, make_mdp
 
 ENV = "unichain_gym:Unichain-h6-v0"

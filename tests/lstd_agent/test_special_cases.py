@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 from lstd_agent import OneHot, SeminormLSTDAgent
 from lstd_agent.study.exact import ExactStatistics
-from lstd_agent.system import fit_system
+from lstd_agent.system.fit_system import fit_system
 from unichain_gym import make_mdp
 
 

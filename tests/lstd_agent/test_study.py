@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from lstd_agent.seminorm_lstd import minimize
 from lstd_agent.study import claims, tables
 from lstd_agent.study.exact import (
     ExactStatistics,
@@ -27,7 +26,8 @@ from lstd_agent.study.reference_study import (
 )
 from lstd_agent.study.sampling_study import SamplingSettings, SamplingTask, sampling_rows
 from lstd_agent.study.schemes import ExactSchemes, regimes
-from lstd_agent.system import fit_system
+from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.minimizer import minimize
 from unichain_gym import make_mdp
 
 

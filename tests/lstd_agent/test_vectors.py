@@ -22,11 +22,11 @@ from lstd_agent import (
     SeminormLSTDAgent,
     TileCoding,
 )
-from lstd_agent.box_statistics import BoxStatistics, _candidates
-from lstd_agent.distances import paired_mean_discrepancy, paired_vector_discrepancy
-from lstd_agent.domains import make_domain
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.observations import flatten_batch, is_batch, replace
+from lstd_agent.statistics.moments import BoxStatistics, _candidates
+from lstd_agent.system.distances import paired_mean_discrepancy, paired_vector_discrepancy
+from lstd_agent.trials.encoding import make_domain
+from lstd_agent.trials.observations import flatten_batch, is_batch, replace
 
 SPACES = [
     spaces.Box(-1.0, 1.0, (2, 3)),

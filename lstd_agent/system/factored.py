@@ -10,7 +10,7 @@ with D = diag(p). If L is an orthonormal basis of the range of A, then up to a r
 
 .. math:: w = (L^T B)^\dagger L^T c .
 
-Why not from X, Z and y, as `lstd_agent.seminorm_lstd` does it: forming Z squares numbers. A
+Why not from X, Z and y, as `lstd_agent.system.minimizer` does it: forming Z squares numbers. A
 state that takes one sample in ten million and features that are alike leave eigenvalues of Z
 below any cutoff that still catches its rounding errors; the same two enter A with their square
 roots. For the same reason features are first brought to an orthonormal basis of their columns,
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.seminorm_lstd import Minimizer, condition_number, inverse_where
+from lstd_agent.system.minimizer import Minimizer, condition_number, inverse_where
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,12 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from lstd_agent.collection import (
+from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.trials.encoding import Domain
+from lstd_agent.trials.parallel import run_tasks
+from lstd_agent.trials.policies import Policy
+from lstd_agent.trials.recording import Round
+from lstd_agent.trials.rollouts import (
     AnyEnv,
     Keep,
     check_amounts,
@@ -29,11 +34,6 @@ from lstd_agent.collection import (
     pieces,
     step_bar,
 )
-from lstd_agent.domains import Domain
-from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.parallel import run_tasks
-from lstd_agent.policies import Policy
-from lstd_agent.trials import Round
 
 EnvSource: TypeAlias = str | Callable[[], AnyEnv]
 """An environment's id, ``"module:id"`` where a module registers it, or what makes one."""
@@ -82,11 +82,11 @@ def collect_shards(
     env : str or callable
         Makes an environment in each worker: an id, or a picklable function of no arguments.
     domain, policy, keep, n_trials, t_max, seed, n_stored, batched, progress
-        See `lstd_agent.collection.collect_rounds`.
+        See `lstd_agent.trials.rollouts.collect_rounds`.
     shard_size : int, optional
         Trials of a shard, by default at most 50,000. What a seed gives depends on it.
     workers, executor
-        See `lstd_agent.parallel.run_tasks`.
+        See `lstd_agent.trials.parallel.run_tasks`.
 
     Raises
     ------

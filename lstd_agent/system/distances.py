@@ -1,7 +1,8 @@
 r"""Squared distances between the state distributions of two timesteps.
 
 Every distance here is a function ``squared(anchor, start, stop)`` of the kind that
-`lstd_agent.neighborhoods` searches with. Three work on distributions p^t, exact or empirical:
+`lstd_agent.system.neighborhoods` searches with. Three work on distributions p^t, exact or
+empirical:
 
 - total variation, ½ ‖p - q‖₁, squared;
 - optimal transport, the smallest mean cost of moving p onto q, squared;
@@ -21,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.box_statistics import BoxStatistics
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.kernels import Kernel
-from lstd_agent.neighborhoods import SquaredDistance
-from lstd_agent.statistics import SampledStatistics
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.statistics.counts import SampledStatistics
+from lstd_agent.statistics.moments import BoxStatistics
+from lstd_agent.system.neighborhoods import SquaredDistance
 
 DistributionDistance = Callable[[FloatArray, FloatArray], float]
 """A distance between two distributions p, q (S,)."""

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.box_statistics import BoxStatistics
-from lstd_agent.collector import TrialCollector
-from lstd_agent.domains import DiscreteDomain, States, Sums
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features import Features
+from lstd_agent.features.tables import Features
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics import SampledStatistics
-from lstd_agent.system import Neighborhood, System
+from lstd_agent.statistics.counts import SampledStatistics
+from lstd_agent.statistics.moments import BoxStatistics
+from lstd_agent.system.fit_system import Neighborhood, System
+from lstd_agent.trials.collector import TrialCollector
+from lstd_agent.trials.encoding import DiscreteDomain, States, Sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class Predictor(TrialCollector):
         ndarray, shape (m,) or ()
             The share of the neighbourhood's samples that was at the observation; 0 where it was
             never seen and the prediction is all generalization. For vector observations the
-            kernel mean embedding (see `lstd_agent.box_statistics`): the share about there.
+            kernel mean embedding (see `lstd_agent.statistics.moments`): the share about there.
         """
         states, neighborhood, shape = self._answering(observations, t)
         occupancy = self.fitted_statistics_.occupancy_at(self.system_.windows, states)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.calibration import calibrate_offsets
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.neighborhoods import neighborhood_windows
-from lstd_agent.references import ReferenceStates, assign_references, merge_neighborhoods
-from lstd_agent.seminorm_lstd import DEFAULT_RCOND, Minimizer
-from lstd_agent.statistics import Statistics
+from lstd_agent.statistics.counts import Statistics
+from lstd_agent.system.calibration import calibrate_offsets
+from lstd_agent.system.minimizer import DEFAULT_RCOND, Minimizer
+from lstd_agent.system.neighborhoods import neighborhood_windows
+from lstd_agent.system.references import ReferenceStates, assign_references, merge_neighborhoods
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +143,7 @@ def fit_system(
     tail : {"settled", "window", "stationary"}
         What the last neighbourhood averages.
     rcond : float
-        Relative cutoff of the pseudoinverses; see `lstd_agent.seminorm_lstd.minimize`.
+        Relative cutoff of the pseudoinverses; see `lstd_agent.system.minimizer.minimize`.
     main_reference : int, optional
         The candidate state whose value is known to be 0, if there is one.
 

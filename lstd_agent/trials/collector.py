@@ -17,15 +17,15 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
-from lstd_agent.batches import Batches
-from lstd_agent.collection import AnyEnv, collect_rounds, single_spaces
-from lstd_agent.domains import Domain, States, VectorDomain, make_domain
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
-from lstd_agent.features import Features, is_table
-from lstd_agent.loop import ObservedTrials
-from lstd_agent.observations import as_batch, is_batch, take
-from lstd_agent.policies import Actor, Policy, make_actor
-from lstd_agent.sharding import EnvSource, collect_shards, make_env
+from lstd_agent.features.tables import Features, is_table
+from lstd_agent.trials.batches import Batches
+from lstd_agent.trials.encoding import Domain, States, VectorDomain, make_domain
+from lstd_agent.trials.observations import as_batch, is_batch, take
+from lstd_agent.trials.policies import Actor, Policy, make_actor
+from lstd_agent.trials.rollouts import AnyEnv, collect_rounds, single_spaces
+from lstd_agent.trials.sharding import EnvSource, collect_shards, make_env
+from lstd_agent.trials.user_loop import ObservedTrials
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -93,7 +93,7 @@ class TrialCollector:
             Show a progress bar; None shows one on a terminal only.
         workers, executor
             Processes to start, or the `concurrent.futures.Executor` to use instead; see
-            `lstd_agent.parallel.run_tasks`. The result does not depend on them.
+            `lstd_agent.trials.parallel.run_tasks`. The result does not depend on them.
         shard_size : int, optional
             Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
 

@@ -16,13 +16,11 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.box_statistics import BoxStatistics, MomentRecorder, MomentSums
-from lstd_agent.counts import CountRecorder, TransitionCounts
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features import Features, feature_table, vector_features
-from lstd_agent.kernels import Kernel
-from lstd_agent.observations import as_batch, flatten_batch, is_batch
-from lstd_agent.statistics import SampledStatistics
+from lstd_agent.features.tables import Features, feature_table, vector_features
+from lstd_agent.trials.counting import CountRecorder
+from lstd_agent.trials.moment_sums import MomentRecorder
+from lstd_agent.trials.observations import as_batch, flatten_batch, is_batch
 
 States: TypeAlias = NDArray[Any]
 """Encoded observations: (n,) state numbers, or (n, k) vectors."""
@@ -94,11 +92,6 @@ class DiscreteDomain:
             f"{observations!r}"
         )
 
-    def statistics(self, counts: TransitionCounts, trials: States | None) -> SampledStatistics:
-        """Return the statistics of counts and stored trials."""
-        terminal = self.n if self.ends else None
-        return SampledStatistics(counts, self.table, trials, terminal)
-
 
 class VectorDomain:
     """Observations of any other space, flattened, and represented by their moments.
@@ -162,12 +155,6 @@ class VectorDomain:
     def recorder(self) -> MomentRecorder:
         """Return a recorder of moments."""
         return MomentRecorder(self.features)
-
-    def statistics(
-        self, counts: MomentSums, trials: States | None, kernel: Kernel
-    ) -> BoxStatistics:
-        """Return the statistics of moments and stored trials."""
-        return BoxStatistics(counts, self.features, trials, kernel)
 
     def _check(self, vectors: FloatArray) -> FloatArray:
         if vectors.shape[1] != self.n_components:

@@ -3,7 +3,7 @@
 For discrete observations features are a table, one row a state. Anything that can fill the
 table will do: the array itself, a builder such as `OneHot` or `GaussianFeatures` that knows
 how to make one for any number of states, a function of observations, or a scikit-learn
-transformer. Vector observations take the last two; `lstd_agent.vector_features` has some.
+transformer. Vector observations take the last two; `lstd_agent.features.vectors` has some.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from tqdm import tqdm
 
 from lstd_agent.arrays import BoolArray
-from lstd_agent.domains import Domain
 from lstd_agent.errors import TerminationError, check_integer
-from lstd_agent.observations import as_batch, replace, take
-from lstd_agent.policies import Actor, Policy, make_actor
-from lstd_agent.trials import LockstepTrials, Round, SequentialTrials
+from lstd_agent.trials.encoding import Domain
+from lstd_agent.trials.observations import as_batch, replace, take
+from lstd_agent.trials.policies import Actor, Policy, make_actor
+from lstd_agent.trials.recording import LockstepTrials, Round, SequentialTrials
 
 # A plain environment's trials are counted together in rounds of at most this many, and of
 # fewer if that makes this many rounds: they are also the batches of standard errors.
@@ -55,7 +55,7 @@ def collect_rounds(
     domain : Domain
         Of the environment's observations.
     policy : array_like or callable
-        See `lstd_agent.policies.make_actor`.
+        See `lstd_agent.trials.policies.make_actor`.
     keep : callable
         Gets each finished `Round`.
     n_trials, t_max : int

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.domains import States, Sums
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials import Round
+from lstd_agent.trials.encoding import States, Sums
+from lstd_agent.trials.recording import Round
 
 
 @dataclass

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.references import ReferenceStates
+from lstd_agent.system.references import ReferenceStates
 
 
 def calibrate_offsets(

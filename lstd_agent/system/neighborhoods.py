@@ -1,7 +1,7 @@
 r"""Anchors and timestep neighbourhoods (Def ``neighborhood``).
 
 Algorithm ``approx_anchor`` is `AnchorSearch`. Of Algorithm ``identify_anchor``, `find_anchors` is
-the first half; the second, reference states and merging, is in `lstd_agent.system`.
+the first half; the second, reference states and merging, is in `lstd_agent.system.fit_system`.
 
 A neighbourhood is a run of consecutive timesteps that share one approximator; its first
 timestep is its anchor. For a tolerance Δ, timestep t becomes the next anchor when the running

@@ -3,7 +3,7 @@
 Fitting a system asks a statistics object only for the minimizers of windows of timesteps and for
 the occupancy of candidate reference states in them. No algorithm knows whether they are sampled or
 exact. Here are the interface and its implementation for discrete observations, from counts;
-`lstd_agent.box_statistics` has the one for vectors, `lstd_agent.study.exact` the exact one.
+`lstd_agent.statistics.moments` has the one for vectors, `lstd_agent.study.exact` the exact one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.counts import TransitionCounts
-from lstd_agent.factored_lstd import Factors, FeatureBasis, minimize_factored
-from lstd_agent.seminorm_lstd import Minimizer, Moments
+from lstd_agent.system.factored import Factors, FeatureBasis, minimize_factored
+from lstd_agent.system.minimizer import Minimizer, Moments
+from lstd_agent.trials.counting import TransitionCounts
 
 # Working arrays of batched moments hold about this many numbers, so that they stay in cache.
 _CHUNK_SIZE = 2**18

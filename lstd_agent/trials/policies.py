@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.observations import batch_size, take
+from lstd_agent.trials.observations import batch_size, take
 
 Policy: TypeAlias = ArrayLike | Callable[[Any], Any]
 """What `SeminormLSTDAgent.collect` takes as a policy."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
-from lstd_agent.domains import Domain, States, Sums
 from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.trials.encoding import Domain, States, Sums
 
 
 @dataclass(frozen=True, eq=False)

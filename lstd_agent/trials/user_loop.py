@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray, FloatArray
-from lstd_agent.batches import Batches
-from lstd_agent.domains import Domain, States
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials import LockstepTrials, SequentialTrials
+from lstd_agent.trials.batches import Batches
+from lstd_agent.trials.encoding import Domain, States
+from lstd_agent.trials.recording import LockstepTrials, SequentialTrials
 
 # Single trials are counted together in rounds of this many.
 _TRIALS_PER_ROUND = 25

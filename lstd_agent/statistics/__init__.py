@@ -1,0 +1,1 @@
+"""Statistics of windows of timesteps: the seam between samples and algorithms."""

@@ -1,0 +1,1 @@
+"""The paper's algorithms, in the order in which they run."""
