@@ -1,4 +1,4 @@
-"""The package's exceptions: every one derives from `EvaluationError`.
+"""The package's exceptions, every one derived from `EvaluationError`, and its warning.
 
 Each message says what was wrong, with which value, and what to do instead.
 """
@@ -26,6 +26,10 @@ class TerminationError(EvaluationError, RuntimeError):
 
 class MissingDependencyError(EvaluationError, ImportError):
     """An optional extra is needed and not installed."""
+
+
+class FitWarning(UserWarning):
+    """A fit whose values may be far off: the message says why, and what to do."""
 
 
 def check_integer(name: str, value: object, smallest: int) -> int:

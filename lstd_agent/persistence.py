@@ -46,6 +46,7 @@ Arrays = dict[str, NDArray[Any]]
 _OPTIONS = (
     "n_anchors",
     "search",
+    "calibration",
     "reference",
     "tail",
     "gain",
@@ -110,7 +111,10 @@ def load_agent(
         agent._batches.keep(arrays["trials"])
     if facts["system"] is not None:
         system = unpack_system(facts["system"], arrays)
-        agent._fitted = Fit(system, list(agent._batches.sums), agent.statistics)
+        domain = agent._domain
+        assert domain is not None
+        batches = list(agent._batches.sums)
+        agent._fitted = Fit(system, agent.statistics, batches, domain, agent._fit_options())
     return agent
 
 

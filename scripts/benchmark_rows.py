@@ -18,7 +18,7 @@ from scipy.sparse.linalg import splu
 
 import unichain_gym
 from lstd_agent import MMD, GaussianFeatures, SeminormLSTDAgent
-from lstd_agent.statistics.counts import SampledStatistics
+from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact_study import ExactSettings, ExactTask, exact_rows
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.study.schemes import SCHEMES, regimes
@@ -170,11 +170,11 @@ def collect_work(envs: gym.vector.VectorEnv, policy: np.ndarray, n: int, t_max: 
     return lambda: SeminormLSTDAgent(GaussianFeatures(10)).collect(envs, policy, n, t_max, seed=0)
 
 
-def sampled(env: str, n_trials: int, t_max: int, n_features: int) -> SampledStatistics:
+def sampled(env: str, n_trials: int, t_max: int, n_features: int) -> CountStatistics:
     """Return the statistics of a simulated population."""
     chain = random_chain(env, 0)
     counts = population_counts(chain, n_trials, t_max, np.random.default_rng(0))
-    return SampledStatistics(counts, random_features(chain.n_states, n_features, 0))
+    return CountStatistics(counts, random_features(chain.n_states, n_features, 0))
 
 
 def stepwise(t_max: int) -> np.ndarray:

@@ -1,54 +1,33 @@
-"""Statistics of windows of timesteps: the seam between samples and algorithms.
+"""Statistics of observations that can be counted, from transition counts.
 
-Fitting a system asks a statistics object only for the minimizers of windows of timesteps and for
-the occupancy of candidate reference states in them. No algorithm knows whether they are sampled or
-exact. Here are the interface and its implementation for discrete observations, from counts;
-`lstd_agent.statistics.moments` has the one for vectors, `lstd_agent.study.exact` the exact one.
+Counts do not depend on the features, so that one collection serves every feature set, every
+number of anchors and every gain. Equations are returned as their square roots, `Factors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.system.factored import Factors, FeatureBasis, minimize_factored
-from lstd_agent.system.minimizer import Minimizer, Moments
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.statistics.equations import (
+    Factors,
+    FeatureBasis,
+    Moments,
+    window_chunks,
+    window_sums,
+)
+from lstd_agent.statistics.interface import SquaredDistance
+from lstd_agent.statistics.pairs import check_pairs, paired_mean_discrepancy
+from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
 from lstd_agent.trials.counting import TransitionCounts
-
-# Working arrays of batched moments hold about this many numbers, so that they stay in cache.
-_CHUNK_SIZE = 2**18
-
-
-class Statistics(Protocol):
-    """What the pipeline asks of its data.
-
-    Windows are an int array of shape (n, 2): timesteps ``start`` up to, not including, ``stop``.
-    """
-
-    @property
-    def t_max(self) -> int:
-        """The last timestep."""
-
-    @property
-    def candidate_features(self) -> FloatArray:
-        """Features (M, d) of the M candidate reference states."""
-
-    @property
-    def support_threshold(self) -> float:
-        """Candidates with occupancy above this are in a window's support."""
-
-    def occupancy(self, windows: IntArray) -> FloatArray:
-        """Mean probability (n, M) of each candidate state in each window (Def ``pbar``)."""
-
-    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
-        """Minimizers of the projected Bellman errors of windows, and their sample numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,28 +38,25 @@ class _Sums:
     ----------
     visited : ndarray of int, shape (k,)
     visits : ndarray of int, shape (n, k)
-    successors : ndarray, shape (n, k, d)
-        Σ f(s') of the next states s'.
-    excess : ndarray, shape (n, k)
-        Σ (r - g) of the rewards r.
+    rewards : ndarray, shape (n, k)
     """
 
     visited: IntArray
     visits: IntArray
-    successors: FloatArray
-    excess: FloatArray
+    rewards: FloatArray
 
 
-class SampledStatistics:
-    """Statistics of discrete observations, from counts and a feature table.
+class CountStatistics:
+    """Statistics of discrete observations, from transition counts and a feature table.
+
+    Every state is a candidate reference state.
 
     Parameters
     ----------
     counts : TransitionCounts
     features : ndarray, shape (S, d)
-        Row s holds f(s).
     trials : ndarray of int, shape (m, t_max + 1), optional
-        The states of a sample of whole trials, for distances that pair trials.
+        The states of a sample of whole trials, for the distance that pairs them.
     terminal : int, optional
         The terminal state of a task that ends.
     """
@@ -91,7 +67,7 @@ class SampledStatistics:
         self,
         counts: TransitionCounts,
         features: FloatArray,
-        trials: NDArray[np.unsignedinteger] | None = None,
+        trials: NDArray[np.integer] | None = None,
         terminal: int | None = None,
     ) -> None:
         self.counts = counts
@@ -105,9 +81,33 @@ class SampledStatistics:
         return self.counts.t_max
 
     @property
+    def n_trials(self) -> int:
+        """Number of trials."""
+        return self.counts.n_trials
+
+    @property
     def candidate_features(self) -> FloatArray:
         """The feature table: every state is a candidate reference state."""
         return self.features
+
+    @cached_property
+    def feature_scale(self) -> FloatArray:
+        """Root mean squares of the features (f, 1) over all timesteps, none 0, shape (d + 1,)."""
+        visits = self.visits.sum(axis=0)
+        scale = np.sqrt(visits @ self.features**2 / visits.sum())
+        return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
+
+    candidates_are = "state"
+
+    @property
+    def default_kernel(self) -> Kernel:
+        """The paper's: a Gaussian of width 1."""
+        return Kernel()
+
+    @property
+    def numbers_per_window(self) -> int:
+        """How many numbers a window's factors hold."""
+        return self.features.size
 
     @cached_property
     def visits(self) -> sparse.csr_array:
@@ -135,6 +135,10 @@ class SampledStatistics:
         visits = self.visits.toarray()
         return np.asarray(visits / visits.sum(axis=1, keepdims=True))
 
+    def distinct(self, windows: IntArray) -> tuple[IntArray, IntArray]:
+        """All windows, in their places: samples differ from one timestep to the next."""
+        return windows, np.arange(len(windows))
+
     def moments(self, windows: IntArray, gain: float) -> Moments:
         """X, Z, y of each window: sample means over its timesteps and all trials."""
         n, d = len(windows), self.features.shape[1]
@@ -142,85 +146,142 @@ class SampledStatistics:
             np.empty((n, d, d)), np.empty((n, d, d)), np.empty((n, d)), np.empty(n, dtype=np.int64)
         )
         for chunk in window_chunks(n, self.features.size):
-            arrays = (moments.X, moments.Z, moments.y, moments.n_samples)
-            for array, part in zip(arrays, self._moments(windows[chunk], gain), strict=True):
-                array[chunk] = part
+            sums = self._sums(windows[chunk])
+            n_samples = sums.visits.sum(axis=1)
+            F = self.features[sums.visited]
+            scale = 1.0 / n_samples[:, None, None]
+            weighted = sums.visits[:, :, None] * F
+            successors = self._successors(windows[chunk], sums, self.features)
+            moments.X[chunk] = scale * (F.T @ (weighted - successors))
+            moments.Z[chunk] = scale * (F.T @ weighted)
+            excess = sums.rewards - gain * sums.visits
+            moments.y[chunk] = (excess @ F) / n_samples[:, None]
+            moments.n_samples[chunk] = n_samples
         return moments
 
-    def _moments(
-        self, windows: IntArray, gain: float
-    ) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
-        sums = self._sums(windows, gain, self.features)
+    def equations(self, windows: IntArray, gain: float | None, rcond: float) -> Factors:
+        """Factors of windows by themselves; two right-hand sides where the gain is unknown."""
+        basis = self._basis(rcond)
+        sums = self._sums(windows)
         n_samples = sums.visits.sum(axis=1)
-        F = self.features[sums.visited]
-        scale = 1.0 / n_samples[:, None, None]
-        weighted = sums.visits[:, :, None] * F
-        X = scale * (F.T @ (weighted - sums.successors))
-        Z = scale * (F.T @ weighted)
-        y = (sums.excess @ F) / n_samples[:, None]
-        return X, Z, y, n_samples
+        A, scale = _roots(sums, n_samples, basis.U)
+        B = A - scale[:, :, None] * self._successors(windows, sums, basis.U)
+        if gain is not None:
+            c = scale * (sums.rewards - gain * sums.visits)
+        else:
+            c = scale[:, :, None] * np.stack((sums.rewards, sums.visits), axis=2)
+        return Factors(A, B, c, basis, n_samples)
 
-    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
-        """Return the minimizers of windows, and their numbers of samples."""
+    def linked_equations(self, windows: IntArray, rcond: float) -> Factors:
+        """Factors with open ends; see `Statistics.linked_equations`."""
+        basis, features = self._linked_basis(rcond)
+        sums = self._sums(windows)
+        n_samples = sums.visits.sum(axis=1)
+        A, scale = _roots(sums, n_samples, basis.U)
+        last = windows[:, 1] - 1
+        inside = np.stack((windows[:, 0], last), axis=1)
+        outside = np.stack((last, windows[:, 1]), axis=1)
+        B = A - scale[:, :, None] * self._successors(inside, sums, basis.U)
+        numbers = np.stack((sums.rewards, sums.visits), axis=2)
+        leaving = self._successors(outside, sums, features)
+        c = scale[:, :, None] * np.concatenate((numbers, leaving), axis=2)
+        return Factors(A, B, c, basis, n_samples)
+
+    def _basis(self, rcond: float) -> FeatureBasis:
         # States that no trial saw play no part, and large features of theirs must not either.
-        basis = FeatureBasis.of(self.features * self._seen[:, None], rcond)
-        parts, n_samples = [], []
-        for chunk in window_chunks(len(windows), basis.U.size):
-            sums = self._sums(windows[chunk], gain, basis.U)
-            samples = sums.visits.sum(axis=1)
-            # The root of p, and of n p by which sums over samples become means times that.
-            root = np.sqrt(sums.visits / samples[:, None])
-            scale = 1.0 / (np.sqrt(np.maximum(sums.visits, 1)) * np.sqrt(samples)[:, None])
-            A = root[:, :, None] * basis.U[sums.visited]
-            factors = Factors(A, A - scale[:, :, None] * sums.successors, scale * sums.excess)
-            parts.append(minimize_factored(factors, basis, rcond))
-            n_samples.append(samples)
-        return Minimizer.concatenate(parts), np.concatenate(n_samples)
+        return self._cached_basis(self.features, rcond)
 
-    def _sums(self, windows: IntArray, gain: float, features: FloatArray) -> _Sums:
+    def _linked_basis(self, rcond: float) -> tuple[FeatureBasis, FloatArray]:
+        one = np.full((len(self.features), 1), float(self.terminal is None))
+        features = np.hstack((self.features, one))
+        return self._cached_basis(features, rcond), features
+
+    @cached_property
+    def _bases(self) -> dict[tuple[int, float], FeatureBasis]:
+        return {}
+
+    def _cached_basis(self, features: FloatArray, rcond: float) -> FeatureBasis:
+        key = (features.shape[1], rcond)
+        if key not in self._bases:
+            self._bases[key] = FeatureBasis.of(features * self._seen[:, None], rcond)
+        return self._bases[key]
+
+    def _sums(self, windows: IntArray) -> _Sums:
         """Add up what was seen in each window on leaving each state."""
         select = window_sums(windows, self.t_max)
-        pairs = (select @ self.counts.transition_counts).tocoo()
         visits = (select @ self.visits).toarray()
         rewards = (select @ self.counts.reward_sums).toarray()
-
         # Late windows visit few states: the others are left out of everything that follows.
         visited = np.flatnonzero(visits.any(axis=0))
-        n, S, k = len(windows), self.counts.n_states, len(visited)
+        return _Sums(visited, visits[:, visited], rewards[:, visited])
+
+    def _successors(self, windows: IntArray, sums: _Sums, features: FloatArray) -> FloatArray:
+        """Return Σ f(s') over the next states s' of each visited state, shape (n, k, d)."""
+        select = window_sums(windows, self.t_max)
+        pairs = (select @ self.counts.transition_counts).tocoo()
+        n, S, k = len(windows), self.counts.n_states, len(sums.visited)
         state, next_state = np.divmod(pairs.col, S)
-        row = pairs.row.astype(np.int64) * k + np.searchsorted(visited, state)
+        row = pairs.row.astype(np.int64) * k + np.searchsorted(sums.visited, state)
         # One sparse product gives Σ_s' N(s, s') f(s') for every window and state.
         by_state = sparse.csr_array((pairs.data, (row, next_state)), shape=(n * k, S))
-        successors = (by_state @ features).reshape(n, k, -1)
-        visits = visits[:, visited]
-        return _Sums(visited, visits, successors, rewards[:, visited] - gain * visits)
+        return np.asarray((by_state @ features).reshape(n, k, -1))
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Visiting frequency of each state in each window, shape (n, S)."""
         visits = (window_sums(windows, self.t_max) @ self.visits).toarray()
         return np.asarray(visits / visits.sum(axis=1, keepdims=True))
 
-    def occupancy_at(self, windows: IntArray, states: IntArray) -> FloatArray:
-        """Visiting frequency of some states (m,) in each window, shape (n, m)."""
-        return self.occupancy(windows)[:, states]
+    def occupancy_of(self, windows: IntArray) -> Callable[[IntArray], FloatArray]:
+        """Visiting frequency of some states (m,) in each window, (n, m), as a function of them."""
+        visits = sparse.csc_array(window_sums(windows, self.t_max) @ self.visits)
+        total = visits.sum(axis=1)[:, None]
+        return lambda states: np.asarray(visits[:, states].toarray() / total)
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """States in which trials start, the terminal one left out."""
+        start = self.visits[[0]].indices
+        return np.sort(start[start != self.terminal])
+
+    @cached_property
+    def recurrent_classes(self) -> list[RecurrentClass]:
+        """The recurrent classes that the second half of all timesteps shows."""
+        S = self.counts.n_states
+        tail = self.counts.transition_counts[(self.t_max + 1) // 2 :]
+        edges = sparse.csr_array((tail.data, np.divmod(tail.indices, S)), shape=(S, S))
+        return recurrent_classes(edges)
+
+    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
+        """The terminal state, or else the state that the window visits most."""
+        state = self.terminal
+        if state is None:
+            state = int(np.argmax(self.occupancy(window[None])[0]))
+        return state, np.asarray(self.features[state])
+
+    def candidate(self, index: int) -> Any:
+        """Return a candidate reference state as it is encoded."""
+        return index
+
+    def mean_features(self, t: int) -> FloatArray:
+        """Mean features (d,) at a timestep."""
+        visits = self.visits[[t]]
+        return np.asarray((visits @ self.features)[0] / visits.sum())
 
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
         return float(self.counts.reward_sums[start:stop].sum() / self.visits[start:stop].sum())
 
-
-def window_sums(windows: IntArray, t_max: int) -> sparse.csr_array:
-    """Return the 0-1 matrix (n, t_max + 1) that sums timesteps over each window."""
-    length = windows[:, 1] - windows[:, 0]
-    indptr = np.concatenate(([0], np.cumsum(length)))
-    timestep = np.arange(indptr[-1]) - np.repeat(indptr[:-1] - windows[:, 0], length)
-    return sparse.csr_array(
-        (np.ones(timestep.size, dtype=np.int64), timestep, indptr), shape=(len(windows), t_max + 1)
-    )
+    def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
+        """Linear-time squared MMD between timesteps, from the stored trials."""
+        check_pairs("linear", 0 if self.trials is None else len(self.trials))
+        assert self.trials is not None
+        kernel = kernel.fit_width(self.features)
+        return paired_mean_discrepancy(self.trials, kernel(self.features, self.features))
 
 
-def window_chunks(n_windows: int, numbers_per_window: int) -> Iterator[slice]:
-    """Yield slices of windows whose working arrays fit in a bounded memory."""
-    size = max(1, _CHUNK_SIZE // max(1, numbers_per_window))
-    for start in range(0, n_windows, size):
-        yield slice(start, start + size)
+def _roots(sums: _Sums, n_samples: IntArray, U: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return A = D^{1/2} U, and what turns sums over a state's samples into rows of B and c."""
+    # The root of p, and of n p by which sums over samples become means times that.
+    root = np.sqrt(sums.visits / n_samples[:, None])
+    scale = 1.0 / (np.sqrt(np.maximum(sums.visits, 1)) * np.sqrt(n_samples)[:, None])
+    return root[:, :, None] * U[sums.visited], scale

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.counts import SampledStatistics
-from lstd_agent.statistics.moments import BoxStatistics
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.statistics.interface import SampledStatistics
+from lstd_agent.statistics.moments import MomentStatistics
 from lstd_agent.trials.encoding import DiscreteDomain, Domain, States, Sums
 
 
-def make_statistics(
-    domain: Domain, sums: Sums, trials: States | None, kernel: Kernel
-) -> SampledStatistics | BoxStatistics:
+def make_statistics(domain: Domain, sums: Sums, trials: States | None) -> SampledStatistics:
     """Return the statistics of sums over trials, and of stored trials.
 
     Parameters
@@ -20,10 +18,8 @@ def make_statistics(
     sums : TransitionCounts or MomentSums
     trials : ndarray, shape (m, t_max + 1, ...), optional
         The states of a sample of whole trials.
-    kernel : Kernel
-        Of vector observations.
     """
     if isinstance(domain, DiscreteDomain):
         terminal = domain.n if domain.ends else None
-        return SampledStatistics(sums, domain.table, trials, terminal)
-    return BoxStatistics(sums, domain.features, trials, kernel)
+        return CountStatistics(sums, domain.table, trials, terminal)
+    return MomentStatistics(sums, domain.features, trials, domain.ends)

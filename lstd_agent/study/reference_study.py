@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lstd_agent.statistics.counts import SampledStatistics
+from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
@@ -84,7 +84,7 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
         features = random_features(chain.n_states, regime.n_features, task.seed)
         exact = ExactStatistics(chain, features, distributions)
         errors = StepwiseErrors(exact)
-        statistics = SampledStatistics(counts, features)
+        statistics = CountStatistics(counts, features)
         squared = sampled_distance(MMD("quadratic"), statistics)
         for scheme, n_anchors in (("p02md", 2), ("paxmd", regime.n_anchors_max)):
             anchors = find_anchors(squared, t_max, n_anchors)
@@ -93,6 +93,7 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
                     statistics,
                     anchors,
                     chain.gain,
+                    calibration="references",
                     reference=rule,
                     tail=tail,
                     rcond=settings.rcond,

@@ -12,7 +12,7 @@ import numpy as np
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.features.tables import OneHot
-from lstd_agent.statistics.counts import SampledStatistics
+from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
@@ -107,7 +107,7 @@ def sampling_rows(task: SamplingTask) -> list[Row]:
     rows = []
     for counts, trials in cumulative_samples(task, chain, t_max):
         for panel, features, errors in panels:
-            statistics = SampledStatistics(counts, features, trials)
+            statistics = CountStatistics(counts, features, trials)
             for scheme in SCHEMES:
                 if (panel.n_features, counts.n_trials, scheme) not in task.missing:
                     continue
@@ -115,6 +115,7 @@ def sampling_rows(task: SamplingTask) -> list[Row]:
                     statistics,
                     scheme_anchors(scheme, statistics, panel.n_anchors_max, task.settings),
                     chain.gain,
+                    calibration="references",
                     reference=task.settings.reference,
                     tail=task.settings.tail,
                     rcond=task.settings.rcond,
@@ -137,7 +138,7 @@ def sampling_rows(task: SamplingTask) -> list[Row]:
 
 
 def scheme_anchors(
-    scheme: str, statistics: SampledStatistics, n_anchors_max: int, settings: SamplingSettings
+    scheme: str, statistics: CountStatistics, n_anchors_max: int, settings: SamplingSettings
 ) -> IntArray:
     """Return the anchors of a sampled scheme."""
     n_anchors = {"p01": 1, "p02md": 2, "paxmd": n_anchors_max, "pinf": None}[scheme]

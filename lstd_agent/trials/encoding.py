@@ -82,6 +82,10 @@ class DiscreteDomain:
         """Return the features (n, d) of states."""
         return self.table[states]
 
+    def decode(self, state: Any) -> int:
+        """Return the observation of a state."""
+        return int(state) + self.start
+
     def recorder(self) -> CountRecorder:
         """Return a recorder of transitions."""
         return CountRecorder(self.n_states)
@@ -151,6 +155,10 @@ class VectorDomain:
         if not ended.all():
             filled[~ended] = features
         return filled
+
+    def decode(self, state: Any) -> States:
+        """Return the (flat) observation of a vector: the vector itself."""
+        return np.asarray(state)
 
     def recorder(self) -> MomentRecorder:
         """Return a recorder of moments."""

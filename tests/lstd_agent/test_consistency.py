@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.counts import SampledStatistics
+from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.trials.counting import TransitionCounts
@@ -40,7 +40,7 @@ def sampled_moments(chain: Any, features: Any, n_trials: int, n_replicates: int)
     found = []
     for drawn in simulate_replicates(chain, n_trials, T_MAX, rng, n_replicates=n_replicates):
         counts = TransitionCounts(6, n_trials, drawn.transition_counts, drawn.reward_sums)
-        moments = SampledStatistics(counts, features).moments(WINDOWS, 2.0)
+        moments = CountStatistics(counts, features).moments(WINDOWS, 2.0)
         found.append((moments.X, moments.Z, moments.y))
     return [np.stack(parts) for parts in zip(*found, strict=True)]
 

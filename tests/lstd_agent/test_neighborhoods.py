@@ -13,10 +13,10 @@ from scipy.stats import wasserstein_distance
 
 from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.statistics.pairs import paired_mean_discrepancy
 from lstd_agent.system.distances import (
     mean_discrepancy,
     optimal_transport,
-    paired_mean_discrepancy,
     total_variation,
 )
 from lstd_agent.system.neighborhoods import AnchorSearch, check_anchors, find_anchors

@@ -26,7 +26,7 @@ from lstd_agent.study.reference_study import (
 )
 from lstd_agent.study.sampling_study import SamplingSettings, SamplingTask, sampling_rows
 from lstd_agent.study.schemes import ExactSchemes, regimes
-from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.fit_system import fit_system, solve_windows
 from lstd_agent.system.minimizer import minimize
 from unichain_gym import make_mdp
 
@@ -145,7 +145,7 @@ def test_a_stepwise_system_is_the_same_when_settled_timesteps_are_solved_once() 
     statistics = ExactStatistics(chain, features, p)
     assert statistics.settled < 500
     windows = np.stack((np.arange(701), np.arange(1, 702)), axis=1)
-    solution, n_samples = statistics.minimize(windows, chain.gain, 1e-10)
+    solution, n_samples = solve_windows(statistics, windows, chain.gain, 1e-10)
     one_by_one = minimize(statistics.moments(windows, chain.gain), 1e-10)
     assert_allclose(solution.weights, one_by_one.weights, rtol=1e-6, atol=1e-9)
     assert (solution.rank == one_by_one.rank).all()

@@ -23,8 +23,8 @@ from lstd_agent import (
     TileCoding,
 )
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.moments import BoxStatistics, _candidates
-from lstd_agent.system.distances import paired_mean_discrepancy, paired_vector_discrepancy
+from lstd_agent.statistics.moments import MomentStatistics, _candidates
+from lstd_agent.statistics.pairs import paired_mean_discrepancy, paired_vector_discrepancy
 from lstd_agent.trials.encoding import make_domain
 from lstd_agent.trials.observations import flatten_batch, is_batch, replace
 
@@ -187,7 +187,7 @@ def test_candidates_are_stored_observations_of_all_times(walk: Any) -> None:
     agent = SeminormLSTDAgent(features, 2, n_stored_trials=2)
     agent.collect(walk(n=11, kind="box"), lambda x: 0, 5, 20, batched=False)
     statistics = agent.statistics
-    assert isinstance(statistics, BoxStatistics)
+    assert isinstance(statistics, MomentStatistics)
     assert statistics.trials.shape == (2, 21, 1)
     assert_array_equal(statistics.candidates[:, 0], np.arange(11))
     # Timesteps 10 to 20 are all at 10: there the embedding of that window is the kernel itself.
