@@ -38,6 +38,9 @@ from lstd_agent.trials.collector import TrialCollector
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Fewer transitions do not show that a class of states is never left.
+_ENOUGH_TRANSITIONS = 100
+
 TerminationName = Literal["raise", "absorb"]
 AgentTailName = Literal["window", "settled"]
 
@@ -435,7 +438,11 @@ class SeminormLSTDAgent(TrialCollector):
 
     def _check_unichain(self, statistics: SampledStatistics) -> None:
         """Raise if trials end up in more than one recurrent class: one gain is none of theirs."""
-        classes = statistics.recurrent_classes
+        classes = [
+            found
+            for found in statistics.recurrent_classes
+            if found.n_transitions >= _ENOUGH_TRANSITIONS
+        ]
         if len(classes) < 2:
             return
         assert self._domain is not None

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.fit import Fit
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
@@ -22,11 +22,12 @@ FEW_SAMPLES = 10
 """Starts with fewer samples than this are named."""
 
 # The tail's halves differ if their mean rewards do by this many standard errors, and by so much
-# that over the tail it would make more than this share of the values' span; without batches to
-# tell standard errors from, by the larger share.
+# that over half the tail it would make more than this share of the values' span.
 _DEVIATIONS = 5.0
 _SHARE = 0.05
-_SHARE_WITHOUT_ERRORS = 0.2
+
+# Mean rewards of successive timesteps are alike: their number tells half as much, and less.
+_AUTOCORRELATION = 2.0
 
 _N_NAMED = 8
 
@@ -44,13 +45,16 @@ class Diagnostics:
     tail_rewards : tuple of float
         Their mean rewards.
     tail_error : float
-        Standard error of the difference; NaN with fewer than two batches.
+        Standard error of the difference, by batches; with one batch, by timesteps, roughly.
     starts : list
         Observations in which trials start (of vectors, those of stored trials).
     start_samples : ndarray
         How many samples each amounts to in its neighbourhood (the inverse of its leverage).
     start_determined : ndarray of bool
         Whether the samples determine its value.
+    tolerated : float
+        The share of starts that may be undetermined without a warning: none where they are
+        states; of vectors, of which no two need be alike, a tenth.
     n_recurrent_classes : int or None
         That the transitions of the settled tail show; None where states cannot be counted.
     rank, condition : ndarray, shape (n,)
@@ -64,8 +68,9 @@ class Diagnostics:
     starts: list[Any]
     start_samples: FloatArray
     start_determined: BoolArray
+    tolerated: float
     n_recurrent_classes: int | None
-    rank: FloatArray
+    rank: IntArray
     condition: FloatArray
 
     @property
@@ -81,7 +86,7 @@ class Diagnostics:
                 f"{second - first:.3g}, standard error {self.tail_error:.2g}). Collect with a "
                 "larger t_max"
             )
-        if not self.start_determined.all():
+        if np.mean(~self.start_determined) > self.tolerated:
             found.append(
                 "the samples do not determine the values of starts "
                 f"{self._named(~self.start_determined)}: collect more trials, give anchors= a "
@@ -134,6 +139,7 @@ def diagnose(fit: Fit) -> Diagnostics:
         starts=observations,
         start_samples=share * system.n_samples[neighborhood],
         start_determined=fit.states_determined(states, neighborhood),
+        tolerated=statistics.tolerated_starts,
         n_recurrent_classes=len(classes) if classes else None,
         rank=system.rank,
         condition=system.condition,
@@ -144,7 +150,8 @@ def _tail(fit: Fit) -> tuple[tuple[int, int, int], tuple[float, float], float, b
     """Compare the halves of the settled tail, each of whole periods."""
     statistics = fit.statistics
     stop = statistics.t_max + 1
-    period = int(np.lcm.reduce([1, *(c.period for c in statistics.recurrent_classes)]))
+    classes = statistics.recurrent_classes
+    period = classes[0].period if classes else 1
     half = (stop - stop // 2) // 2
     half -= half % period
     if half == 0:
@@ -153,20 +160,25 @@ def _tail(fit: Fit) -> tuple[tuple[int, int, int], tuple[float, float], float, b
     tail = (stop - 2 * half, stop - half, stop)
     rewards = _halves(statistics, tail)
     difference = rewards[1] - rewards[0]
-    importance = abs(difference) * half
-    values = system_values(fit)
+    error = _error_of_difference(fit, tail)
+    important = abs(difference) * half > _SHARE * np.ptp(_seen_values(fit))
+    return tail, rewards, error, not (abs(difference) > _DEVIATIONS * error and important)
+
+
+def _error_of_difference(fit: Fit, tail: tuple[int, int, int]) -> float:
+    """Return the standard error of the halves' difference, by batches, or else by timesteps."""
+    statistics = fit.statistics
     if len(fit.batches) < 2:
-        return tail, rewards, np.nan, importance <= _SHARE_WITHOUT_ERRORS * np.ptp(values)
-    parts, weight = [], []
-    for sums in fit.batches:
-        first, second = _halves(make_statistics(fit.domain, sums, statistics.trials), tail)
-        parts.append(second - first)
-        weight.append(sums.n_trials)
-    share = np.array(weight) / np.sum(weight)
-    deviation = np.array(parts) - difference
-    error = float(np.sqrt(share @ deviation**2 / (len(parts) - 1)))
-    unlike = abs(difference) > _DEVIATIONS * error and importance > _SHARE * np.ptp(values)
-    return tail, rewards, error, not unlike
+        start, middle, stop = tail
+        rewards = np.array([statistics.mean_reward(t, t + 1) for t in range(start, stop)])
+        variance = rewards[: middle - start].var() + rewards[middle - start :].var()
+        return float(_AUTOCORRELATION * np.sqrt(variance / (middle - start)))
+    parts = [make_statistics(fit.domain, sums, statistics.trials) for sums in fit.batches]
+    differences = np.array([np.subtract(*_halves(part, tail)) for part in parts])
+    weight = np.array([part.n_trials for part in parts])
+    weight = weight / weight.sum()
+    deviation = differences - weight @ differences
+    return float(np.sqrt(weight @ deviation**2 / (len(parts) - 1)))
 
 
 def _halves(statistics: SampledStatistics, tail: tuple[int, int, int]) -> tuple[float, float]:
@@ -174,7 +186,7 @@ def _halves(statistics: SampledStatistics, tail: tuple[int, int, int]) -> tuple[
     return statistics.mean_reward(start, middle), statistics.mean_reward(middle, stop)
 
 
-def system_values(fit: Fit) -> FloatArray:
+def _seen_values(fit: Fit) -> FloatArray:
     """Return the values at the candidates that each neighbourhood has seen."""
     system, features = fit.system, fit.statistics.candidate_features
     values = [

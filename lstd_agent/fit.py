@@ -183,7 +183,8 @@ class Fit:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
         seen = _of_each(self.occupancy_of(states), neighborhood) > 0.0
         features = self.domain.features(states)
-        scaled = np.hstack((features, np.ones((len(features), 1)))) / self.statistics.feature_scale
+        one = np.full((len(features), 1), self.statistics.intercept)
+        scaled = np.hstack((features, one)) / self.statistics.feature_scale
         share = self.system.open_share(scaled, neighborhood)
         return np.asarray(seen & (share <= OPEN_TOLERANCE))
 

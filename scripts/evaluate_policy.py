@@ -145,9 +145,9 @@ def command_line() -> argparse.ArgumentParser:
     )
     add(
         "--tail",
-        choices=["settled", "window"],
-        default="settled",
-        help="fit the last neighbourhood to its second half (default) or to all of it",
+        choices=["window"],
+        default="window",
+        help="fit the last neighbourhood to all of its timesteps",
     )
     add(
         "--restart",

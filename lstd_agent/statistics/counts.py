@@ -58,7 +58,7 @@ class CountStatistics:
     trials : ndarray of int, shape (m, t_max + 1), optional
         The states of a sample of whole trials, for the distance that pairs them.
     terminal : int, optional
-        The terminal state of a task that ends.
+        The terminal state of a task that ends; it counts if a trial was in it.
     """
 
     support_threshold = 0.0
@@ -73,7 +73,8 @@ class CountStatistics:
         self.counts = counts
         self.features = features
         self.trials = trials
-        self.terminal = terminal
+        # A task that was never seen to end is like any other.
+        self.terminal = terminal if terminal is not None and self._seen[terminal] else None
 
     @property
     def t_max(self) -> int:
@@ -90,6 +91,11 @@ class CountStatistics:
         """The feature table: every state is a candidate reference state."""
         return self.features
 
+    @property
+    def intercept(self) -> float:
+        """1, or 0 in tasks that end."""
+        return float(self.terminal is None)
+
     @cached_property
     def feature_scale(self) -> FloatArray:
         """Root mean squares of the features (f, 1) over all timesteps, none 0, shape (d + 1,)."""
@@ -97,6 +103,7 @@ class CountStatistics:
         scale = np.sqrt(visits @ self.features**2 / visits.sum())
         return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
 
+    tolerated_starts = 0.0
     candidates_are = "state"
 
     @property
@@ -192,7 +199,7 @@ class CountStatistics:
         return self._cached_basis(self.features, rcond)
 
     def _linked_basis(self, rcond: float) -> tuple[FeatureBasis, FloatArray]:
-        one = np.full((len(self.features), 1), float(self.terminal is None))
+        one = np.full((len(self.features), 1), self.intercept)
         features = np.hstack((self.features, one))
         return self._cached_basis(features, rcond), features
 
@@ -252,7 +259,7 @@ class CountStatistics:
         return recurrent_classes(edges)
 
     def zero(self, window: IntArray) -> tuple[int, FloatArray]:
-        """The terminal state, or else the state that the window visits most."""
+        """Return the terminal state, or else the state that the window visits most."""
         state = self.terminal
         if state is None:
             state = int(np.argmax(self.occupancy(window[None])[0]))

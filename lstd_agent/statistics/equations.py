@@ -80,8 +80,9 @@ class FeatureBasis:
         """Decompose features (S, d); singular values up to rcond times the largest are zero."""
         U, singular, Vt = np.linalg.svd(features, full_matrices=False)
         r = max(1, int((singular > rcond * singular[0]).sum()))
-        scale = singular[:r] if singular[0] > 0.0 else np.ones(r)
-        return cls(U[:, :r], scale, Vt[:r].T)
+        if singular[0] == 0.0:  # there are no features: their basis is no state's either
+            return cls(np.zeros((len(U), r)), np.ones(r), Vt[:r].T)
+        return cls(U[:, :r], singular[:r], Vt[:r].T)
 
 
 @dataclass(frozen=True)

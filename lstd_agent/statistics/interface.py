@@ -36,6 +36,13 @@ class Statistics(Protocol):
         """Features (M, d) of the M candidate reference states."""
 
     @property
+    def intercept(self) -> float:
+        """The 1 of the features (f, 1) of linked equations, or 0 in tasks that end.
+
+        There the terminal state, whose features and value are 0, ties values together.
+        """
+
+    @property
     def feature_scale(self) -> FloatArray:
         """Root mean squares of the features (f, 1) over all timesteps, none 0, shape (d + 1,)."""
 
@@ -64,8 +71,7 @@ class Statistics(Protocol):
         """Equations with open ends, in features (f, 1): see `lstd_agent.system.linked`.
 
         Right-hand sides are those of the rewards, of ones, and of the d + 1 features of the
-        successors of each window's last timestep, which are unknowns of the next window. The 1
-        is 0 in tasks that end, whose terminal state's value 0 ties values together.
+        successors of each window's last timestep, which are unknowns of the next window.
         """
 
     def occupancy(self, windows: IntArray) -> FloatArray:
@@ -90,6 +96,10 @@ class SampledStatistics(Statistics, Protocol):
     @property
     def n_trials(self) -> int:
         """Number of trials."""
+
+    @property
+    def tolerated_starts(self) -> float:
+        """The share of `starts` that may be undetermined without a warning."""
 
     @property
     def candidates_are(self) -> str:

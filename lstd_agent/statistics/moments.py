@@ -86,7 +86,8 @@ class MomentStatistics:
         self.sums = sums
         self.features = features
         self.trials = trials
-        self.ends = ends
+        # A task that was never seen to end is like any other.
+        self.ends = ends and bool(np.isnan(trials).any())
         self.candidates = _candidates(trials)
         self.candidate_features = features(self.candidates)
 
@@ -105,6 +106,7 @@ class MomentStatistics:
         """Index of the terminal state among the candidates, if a stored trial reached it."""
         return 0 if np.isnan(self.candidates[0]).any() else None
 
+    tolerated_starts = 0.1
     candidates_are = "index of a stored observation"
 
     @property
@@ -116,14 +118,14 @@ class MomentStatistics:
     def distributions(self) -> FloatArray:
         """There are none."""
         raise InvalidInputError(
-            "only distributions over countable states can be compared like that; vector "
-            "observations have distance='mmd' or MMD(estimator='linear')"
+            "this distance compares distributions over countable states; vector observations "
+            "have distance='mmd' or MMD(estimator='linear')"
         )
 
     @property
     def numbers_per_window(self) -> int:
         """How many numbers the moments of a window hold."""
-        return self.sums.second_moments[0].size
+        return int(self.sums.second_moments[0].size)
 
     def distinct(self, windows: IntArray) -> tuple[IntArray, IntArray]:
         """All windows, in their places: samples differ from one timestep to the next."""
@@ -149,7 +151,7 @@ class MomentStatistics:
 
     def linked_equations(self, windows: IntArray, rcond: float) -> Moments:
         """Moments with open ends; see `Statistics.linked_equations`."""
-        sums, one = self.sums, float(not self.ends)
+        sums, one = self.sums, self.intercept
         last = windows[:, 1] - 1
         inside = np.stack((windows[:, 0], last), axis=1)
         n = windows[:, 1] - windows[:, 0]
@@ -157,20 +159,24 @@ class MomentStatistics:
         following = self._window_sums(inside + 1, sums.feature_sums)
         rewards = self._window_sums(windows, sums.reward_sums[:, None])
         Z = _border(
-            self._window_sums(windows, sums.second_moments), f, f, one * n * sums.n_trials, one
+            self._window_sums(windows, sums.second_moments),
+            f,
+            f,
+            (n * sums.n_trials).astype(np.float64),
+            one,
         )
         S = _border(
             self._window_sums(inside, sums.successor_moments),
             self._window_sums(inside, sums.feature_sums),
             following,
-            one * (n - 1) * sums.n_trials,
+            ((n - 1) * sums.n_trials).astype(np.float64),
             one,
         )
         leaving = _border(
             sums.successor_moments[last],
             sums.feature_sums[last],
             sums.feature_sums[windows[:, 1]],
-            np.full(len(n), one * sums.n_trials),
+            np.full(len(n), float(sums.n_trials)),
             one,
         )
         y = np.empty((len(n), f.shape[1] + 1, 2))
@@ -224,6 +230,11 @@ class MomentStatistics:
         """None: where states cannot be counted, their classes do not show."""
         return []
 
+    @property
+    def intercept(self) -> float:
+        """1, or 0 in tasks that end."""
+        return float(not self.ends)
+
     @cached_property
     def feature_scale(self) -> FloatArray:
         """Root mean squares of the features (f, 1) over all timesteps, shape (d + 1,)."""
@@ -232,7 +243,7 @@ class MomentStatistics:
         return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
 
     def zero(self, window: IntArray) -> tuple[int, FloatArray]:
-        """The terminal state of a task that ends, or else the mean over the settled tail."""
+        """Return the terminal state of a task that ends, or else the mean of the settled tail."""
         if self.ends:
             index = -1 if self.terminal is None else self.terminal
             return index, np.zeros(self.candidate_features.shape[1])
@@ -293,7 +304,7 @@ def _border(
     bordered[:, :d, :d] = products
     bordered[:, :d, d] = one * f
     bordered[:, d, :d] = one * following
-    bordered[:, d, d] = number
+    bordered[:, d, d] = one * number
     return bordered
 
 

@@ -19,16 +19,20 @@ class RecurrentClass:
     ----------
     states : ndarray of int
     period : int
+    n_transitions : int
+        Between them.
     """
 
     states: IntArray
     period: int
+    n_transitions: int
 
 
 def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
     """Return the closed classes of states of a matrix (S, S) of transition counts.
 
-    A state that nothing was seen to leave is of no class: its trials were over.
+    A state that nothing was seen to leave is of no class: its trials were over. The class with
+    most transitions comes first.
 
     Parameters
     ----------
@@ -43,8 +47,9 @@ def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
     found = []
     for number in closed:
         states = np.flatnonzero(label == number)
-        found.append(RecurrentClass(states, _period(transitions[states][:, states])))
-    return found
+        within = transitions[states][:, states]
+        found.append(RecurrentClass(states, _period(within), int(within.sum())))
+    return sorted(found, key=lambda each: -each.n_transitions)
 
 
 def _period(transitions: sparse.csr_array) -> int:

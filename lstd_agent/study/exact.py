@@ -86,7 +86,7 @@ class ExactStatistics:
 
     def linked_equations(self, windows: IntArray, rcond: float) -> Factors:
         """Factors with open ends; see `Statistics.linked_equations`."""
-        one = np.full((len(self.features), 1), float(self.terminal is None))
+        one = np.full((len(self.features), 1), self.intercept)
         length = windows[:, 1:] - windows[:, :1]
         leaving = self.distributions[windows[:, 1] - 1] / length
         features = np.hstack((self.features, one))
@@ -99,7 +99,7 @@ class ExactStatistics:
         self, p: FloatArray, leaving: FloatArray, features: FloatArray, rcond: float
     ) -> Factors:
         """Return the factors of distributions (n, S), of which a part leaves the window."""
-        seen = p.any(axis=0)[:, None]
+        seen = np.asarray(p.any(axis=0))[:, None]
         basis = FeatureBasis.of(np.where(seen | self._reached(seen), features, 0.0), rcond)
         root = np.sqrt(p)[:, :, None]
         staying = _ratio(p - leaving, root[:, :, 0])[:, :, None]
@@ -110,6 +110,11 @@ class ExactStatistics:
     def _reached(self, seen: BoolArray) -> BoolArray:
         """Return which states follow others in one step, shape (S, 1)."""
         return np.asarray(self.chain.transition_matrix.T @ seen.astype(float) > 0.0)
+
+    @property
+    def intercept(self) -> float:
+        """1, or 0 in tasks that end."""
+        return float(self.terminal is None)
 
     @cached_property
     def feature_scale(self) -> FloatArray:
@@ -135,7 +140,7 @@ class ExactStatistics:
         return np.stack([self._average(int(start), int(stop)) for start, stop in windows])
 
     def zero(self, window: IntArray) -> tuple[int, FloatArray]:
-        """The terminal state, or else the state that the window visits most."""
+        """Return the terminal state, or else the state that the window visits most."""
         state = self.terminal
         if state is None:
             state = int(np.argmax(self.occupancy(window[None])[0]))

@@ -19,6 +19,8 @@ from lstd_agent.study.schemes import (
     Regime,
     regimes,
 )
+from lstd_agent.system.neighborhoods import TailName
+from lstd_agent.system.references import RuleName
 from unichain_gym import make_mdp
 
 KEY = ("env", "rho", "seed", "scheme")
@@ -35,8 +37,8 @@ class ExactSettings:
     rcond : float
     """
 
-    tail: str = "window"
-    reference: str = "most_common"
+    tail: TailName = "window"
+    reference: RuleName = "most_common"
     rcond: float = EXACT_RCOND
 
 

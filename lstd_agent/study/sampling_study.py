@@ -20,7 +20,8 @@ from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
-from lstd_agent.system.neighborhoods import find_anchors
+from lstd_agent.system.neighborhoods import TailName, find_anchors
+from lstd_agent.system.references import RuleName
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import make_domain
@@ -77,8 +78,8 @@ class SamplingSettings:
     engine: str = "trials"
     estimator: str = "quadratic"
     n_stored: int = 2_000
-    tail: str = "window"
-    reference: str = "most_common"
+    tail: TailName = "window"
+    reference: RuleName = "most_common"
     rcond: float = DEFAULT_RCOND
 
 

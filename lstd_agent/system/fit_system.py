@@ -147,7 +147,8 @@ class System:
         if self.open_directions.size == 0:
             return np.zeros(len(scaled))
         along = np.einsum("md,mdq->mq", scaled, self.open_directions[neighborhood])
-        return np.asarray(np.linalg.norm(along, axis=1) / np.linalg.norm(scaled, axis=1))
+        size = np.linalg.norm(scaled, axis=1)
+        return np.asarray(np.linalg.norm(along, axis=1) / np.where(size > 0.0, size, 1.0))
 
 
 def fit_system(

@@ -25,7 +25,7 @@ from lstd_agent.system.fit_system import CalibrationName
 from lstd_agent.system.minimizer import minimize
 
 # What is smaller beside the largest singular value is rounding.
-_NULL = 1e-9
+_NULL = 1e-5
 
 # Below this cosine between the null vector and S_1 the equation hardly has g in it.
 _SMALLEST_COSINE = 0.02
@@ -51,7 +51,8 @@ def estimate_gain(
     rcond : float
         Relative cutoff of the pseudoinverses.
     """
-    periodic = any(found.period > 1 for found in statistics.recurrent_classes)
+    classes = statistics.recurrent_classes
+    periodic = len(classes) > 0 and classes[0].period > 1
     if calibration == "references" and not periodic:
         return mean_tail_reward(statistics)
     return corrected_gain(statistics, rcond)

@@ -77,7 +77,7 @@ def test_total_errors_equal_their_definitions_summed_directly() -> None:
     features = random_features(15, 3, 3)
     p = chain.stepwise_distributions(60)
     statistics = ExactStatistics(chain, features, p)
-    system = fit_system(statistics, np.array([0, 4, 20]), chain.gain, tail="window")
+    system = fit_system(statistics, np.array([0, 4, 20]), chain.gain, calibration="references")
     repb, rems, spread = direct_errors(system, chain, features, p)
     assert total_repb(system, chain, features, p) == pytest.approx(repb, rel=1e-6)
     assert total_rems(system, chain, features, p) == pytest.approx(rems, rel=1e-9)
@@ -88,7 +88,7 @@ def test_total_errors_equal_their_definitions_summed_directly() -> None:
 def test_a_shifted_offset_changes_rems_but_not_its_offset_free_variant() -> None:
     chain = random_chain("h6", 0)
     statistics = ExactStatistics(chain, np.eye(6), chain.stepwise_distributions(50))
-    system = fit_system(statistics, np.array([0, 10]), chain.gain, tail="window")
+    system = fit_system(statistics, np.array([0, 10]), chain.gain, calibration="references")
     shifted = replace(system, offsets=system.offsets + 5.0)
     errors = StepwiseErrors(statistics)
     assert_allclose(errors.rems(shifted) ** 2 - 25.0, errors.rems(system) ** 2, atol=1e-6)
@@ -99,7 +99,7 @@ def test_one_hot_features_make_every_exact_error_vanish() -> None:
     chain = random_chain("c10", 1)
     statistics = ExactStatistics(chain, np.eye(10), chain.stepwise_distributions(200))
     errors = StepwiseErrors(statistics)
-    system = fit_system(statistics, np.array([0, 30]), chain.gain, tail="window")
+    system = fit_system(statistics, np.array([0, 30]), chain.gain, calibration="references")
     # States of negligible probability in the second window keep weight 0 (relative cutoff).
     assert errors.repb(system)[:30].max() < 1e-8
     assert errors.rems(system)[:30].max() < 1e-6
@@ -169,7 +169,7 @@ def test_the_projection_limit_is_met_by_no_system_of_the_same_neighborhoods() ->
 def test_the_projection_limit_of_one_hot_features_is_zero() -> None:
     chain = random_chain("h6", 0)
     statistics = ExactStatistics(chain, np.eye(6), chain.stepwise_distributions(50))
-    system = fit_system(statistics, np.array([0]), chain.gain, tail="window")
+    system = fit_system(statistics, np.array([0]), chain.gain, calibration="references")
     limit = projection_limit(system, statistics)
     assert StepwiseErrors(statistics).rems(limit).max() < 1e-9
 
