@@ -111,10 +111,9 @@ class CountStatistics:
         """The paper's: a Gaussian of width 1."""
         return Kernel()
 
-    @property
-    def numbers_per_window(self) -> int:
+    def numbers_per_window(self, rcond: float) -> int:
         """How many numbers a window's factors hold."""
-        return self.features.size
+        return int(self._basis(rcond).U.size)
 
     @cached_property
     def visits(self) -> sparse.csr_array:

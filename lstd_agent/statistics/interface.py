@@ -54,8 +54,7 @@ class Statistics(Protocol):
     def terminal(self) -> int | None:
         """Index of the terminal state among the candidates, where the task ends."""
 
-    @property
-    def numbers_per_window(self) -> int:
+    def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the working arrays of one window's equations hold."""
 
     def distinct(self, windows: IntArray) -> tuple[IntArray, IntArray]:

@@ -122,8 +122,7 @@ class MomentStatistics:
             "have distance='mmd' or MMD(estimator='linear')"
         )
 
-    @property
-    def numbers_per_window(self) -> int:
+    def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the moments of a window hold."""
         return int(self.sums.second_moments[0].size)
 
@@ -158,18 +157,13 @@ class MomentStatistics:
         f = self._window_sums(windows, sums.feature_sums)
         following = self._window_sums(inside + 1, sums.feature_sums)
         rewards = self._window_sums(windows, sums.reward_sums[:, None])
-        Z = _border(
-            self._window_sums(windows, sums.second_moments),
-            f,
-            f,
-            (n * sums.n_trials).astype(np.float64),
-            one,
-        )
+        number = (n * sums.n_trials).astype(np.float64)
+        Z = _border(self._window_sums(windows, sums.second_moments), f, f, number, one)
         S = _border(
             self._window_sums(inside, sums.successor_moments),
             self._window_sums(inside, sums.feature_sums),
             following,
-            ((n - 1) * sums.n_trials).astype(np.float64),
+            number - sums.n_trials,
             one,
         )
         leaving = _border(

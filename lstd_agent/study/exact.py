@@ -35,9 +35,6 @@ class ExactStatistics:
 
     support_threshold = 1e-8
 
-    # `moments_of` takes windows in pieces by itself.
-    numbers_per_window = 1
-
     def __init__(
         self,
         chain: MarkovChain,
@@ -76,6 +73,10 @@ class ExactStatistics:
             Z[chunk] = F.T @ (weight * F)
         y = (distributions * (self.chain.reward - gain)) @ F
         return Moments(X, Z, y, np.zeros(n, dtype=np.int64))
+
+    def numbers_per_window(self, rcond: float) -> int:
+        """1, since `moments_of` takes windows in pieces by itself."""
+        return 1
 
     def equations(self, windows: IntArray, gain: float | None, rcond: float) -> Equations:
         """Equations of windows by themselves; two right-hand sides where the gain is unknown."""

@@ -306,7 +306,7 @@ def solve_windows(
     """Return the minimizers of windows, and their numbers of samples."""
     distinct, place = statistics.distinct(windows)
     parts, n_samples = [], []
-    for chunk in window_chunks(len(distinct), statistics.numbers_per_window):
+    for chunk in window_chunks(len(distinct), statistics.numbers_per_window(rcond)):
         equations = statistics.equations(distinct[chunk], gain, rcond)
         parts.append(minimize(equations, rcond))
         n_samples.append(equations.n_samples)

@@ -123,7 +123,7 @@ def _earlier(
     statistics: Statistics, windows: IntArray, rcond: float
 ) -> Iterator[tuple[int, Minimizer, int]]:
     """Yield the place, the solution and the number of samples of windows, the last one first."""
-    chunks = list(window_chunks(len(windows), 3 * statistics.numbers_per_window))
+    chunks = list(window_chunks(len(windows), 3 * statistics.numbers_per_window(rcond)))
     for chunk in reversed(chunks):
         equations = statistics.linked_equations(windows[chunk], rcond)
         found = minimize(equations, rcond, directions=True)

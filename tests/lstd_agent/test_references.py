@@ -147,7 +147,6 @@ class VisitsByTimestep:
 
     support_threshold = 0.0
     terminal = None
-    numbers_per_window = 1
 
     def __init__(self, states: list[int]) -> None:
         self.distributions = np.eye(max(states) + 1)[states]
@@ -156,6 +155,9 @@ class VisitsByTimestep:
 
     def occupancy(self, windows: Any) -> Any:
         return np.stack([self.distributions[start:stop].mean(axis=0) for start, stop in windows])
+
+    def numbers_per_window(self, rcond: float) -> int:
+        return 1
 
     def distinct(self, windows: Any) -> Any:
         return windows, np.arange(len(windows))

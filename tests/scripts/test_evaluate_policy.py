@@ -182,13 +182,8 @@ def test_the_same_seed_gives_the_same_document_and_another_seed_another(
 
 def test_options_reach_the_agent(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("Unichain-h6-v0", *FEW, "--n-anchors", "1")
-    settled = report_of(script, capsys, *argv)
-    window = report_of(script, capsys, *argv, "--tail", "window")
-    assert settled["neighborhoods"]["samples"] == [200 * 21]
-    assert window["neighborhoods"]["samples"] == [200 * 41]
-    paper = report_of(script, capsys, *argv, "--tail", "window", "--reference", "most_common")
-    assert paper["main_reference"] == 0
-    assert window["main_reference"] != 0
+    report = report_of(script, capsys, *argv)
+    assert report["neighborhoods"]["samples"] == [200 * 41]
 
 
 def test_an_environment_without_a_model_gets_no_exact_columns(
@@ -221,6 +216,7 @@ def test_a_time_limit_gives_way_to_t_max(
     assert sum(report["states"]["visits"]) == 200 * 41
 
 
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_ctrl_c_keeps_the_finished_trials(
     script: Any,
     capsys: pytest.CaptureFixture[str],
