@@ -179,6 +179,10 @@ class Fit:
         """Occupancies (n, m) of encoded observations (m,) in the windows."""
         return self.statistics.occupancy_of(self.system.windows)
 
+    @cached_property
+    def _independent_samples(self) -> Callable[[States], FloatArray]:
+        return self.statistics.independent_samples(self.system.windows)
+
     def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
         seen = _of_each(self.occupancy_of(states), neighborhood) > 0.0
@@ -198,12 +202,12 @@ class Fit:
     def _unseen_outcomes(self, states: States, neighborhood: IntArray) -> FloatArray:
         """Return what outcomes that were never seen may add to standard errors.
 
-        An outcome that n samples did not show has a probability of some 1/n; what it would
-        change, the value of any other state that the neighbourhood visits may tell.
+        An outcome that n samples did not show may still have a probability of 3/n (at 95 %, two
+        standard errors); what it would change, the values of the other states that the
+        neighbourhood visits tell.
         """
         occupancy, candidates = self.system.occupancy, self.statistics.candidate_features
-        share = _of_each(self.occupancy_of(states), neighborhood)
-        n = np.maximum(share * self.system.n_samples[neighborhood], 1.0)
+        n = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
         values = self.system.values(self.domain.features(states), neighborhood)
         spread = np.zeros(len(states))
         for k in np.unique(neighborhood):
@@ -212,7 +216,7 @@ class Fit:
             mean = weight @ others
             here = neighborhood == k
             spread[here] = np.sqrt(weight @ (others - mean) ** 2 + (values[here] - mean) ** 2)
-        return spread / n
+        return 1.5 * spread / n
 
     def _jackknife(self, estimate: Callable[[System], FloatArray]) -> FloatArray:
         without = np.stack([estimate(system) for system, _ in self._without_each])

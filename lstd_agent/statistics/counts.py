@@ -243,6 +243,19 @@ class CountStatistics:
         total = visits.sum(axis=1)[:, None]
         return lambda states: np.asarray(visits[:, states].toarray() / total)
 
+    def independent_samples(self, windows: IntArray) -> Callable[[IntArray], FloatArray]:
+        """Visits of some states (m,) in each window that were not stays, or else all, (n, m)."""
+        select, S = window_sums(windows, self.t_max), self.counts.n_states
+        visits = sparse.csc_array(select @ self.visits)
+        stays = sparse.csc_array(select @ self.counts.transition_counts[:, :: S + 1])
+
+        def samples(states: IntArray) -> FloatArray:
+            all_visits = visits[:, states].toarray()
+            moves = all_visits - stays[:, states].toarray()
+            return np.where(moves > 0, moves, all_visits).astype(np.float64)
+
+        return samples
+
     @cached_property
     def starts(self) -> IntArray:
         """States in which trials start, the terminal one left out."""

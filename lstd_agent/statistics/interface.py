@@ -125,6 +125,12 @@ class SampledStatistics(Statistics, Protocol):
     def candidate(self, index: int) -> Any:
         """Return a candidate reference state as it is encoded."""
 
+    def independent_samples(self, windows: IntArray) -> Callable[[Any], FloatArray]:
+        """Like `occupancy_of`, how many samples tell what comes after an observation, (n, m).
+
+        Visits in a row of a state that is hard to leave tell that once.
+        """
+
     @property
     def starts(self) -> Any:
         """Encoded observations in which trials start."""

@@ -214,6 +214,12 @@ class MomentStatistics:
 
         return occupancy
 
+    def independent_samples(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
+        """Occupancy times the number of samples of each window, (n, m)."""
+        occupancy = self.occupancy_of(windows)
+        n_samples = (windows[:, 1] - windows[:, 0]) * self.n_trials
+        return lambda states: occupancy(states) * n_samples[:, None]
+
     @cached_property
     def starts(self) -> FloatArray:
         """Observations in which stored trials start."""

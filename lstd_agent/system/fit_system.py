@@ -212,16 +212,22 @@ def refit(
     rcond : float
     """
     if calibration == "linked":
-        return _linked_system(statistics, system.windows, system.occupancy, gain, rcond)
+        windows, occupancy = system.windows, system.occupancy
+        return _linked_system(statistics, windows, occupancy, gain, rcond, directions=False)
     neighborhoods = (system.anchors, system.windows, system.references, system.occupancy)
     return _referenced_system(statistics, *neighborhoods, gain, reference, rcond)
 
 
 def _linked_system(
-    statistics: Statistics, windows: IntArray, occupancy: FloatArray, gain: float, rcond: float
+    statistics: Statistics,
+    windows: IntArray,
+    occupancy: FloatArray,
+    gain: float,
+    rcond: float,
+    directions: bool = True,
 ) -> System:
     """Solve backwards in time."""
-    solution = solve_backwards(statistics, windows, gain, rcond)
+    solution = solve_backwards(statistics, windows, gain, rcond, directions=directions)
     return System(
         weights=solution.weights,
         offsets=solution.offsets,

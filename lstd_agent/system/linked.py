@@ -31,7 +31,6 @@ The value of x is determined where :math:`\tilde f(x)^T U_k` is 0; see `undeterm
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,7 +71,7 @@ class LinkedSolution:
 
 
 def solve_backwards(
-    statistics: Statistics, windows: IntArray, gain: float, rcond: float
+    statistics: Statistics, windows: IntArray, gain: float, rcond: float, *, directions: bool = True
 ) -> LinkedSolution:
     """Solve the linked system.
 
@@ -84,6 +83,8 @@ def solve_backwards(
     gain : float
     rcond : float
         Relative cutoff of the pseudoinverses.
+    directions : bool
+        Whether to keep track of what the samples leave open.
 
     Returns
     -------
@@ -92,65 +93,83 @@ def solve_backwards(
     n = len(windows)
     main, zero_features = statistics.zero(windows[-1])
     equations = statistics.equations(windows[-1:], None, rcond)
-    last = minimize(equations, rcond, directions=True)
+    last = minimize(equations, rcond, directions=directions)
     solved = np.empty((n, len(zero_features) + 1))
     solved[-1, :-1] = last.weights[0] @ [1.0, -gain]
     solved[-1, -1] = -zero_features @ solved[-1, :-1]
-    rank, condition = np.empty(n, dtype=np.int64), np.empty(n)
-    n_samples = np.empty(n, dtype=np.int64)
-    rank[-1], condition[-1], n_samples[-1] = last.rank[0], last.condition[0], equations.n_samples[0]
-    scale = statistics.feature_scale
-    open_directions = [_open_of_last(_only(last), zero_features, scale)]
-    for k, found, samples in _earlier(statistics, windows[:-1], rcond):
-        map_back = found.weights[0][:, 2:]
-        solved[k] = found.weights[0][:, :2] @ [1.0, -gain] + map_back @ solved[k + 1]
-        rank[k], condition[k], n_samples[k] = found.rank[0], found.condition[0], samples
-        carried = (map_back * scale[:, None] / scale) @ open_directions[-1]
-        null = _null(_only(found), scale)
-        open_directions.append(_compress(np.hstack((null, carried))))
+    rank, condition, n_samples = np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64)
+    rank[-1:], condition[-1:], n_samples[-1:] = last.rank, last.condition, equations.n_samples
+    opened = _OpenDirections(statistics.feature_scale)
+    if directions:
+        opened.start(last, zero_features)
+
+    chunks = list(window_chunks(n - 1, 3 * statistics.numbers_per_window(rcond)))
+    for chunk in reversed(chunks):
+        chunk = slice(chunk.start, min(chunk.stop, n - 1))
+        equations = statistics.linked_equations(windows[chunk], rcond)
+        found = minimize(equations, rcond, directions=directions)
+        rank[chunk], condition[chunk], n_samples[chunk] = (
+            found.rank,
+            found.condition,
+            equations.n_samples,
+        )
+        numbers = found.weights[:, :, :2] @ [1.0, -gain]
+        for i in reversed(range(len(numbers))):
+            back, k = found.weights[i, :, 2:], chunk.start + i
+            solved[k] = numbers[i] + back @ solved[k + 1]
+            if directions:
+                opened.go_back(found, i, back)
     return LinkedSolution(
         weights=solved[:, :-1],
         offsets=solved[:, -1],
         rank=rank,
         n_samples=n_samples,
         condition=condition,
-        open_directions=_stack(open_directions[::-1]),
+        open_directions=opened.stacked(),
         main=main,
     )
 
 
-def _earlier(
-    statistics: Statistics, windows: IntArray, rcond: float
-) -> Iterator[tuple[int, Minimizer, int]]:
-    """Yield the place, the solution and the number of samples of windows, the last one first."""
-    chunks = list(window_chunks(len(windows), 3 * statistics.numbers_per_window(rcond)))
-    for chunk in reversed(chunks):
-        equations = statistics.linked_equations(windows[chunk], rcond)
-        found = minimize(equations, rcond, directions=True)
-        for i in reversed(range(len(equations.n_samples))):
-            yield chunk.start + i, found.take(np.array([i])), int(equations.n_samples[i])
+class _OpenDirections:
+    """The open directions U_k of windows, the last one first, for scaled weights."""
+
+    def __init__(self, scale: FloatArray) -> None:
+        self._scale = scale
+        self._found: list[FloatArray] = []
+
+    def start(self, last: Minimizer, zero_features: FloatArray) -> None:
+        """Take those of the last window; its offset keeps the value 0 where it is to be."""
+        scale = self._scale
+        null = _null(last, 0, scale[:-1])
+        offset = -(zero_features / scale[:-1]) @ null * scale[-1]
+        self._found.append(_compress(np.vstack((null, offset))))
+
+    def go_back(self, found: Minimizer, i: int, back: FloatArray) -> None:
+        """Add those of the window before: its own, and what those of the next do to it."""
+        following = self._found[-1]
+        if following.shape[1] == 0 and found.rank[i] == len(back):
+            self._found.append(following)
+            return
+        scale = self._scale
+        carried = (back * scale[:, None] / scale) @ following
+        self._found.append(_compress(np.hstack((_null(found, i, scale), carried))))
+
+    def stacked(self) -> FloatArray:
+        """Return those of all windows, shape (n, d + 1, q), with columns of zeros as needed."""
+        q = max((matrix.shape[1] for matrix in self._found), default=0)
+        stacked = np.zeros((len(self._found), len(self._scale), q))
+        for k, matrix in enumerate(reversed(self._found)):
+            stacked[k, :, : matrix.shape[1]] = matrix
+        return stacked
 
 
-def _only(found: Minimizer) -> FloatArray:
-    """Return the determined directions of a single window."""
+def _null(found: Minimizer, i: int, scale: FloatArray) -> FloatArray:
+    """Return, for scaled weights, an orthonormal basis of what window i does not determine."""
     assert found.determined is not None
-    return np.asarray(found.determined[0])
-
-
-def _null(determined: FloatArray, scale: FloatArray) -> FloatArray:
-    """Return, for scaled weights, a basis of what columns (d, r), some zero, leave out."""
-    determined = determined / scale[:, None]
+    determined = found.determined[i] / scale[:, None]
     columns = determined[:, determined.any(axis=0)]
     Q, _ = np.linalg.qr(columns, mode="complete")
     return np.asarray(Q[:, columns.shape[1] :])
-
-
-def _open_of_last(
-    determined: FloatArray, zero_features: FloatArray, scale: FloatArray
-) -> FloatArray:
-    """Return the last window's open directions; offsets keep the value 0 where it is to be."""
-    null = _null(determined, scale[:-1])
-    return _compress(np.vstack((null, -(zero_features / scale[:-1]) @ null * scale[-1])))
 
 
 def _compress(directions: FloatArray) -> FloatArray:
@@ -160,12 +179,3 @@ def _compress(directions: FloatArray) -> FloatArray:
     U, size, _ = np.linalg.svd(directions, full_matrices=False)
     keep = size > _OPEN * max(1.0, size[0])
     return np.asarray(U[:, keep] * np.minimum(size[keep], 1.0))
-
-
-def _stack(matrices: list[FloatArray]) -> FloatArray:
-    """Return matrices of as many rows in one array, with columns of zeros as needed."""
-    q = max(matrix.shape[1] for matrix in matrices)
-    stacked = np.zeros((len(matrices), matrices[0].shape[0], q))
-    for k, matrix in enumerate(matrices):
-        stacked[k, :, : matrix.shape[1]] = matrix
-    return stacked
