@@ -1,4 +1,4 @@
-"""Compare the rules for reference states and the tails, on the same samples.
+"""Compare linked calibration and the rules for reference states, on the same samples.
 
 Every total rems is also given as a multiple of the projection limit, the error of the best weights
 and offsets of the same neighbourhoods. Writes raw rows, a CSV, one table and one picture.

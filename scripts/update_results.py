@@ -79,7 +79,7 @@ def headlines(exact: list[Row], sampled: list[Row], references: list[Row]) -> st
     medians = median_multiples(references)
     lines += [
         "",
-        "| reference rule, tail | median total rems / projection limit | best in |",
+        "| calibration, reference rule | median total rems / projection limit | best in |",
         "|---|---:|---:|",
     ]
     for combination in COMBINATIONS:

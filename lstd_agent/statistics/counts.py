@@ -25,9 +25,17 @@ from lstd_agent.statistics.equations import (
     window_sums,
 )
 from lstd_agent.statistics.interface import SquaredDistance
-from lstd_agent.statistics.pairs import check_pairs, paired_mean_discrepancy
+from lstd_agent.statistics.pairs import (
+    check_pairs,
+    paired_feature_discrepancy,
+    paired_mean_discrepancy,
+)
 from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
 from lstd_agent.trials.counting import TransitionCounts
+
+
+# A table of the kernel between more states than this is larger than what it saves.
+_MOST_OF_GRAM = 4000
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,14 +231,25 @@ class CountStatistics:
 
     def _successors(self, windows: IntArray, sums: _Sums, features: FloatArray) -> FloatArray:
         """Return Σ f(s') over the next states s' of each visited state, shape (n, k, d)."""
-        select = window_sums(windows, self.t_max)
-        pairs = (select @ self.counts.transition_counts).tocoo()
+        window, count, state, next_state = self._transitions(windows)
         n, S, k = len(windows), self.counts.n_states, len(sums.visited)
-        state, next_state = np.divmod(pairs.col, S)
-        row = pairs.row.astype(np.int64) * k + np.searchsorted(sums.visited, state)
+        row = window * k + np.searchsorted(sums.visited, state)
         # One sparse product gives Σ_s' N(s, s') f(s') for every window and state.
-        by_state = sparse.csr_array((pairs.data, (row, next_state)), shape=(n * k, S))
+        by_state = sparse.csr_array((count, (row, next_state)), shape=(n * k, S))
         return np.asarray((by_state @ features).reshape(n, k, -1))
+
+    def _transitions(self, windows: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Return the window, number, state and next state of all transitions in windows.
+
+        A window's are those of rows that follow each other: there is no need for a product,
+        which would hold an array of all pairs of states.
+        """
+        N = self.counts.transition_counts
+        first, last = N.indptr[windows[:, 0]], N.indptr[windows[:, 1]]
+        window = np.repeat(np.arange(len(windows)), last - first)
+        place = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)])
+        state, next_state = np.divmod(N.indices[place].astype(np.int64), self.counts.n_states)
+        return window, N.data[place], state, next_state
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Visiting frequency of each state in each window, shape (n, S)."""
@@ -245,9 +264,10 @@ class CountStatistics:
 
     def independent_samples(self, windows: IntArray) -> Callable[[IntArray], FloatArray]:
         """Visits of some states (m,) in each window that were not stays, or else all, (n, m)."""
-        select, S = window_sums(windows, self.t_max), self.counts.n_states
-        visits = sparse.csc_array(select @ self.visits)
-        stays = sparse.csc_array(select @ self.counts.transition_counts[:, :: S + 1])
+        visits = sparse.csc_array(window_sums(windows, self.t_max) @ self.visits)
+        window, count, state, next_state = self._transitions(windows)
+        stay = state == next_state
+        stays = sparse.csc_array((count[stay], (window[stay], state[stay])), shape=visits.shape)
 
         def samples(states: IntArray) -> FloatArray:
             all_visits = visits[:, states].toarray()
@@ -294,8 +314,28 @@ class CountStatistics:
         """Linear-time squared MMD between timesteps, from the stored trials."""
         check_pairs("linear", 0 if self.trials is None else len(self.trials))
         assert self.trials is not None
-        kernel = kernel.fit_width(self.features)
-        return paired_mean_discrepancy(self.trials, kernel(self.features, self.features))
+        kernel = kernel.fit_width(self.features[: max(_MOST_OF_GRAM, 2)])
+        if len(self.features) <= _MOST_OF_GRAM:
+            return paired_mean_discrepancy(self.trials, kernel(self.features, self.features))
+        return paired_feature_discrepancy(self.trials, self.features, kernel)
+
+    def total_variation(self) -> SquaredDistance:
+        """Squared total variation between timesteps, without a dense distribution.
+
+        ½ Σ |p - q| = 1 - Σ min(p, q), of which only states that both visit are part.
+        """
+        visits = self.visits
+        anchor_share = np.zeros(self.counts.n_states)
+
+        def squared(anchor: int, start: int, stop: int) -> FloatArray:
+            here, there = visits[[anchor]], visits[start:stop]
+            anchor_share[here.indices] = here.data
+            common = np.minimum(there.data, anchor_share[there.indices])
+            anchor_share[here.indices] = 0.0
+            shared = sparse.csr_array((common, there.indices, there.indptr), shape=there.shape)
+            return np.asarray(np.square(1.0 - shared.sum(axis=1) / self.n_trials))
+
+        return squared
 
 
 def _roots(sums: _Sums, n_samples: IntArray, U: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -112,6 +112,9 @@ class SampledStatistics(Statistics, Protocol):
     def distributions(self) -> FloatArray:
         """Visiting frequencies (t_max + 1, S) at each timestep, where states are countable."""
 
+    def total_variation(self) -> SquaredDistance:
+        """Squared total variation between timesteps, where states are countable."""
+
     def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
         """Linear-time squared MMD between timesteps, from the stored trials."""
 

@@ -42,6 +42,11 @@ N_CANDIDATES = 200
 MIN_SAMPLES = 10
 """A smaller occupancy than this many samples is none."""
 
+_COUNTABLE = (
+    "this distance compares distributions over countable states; vector observations have "
+    "distance='mmd' or MMD(estimator='linear')"
+)
+
 # Distances are averages over so many stored observations that there are this many numbers.
 _N_DISTANCE_NUMBERS = 2**24
 
@@ -117,10 +122,7 @@ class MomentStatistics:
     @property
     def distributions(self) -> FloatArray:
         """There are none."""
-        raise InvalidInputError(
-            "this distance compares distributions over countable states; vector observations "
-            "have distance='mmd' or MMD(estimator='linear')"
-        )
+        raise InvalidInputError(_COUNTABLE)
 
     def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the moments of a window hold."""
@@ -261,6 +263,10 @@ class MomentStatistics:
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
         return float(self.sums.reward_sums[start:stop].mean() / self.n_trials)
+
+    def total_variation(self) -> SquaredDistance:
+        """There is none."""
+        raise InvalidInputError(_COUNTABLE)
 
     def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
         """Linear-time squared MMD between timesteps, from the stored trials."""

@@ -39,6 +39,39 @@ def paired_mean_discrepancy(trials: NDArray[np.integer], gram: FloatArray) -> Sq
     return squared
 
 
+def paired_feature_discrepancy(
+    trials: NDArray[np.integer], features: FloatArray, kernel: Kernel
+) -> SquaredDistance:
+    """Return the same as `paired_mean_discrepancy`, without a table of the kernel.
+
+    Parameters
+    ----------
+    trials : ndarray of int, shape (m, t_max + 1)
+    features : ndarray, shape (S, d)
+    kernel : Kernel
+    """
+    n_pairs = len(trials) // 2
+    first, second = trials[0 : 2 * n_pairs : 2].T, trials[1 : 2 * n_pairs : 2].T
+
+    def mean_kernel(x: NDArray[np.integer], y: NDArray[np.integer]) -> float:
+        return float(kernel.paired(features[x], features[y]).mean())
+
+    def squared(anchor: int, start: int, stop: int) -> FloatArray:
+        x, y = first[anchor], second[anchor]
+        within = mean_kernel(x, y)
+        return np.array(
+            [
+                within
+                + mean_kernel(first[t], second[t])
+                - mean_kernel(x, second[t])
+                - mean_kernel(y, first[t])
+                for t in range(start, stop)
+            ]
+        )
+
+    return squared
+
+
 def paired_vector_discrepancy(features: FloatArray, kernel: Kernel) -> SquaredDistance:
     """Return the squared MMD between timesteps of trials of vectors.
 

@@ -126,14 +126,14 @@ def reference_multiples(rows: Sequence[Row]) -> Figure:
     figure = new_figure(11, 4.2 * len(schemes))
     panels: Any = figure.subplots(len(schemes), 1, squeeze=False)[:, 0]
     for scheme, axes in zip(schemes, panels, strict=True):
-        for k, (rule, tail) in enumerate(combinations):
+        for k, combination in enumerate(combinations):
             x, y = [], []
             for i, env in enumerate(environments):
                 rhos = sorted((r for s, e, r in medians if (s, e) == (scheme, env)), reverse=True)
                 for j, rho in enumerate(rhos):
                     x.append(i + 0.18 * k - 0.27 + 0.02 * j)
-                    y.append(medians[scheme, env, rho][rule, tail])
-            axes.plot(x, y, "o", markersize=4, label=f"{rule}, {tail} tail", alpha=0.8)
+                    y.append(medians[scheme, env, rho][combination])
+            axes.plot(x, y, "o", markersize=4, label=", ".join(combination), alpha=0.8)
         axes.axhline(1.0, color="black", linewidth=0.8)
         axes.set_yscale("log")
         axes.set_xticks(range(len(environments)), environments)

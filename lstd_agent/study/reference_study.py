@@ -1,4 +1,4 @@
-r"""What the occupancy rule and the settled tail buy, on the same samples.
+r"""What linked calibration and the occupancy rule buy, on the same samples.
 
 Every error is also given as a multiple of the *projection limit*: the total rems of the best
 weights and offset of each neighbourhood, by least squares on the exact values weighted by the
@@ -22,14 +22,17 @@ from lstd_agent.study.problems import population_counts, random_chain, random_fe
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
 from lstd_agent.system.distances import MMD, sampled_distance
-from lstd_agent.system.fit_system import System, fit_system
+from lstd_agent.system.fit_system import CalibrationName, System, fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import find_anchors
-from lstd_agent.system.references import RULES
 from unichain_gym import make_mdp
 
-KEY = ("env", "rho", "seed", "scheme", "reference", "tail")
-COMBINATIONS = tuple((rule, tail) for rule in RULES for tail in ("settled", "window"))
+KEY = ("env", "rho", "seed", "scheme", "calibration", "reference")
+COMBINATIONS: tuple[tuple[CalibrationName, str], ...] = (
+    ("linked", "none"),
+    ("references", "occupancy"),
+    ("references", "most_common"),
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def projection_limit(system: System, statistics: ExactStatistics) -> System:
 
 
 def reference_rows(task: ReferenceTask) -> list[Row]:
-    """Simulate once and compare all rules and tails in every regime."""
+    """Simulate once and compare all combinations in every regime."""
     settings = task.settings
     chain = random_chain(task.env, task.seed)
     t_max = 10 * chain.mixing_time()
@@ -88,14 +91,13 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
         squared = sampled_distance(MMD("quadratic"), statistics)
         for scheme, n_anchors in (("p02md", 2), ("paxmd", regime.n_anchors_max)):
             anchors = find_anchors(squared, t_max, n_anchors)
-            for rule, tail in COMBINATIONS:
+            for calibration, rule in COMBINATIONS:
                 system = fit_system(
                     statistics,
                     anchors,
                     chain.gain,
-                    calibration="references",
-                    reference=rule,
-                    tail=tail,
+                    calibration=calibration,
+                    reference="most_common" if rule == "most_common" else "occupancy",
                     rcond=settings.rcond,
                 )
                 limit = projection_limit(system, exact)
@@ -105,8 +107,8 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
                         "rho": regime.rho,
                         "seed": task.seed,
                         "scheme": scheme,
+                        "calibration": calibration,
                         "reference": rule,
-                        "tail": tail,
                         "n_anchors": len(system.anchors),
                         "main_reference": system.references.main,
                         **errors.totals(system),
@@ -171,7 +173,7 @@ def markdown_comparison(rows: Sequence[Row]) -> str:
     default, paper = COMBINATIONS[0], COMBINATIONS[-1]
     lost = [line for line, m in medians.items() if m[default] > m[paper]]
     beaten = [line for line, m in medians.items() if m[default] > 1.05 * min(m.values())]
-    heads = [f"{rule}, {tail}" for rule, tail in COMBINATIONS]
+    heads = [", ".join(combination) for combination in COMBINATIONS]
     lines = [
         "Total rems as a multiple of the projection limit: median (lower to upper quartile) over "
         "seeds, on the same samples.",
@@ -211,7 +213,7 @@ def _multiples(rows: Sequence[Row]) -> dict[Line, dict[tuple[str, str], list[flo
     multiples: dict[Line, dict[tuple[str, str], list[float]]] = {}
     for row in rows:
         line = multiples.setdefault((row["scheme"], row["env"], row["rho"]), {})
-        combination = (row["reference"], row["tail"])
+        combination = (row["calibration"], row["reference"])
         line.setdefault(combination, []).append(row["total_rems"] / row["limit"])
     return multiples
 

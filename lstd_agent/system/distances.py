@@ -55,6 +55,10 @@ class MMD:
             )
 
 
+# Larger tables of the kernel between states than this squared do not fit.
+_MOST_OF_GRAM = 10_000
+
+
 def total_variation(distributions: FloatArray) -> SquaredDistance:
     """Return squared total variation between rows of ``distributions`` (t_max + 1, S)."""
 
@@ -168,7 +172,7 @@ def sampled_distance(
             return statistics.paired_discrepancy(distance.kernel)
         return _quadratic_mmd(distance.kernel, statistics)
     if distance == "tv":
-        return total_variation(statistics.distributions)
+        return statistics.total_variation()
     if distance == "ot":
         cost = feature_cost(statistics.candidate_features)
         return optimal_transport(statistics.distributions, cost)
@@ -182,6 +186,11 @@ def sampled_distance(
 
 def _quadratic_mmd(kernel: Kernel, statistics: SampledStatistics) -> SquaredDistance:
     distributions, features = statistics.distributions, statistics.candidate_features
+    if len(features) > _MOST_OF_GRAM:
+        raise InvalidInputError(
+            f"the quadratic MMD compares all pairs of states, here {len(features)}², and takes at "
+            f"most {_MOST_OF_GRAM}: use MMD('linear') or distance='tv'"
+        )
     check_pairs("quadratic", statistics.n_trials)
     kernel = kernel.fit_width(features)
     return mean_discrepancy(distributions, kernel(features, features), statistics.n_trials)

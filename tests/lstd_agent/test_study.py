@@ -202,11 +202,10 @@ def test_reference_rows_are_repeatable_and_reported() -> None:
     task = ReferenceTask("h6", 0, ReferenceSettings(n_trials=200))
     rows = reference_rows(task)
     assert rows == reference_rows(task)
-    assert {(r["reference"], r["tail"]) for r in rows} == {
-        ("occupancy", "settled"),
-        ("occupancy", "window"),
-        ("most_common", "settled"),
-        ("most_common", "window"),
+    assert {(r["calibration"], r["reference"]) for r in rows} == {
+        ("linked", "none"),
+        ("references", "occupancy"),
+        ("references", "most_common"),
     }
     text = markdown_comparison(rows)
     assert "| p02md | h6 | 0.19 |" in text
