@@ -33,7 +33,6 @@ from lstd_agent.statistics.pairs import (
 from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
 from lstd_agent.trials.counting import TransitionCounts
 
-
 # A table of the kernel between more states than this is larger than what it saves.
 _MOST_OF_GRAM = 4000
 
@@ -236,7 +235,7 @@ class CountStatistics:
         row = window * k + np.searchsorted(sums.visited, state)
         # One sparse product gives Σ_s' N(s, s') f(s') for every window and state.
         by_state = sparse.csr_array((count, (row, next_state)), shape=(n * k, S))
-        return np.asarray((by_state @ features).reshape(n, k, -1))
+        return np.asarray(by_state @ features).reshape(n, k, -1)
 
     def _transitions(self, windows: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """Return the window, number, state and next state of all transitions in windows.
