@@ -16,7 +16,6 @@ import numpy as np
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.fit import Fit
 from lstd_agent.statistics.interface import SampledStatistics
-from lstd_agent.statistics.making import make_statistics
 
 FEW_SAMPLES = 10
 """Starts with fewer samples than this are named."""
@@ -118,7 +117,8 @@ class Diagnostics:
         ]
         if self.n_recurrent_classes is not None:
             lines.append(f"classes     {self.n_recurrent_classes} recurrent in the tail")
-        lines.append(f"condition   {self.condition.max():.1e} or less")
+        if np.isfinite(self.condition).all():
+            lines.append(f"condition   {self.condition.max():.1e} or less")
         return "\n".join(lines + [f"warning: {text}" for text in self.warnings])
 
 
@@ -173,7 +173,7 @@ def _error_of_difference(fit: Fit, tail: tuple[int, int, int]) -> float:
         rewards = np.array([statistics.mean_reward(t, t + 1) for t in range(start, stop)])
         variance = rewards[: middle - start].var() + rewards[middle - start :].var()
         return float(_AUTOCORRELATION * np.sqrt(variance / (middle - start)))
-    parts = [make_statistics(fit.domain, sums, statistics.trials) for sums in fit.batches]
+    parts = [statistics.of(sums) for sums in fit.batches]
     differences = np.array([np.subtract(*_halves(part, tail)) for part in parts])
     weight = np.array([part.n_trials for part in parts])
     weight = weight / weight.sum()

@@ -14,7 +14,6 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.statistics.interface import SampledStatistics
-from lstd_agent.statistics.making import make_statistics
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
 from lstd_agent.system.gain import estimate_gain
 from lstd_agent.system.neighborhoods import TailName
@@ -186,6 +185,8 @@ class Fit:
     def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
         seen = _of_each(self.occupancy_of(states), neighborhood) > 0.0
+        if self.system.open_directions.size == 0:
+            return seen
         features = self.domain.features(states)
         one = np.full((len(features), 1), self.statistics.intercept)
         scaled = np.hstack((features, one)) / self.statistics.feature_scale
@@ -235,7 +236,7 @@ class Fit:
         return [self._refitted(others) for others in sums_without_each(self.batches)]
 
     def _refitted(self, sums: Sums) -> tuple[System, Callable[[States], FloatArray]]:
-        statistics = make_statistics(self.domain, sums, self.statistics.trials)
+        statistics = self.statistics.of(sums)
         system = refit(
             self.system,
             statistics,

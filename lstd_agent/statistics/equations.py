@@ -105,6 +105,28 @@ class Factors:
     n_samples: IntArray
 
 
+@dataclass(frozen=True, eq=False)
+class SparseEquations:
+    """Sums over the samples of one window, of features that are sparse.
+
+    Attributes
+    ----------
+    X, Z : csr_array, shape (d, d)
+        X with the successors within the window alone.
+    y : ndarray, shape (d, 2)
+        Of the rewards and of ones.
+    leaving : csr_array, shape (d, S)
+        Σ f(s) e(s')^T over the samples whose successor leaves the window.
+    n_samples : int
+    """
+
+    X: sparse.csr_array
+    Z: sparse.csr_array
+    y: FloatArray
+    leaving: sparse.csr_array
+    n_samples: int
+
+
 Equations: TypeAlias = Moments | Factors
 
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from scipy import sparse
+
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.equations import Equations
+from lstd_agent.statistics.equations import Equations, SparseEquations
 from lstd_agent.statistics.structure import RecurrentClass
 
 SquaredDistance = Callable[[int, int, int], FloatArray]
@@ -54,6 +56,10 @@ class Statistics(Protocol):
     def terminal(self) -> int | None:
         """Index of the terminal state among the candidates, where the task ends."""
 
+    @property
+    def sparse(self) -> SparseStatistics | None:
+        """The same statistics where their features are many and sparse, else None."""
+
     def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the working arrays of one window's equations hold."""
 
@@ -87,6 +93,20 @@ class Statistics(Protocol):
 
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
+
+
+class SparseStatistics(Protocol):
+    """What `lstd_agent.system.sparse` asks where features are many and sparse."""
+
+    @property
+    def sparse_features(self) -> sparse.csr_array:
+        """Features (S, d) of all states."""
+
+    def sparse_equations(self, window: IntArray) -> SparseEquations:
+        """Equations of a window (start, stop) with an open end."""
+
+    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
+        """See `Statistics.zero`."""
 
 
 class SampledStatistics(Statistics, Protocol):
@@ -124,6 +144,9 @@ class SampledStatistics(Statistics, Protocol):
     @property
     def trials(self) -> Any:
         """The stored trials, (m, t_max + 1, ...), or None."""
+
+    def of(self, sums: Any) -> SampledStatistics:
+        """Return the statistics of other sums, with the same features and stored trials."""
 
     def candidate(self, index: int) -> Any:
         """Return a candidate reference state as it is encoded."""

@@ -124,6 +124,15 @@ class MomentStatistics:
         """There are none."""
         raise InvalidInputError(_COUNTABLE)
 
+    @property
+    def sparse(self) -> None:
+        """None: moments are dense."""
+        return None
+
+    def of(self, sums: MomentSums) -> MomentStatistics:
+        """Return the statistics of other sums, with the same features and stored trials."""
+        return MomentStatistics(sums, self.features, self.trials, self.ends)
+
     def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the moments of a window hold."""
         return int(self.sums.second_moments[0].size)

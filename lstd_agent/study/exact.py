@@ -74,6 +74,11 @@ class ExactStatistics:
         y = (distributions * (self.chain.reward - gain)) @ F
         return Moments(X, Z, y, np.zeros(n, dtype=np.int64))
 
+    @property
+    def sparse(self) -> None:
+        """None: exact statistics are dense."""
+        return None
+
     def numbers_per_window(self, rcond: float) -> int:
         """1, since `moments_of` takes windows in pieces by itself."""
         return 1

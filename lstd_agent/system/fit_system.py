@@ -26,6 +26,10 @@ from lstd_agent.system.references import (
     assign_references,
     merge_neighborhoods,
 )
+from lstd_agent.system.sparse import solve_backwards_sparse
+
+# Of more numbers no copy is made for each pair of features and weights.
+_MOST_AT_ONCE = 2**22
 
 CalibrationName = Literal["linked", "references"]
 CALIBRATIONS: tuple[CalibrationName, ...] = ("linked", "references")
@@ -132,7 +136,13 @@ class System:
 
     def values(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
         """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,)."""
-        linear = np.einsum("md,md->m", features, self.weights[neighborhood])
+        if features.size > _MOST_AT_ONCE:
+            linear = np.empty(len(features))
+            for k in np.unique(neighborhood):
+                here = neighborhood == k
+                linear[here] = features[here] @ self.weights[k]
+        else:
+            linear = np.einsum("md,md->m", features, self.weights[neighborhood])
         return np.asarray(linear + self.offsets[neighborhood])
 
     def open_share(self, scaled: FloatArray, neighborhood: IntArray) -> FloatArray:
@@ -227,7 +237,10 @@ def _linked_system(
     directions: bool = True,
 ) -> System:
     """Solve backwards in time."""
-    solution = solve_backwards(statistics, windows, gain, rcond, directions=directions)
+    if statistics.sparse is not None:
+        solution = solve_backwards_sparse(statistics.sparse, windows, gain)
+    else:
+        solution = solve_backwards(statistics, windows, gain, rcond, directions=directions)
     return System(
         weights=solution.weights,
         offsets=solution.offsets,

@@ -23,6 +23,7 @@ import numpy as np
 from lstd_agent.statistics.interface import SampledStatistics, Statistics
 from lstd_agent.system.fit_system import CalibrationName
 from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.sparse import sparse_gain
 
 # What is smaller beside the largest singular value is rounding.
 _NULL = 1e-5
@@ -75,6 +76,8 @@ def corrected_gain(statistics: Statistics, rcond: float) -> float:
     first = (last + 1) // 2
     if first == last:
         return mean_tail_reward(statistics)
+    if statistics.sparse is not None:
+        return sparse_gain(statistics.sparse, first, last)
     equations = statistics.linked_equations(np.array([[first, last]]), rcond)
     scale = statistics.feature_scale[:, None]
     solved = minimize(equations, rcond).weights[0] * scale
