@@ -21,26 +21,21 @@ from lstd_agent.statistics.equations import (
     Factors,
     FeatureBasis,
     Moments,
-    SparseEquations,
     window_chunks,
     window_sums,
 )
-from lstd_agent.statistics.interface import SparseStatistics, SquaredDistance
+from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import (
     check_pairs,
     paired_feature_discrepancy,
     paired_mean_discrepancy,
 )
+from lstd_agent.statistics.sparse_counts import SparseCounts, sparse_features
 from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
 from lstd_agent.trials.counting import TransitionCounts
 
 # A table of the kernel between more states than this is larger than what it saves.
 _MOST_OF_GRAM = 4000
-
-
-# Features are taken for sparse if there are at least so many, and so small a part is not zero.
-_FEWEST_SPARSE = 1000
-_LARGEST_DENSITY = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +108,8 @@ class CountStatistics:
     def feature_scale(self) -> FloatArray:
         """Root mean squares of the features (f, 1) over all timesteps, none 0, shape (d + 1,)."""
         visits = self.visits.sum(axis=0)
-        sparse_features = self._sparse_features
-        squares = self.features**2 if sparse_features is None else sparse_features.power(2)
+        view = self.sparse_view
+        squares = self.features**2 if view is None else view.sparse_features.power(2)
         scale = np.sqrt(visits @ squares / visits.sum())
         return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
 
@@ -126,56 +121,19 @@ class CountStatistics:
         """The paper's: a Gaussian of width 1."""
         return Kernel()
 
-    @property
-    def sparse(self) -> SparseStatistics | None:
-        """These statistics where their features are many and sparse, else None."""
-        return None if self._sparse_features is None else self
-
-    @property
-    def sparse_features(self) -> sparse.csr_array:
-        """Features (S, d) of all states; there are such where `sparse` says so."""
-        assert self._sparse_features is not None
-        return self._sparse_features
-
     @cached_property
-    def _sparse_features(self) -> sparse.csr_array | None:
-        S, d = self.features.shape
-        if d < _FEWEST_SPARSE or self.terminal is not None:
+    def sparse_view(self) -> SparseCounts | None:
+        """These statistics where their features are many and sparse, else None."""
+        if self.terminal is not None:
             return None
-        if np.count_nonzero(self.features) > _LARGEST_DENSITY * S * d:
-            return None
-        total = self.features.sum(axis=1)
-        constant = total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12)
-        return sparse.csr_array(self.features) if constant else None
-
-    def sparse_equations(self, window: IntArray) -> SparseEquations:
-        """Equations of a window (start, stop) with an open end, for sparse features."""
-        F, S = self.sparse_features, self.counts.n_states
-        start, stop = window
-        inside, outside = (
-            self._pairs(np.array([part])) for part in ((start, stop - 1), (stop - 1, stop))
-        )
-        visits = self.visits[start:stop].sum(axis=0)
-        rewards = self.counts.reward_sums[start:stop].sum(axis=0)
-        Ft = sparse.csr_array(F.T)
-        Z = Ft @ sparse.diags_array(visits.astype(np.float64)) @ F
-        y = Ft @ np.stack((rewards, visits), axis=1)
-        leaving = sparse.csr_array(Ft @ outside)
-        assert leaving.shape == (F.shape[1], S)
-        X = sparse.csr_array(Z - Ft @ inside @ F)
-        return SparseEquations(X, sparse.csr_array(Z), y, leaving, int(visits.sum()))
-
-    def _pairs(self, window: IntArray) -> sparse.csr_array:
-        """Return the transitions of one window (1, 2) as a matrix (S, S)."""
-        S = self.counts.n_states
-        _, count, state, next_state = self._transitions(window)
-        return sparse.csr_array((count.astype(np.float64), (state, next_state)), shape=(S, S))
+        features = sparse_features(self.features)
+        return None if features is None else SparseCounts(self, features)
 
     def of(self, sums: TransitionCounts) -> CountStatistics:
         """Return the statistics of other sums, with the same features and stored trials."""
         other = CountStatistics(sums, self.features, self.trials, self.terminal)
-        if other.terminal == self.terminal:
-            other._sparse_features = self._sparse_features
+        if other.terminal == self.terminal and self.sparse_view is not None:
+            other.sparse_view = SparseCounts(other, self.sparse_view.sparse_features)
         return other
 
     def numbers_per_window(self, rcond: float) -> int:
@@ -290,14 +248,14 @@ class CountStatistics:
 
     def _successors(self, windows: IntArray, sums: _Sums, features: FloatArray) -> FloatArray:
         """Return Σ f(s') over the next states s' of each visited state, shape (n, k, d)."""
-        window, count, state, next_state = self._transitions(windows)
+        window, count, state, next_state = self.transitions(windows)
         n, S, k = len(windows), self.counts.n_states, len(sums.visited)
         row = window * k + np.searchsorted(sums.visited, state)
         # One sparse product gives Σ_s' N(s, s') f(s') for every window and state.
         by_state = sparse.csr_array((count, (row, next_state)), shape=(n * k, S))
         return np.asarray(by_state @ features).reshape(n, k, -1)
 
-    def _transitions(self, windows: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    def transitions(self, windows: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """Return the window, number, state and next state of all transitions in windows.
 
         A window's are those of rows that follow each other: there is no need for a product,
@@ -324,7 +282,7 @@ class CountStatistics:
     def independent_samples(self, windows: IntArray) -> Callable[[IntArray], FloatArray]:
         """Visits of some states (m,) in each window that were not stays, or else all, (n, m)."""
         visits = sparse.csc_array(window_sums(windows, self.t_max) @ self.visits)
-        window, count, state, next_state = self._transitions(windows)
+        window, count, state, next_state = self.transitions(windows)
         stay = state == next_state
         stays = sparse.csc_array((count[stay], (window[stay], state[stay])), shape=visits.shape)
 

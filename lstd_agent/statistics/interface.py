@@ -57,7 +57,7 @@ class Statistics(Protocol):
         """Index of the terminal state among the candidates, where the task ends."""
 
     @property
-    def sparse(self) -> SparseStatistics | None:
+    def sparse_view(self) -> SparseStatistics | None:
         """The same statistics where their features are many and sparse, else None."""
 
     def numbers_per_window(self, rcond: float) -> int:

@@ -125,7 +125,7 @@ class MomentStatistics:
         raise InvalidInputError(_COUNTABLE)
 
     @property
-    def sparse(self) -> None:
+    def sparse_view(self) -> None:
         """None: moments are dense."""
         return None
 

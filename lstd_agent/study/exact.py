@@ -75,7 +75,7 @@ class ExactStatistics:
         return Moments(X, Z, y, np.zeros(n, dtype=np.int64))
 
     @property
-    def sparse(self) -> None:
+    def sparse_view(self) -> None:
         """None: exact statistics are dense."""
         return None
 

@@ -237,8 +237,8 @@ def _linked_system(
     directions: bool = True,
 ) -> System:
     """Solve backwards in time."""
-    if statistics.sparse is not None:
-        solution = solve_backwards_sparse(statistics.sparse, windows, gain)
+    if statistics.sparse_view is not None:
+        solution = solve_backwards_sparse(statistics.sparse_view, windows, gain)
     else:
         solution = solve_backwards(statistics, windows, gain, rcond, directions=directions)
     return System(

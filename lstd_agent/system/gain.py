@@ -76,8 +76,8 @@ def corrected_gain(statistics: Statistics, rcond: float) -> float:
     first = (last + 1) // 2
     if first == last:
         return mean_tail_reward(statistics)
-    if statistics.sparse is not None:
-        return sparse_gain(statistics.sparse, first, last)
+    if statistics.sparse_view is not None:
+        return sparse_gain(statistics.sparse_view, first, last)
     equations = statistics.linked_equations(np.array([[first, last]]), rcond)
     scale = statistics.feature_scale[:, None]
     solved = minimize(equations, rcond).weights[0] * scale

@@ -1,4 +1,4 @@
-"""Many states: sparse features are solved as what they are, and nothing holds all pairs of states."""
+"""Many states: sparse features are solved as such, and nothing holds all pairs of states."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy import sparse
 
 from lstd_agent import MMD, Kernel
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics import counts as counting
+from lstd_agent.statistics import sparse_counts
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.pairs import paired_feature_discrepancy, paired_mean_discrepancy
 from lstd_agent.statistics.structure import recurrent_classes
@@ -31,10 +31,10 @@ def test_sparse_systems_are_the_dense_ones(env: str, anchors: Any, monkeypatch: 
     counts = population_counts(chain, 3000, 200, np.random.default_rng(0))
     found = []
     for fewest in (1000, 2):
-        monkeypatch.setattr(counting, "_FEWEST_SPARSE", fewest)
-        monkeypatch.setattr(counting, "_LARGEST_DENSITY", 1.0)
+        monkeypatch.setattr(sparse_counts, "_FEWEST_SPARSE", fewest)
+        monkeypatch.setattr(sparse_counts, "_LARGEST_DENSITY", 1.0)
         statistics = CountStatistics(counts, np.eye(chain.n_states))
-        assert (statistics.sparse is None) == (fewest == 1000)
+        assert (statistics.sparse_view is None) == (fewest == 1000)
         gain = corrected_gain(statistics, 1e-10)
         system = fit_system(statistics, np.array(anchors), gain)
         values = system.weights + system.offsets[:, None]
@@ -55,7 +55,7 @@ def test_a_line_of_3000_states_has_the_value_that_it_has() -> None:
         recorder.record(states, -1.0 * (states > 0), following)
         states = following
     statistics = CountStatistics(recorder.counts(n_trials), np.eye(n))
-    assert statistics.sparse is not None
+    assert statistics.sparse_view is not None
     gain = corrected_gain(statistics, 1e-10)
     assert gain == pytest.approx(0.0, abs=1e-12)
     for anchors in ([0], [0, 7, 1500]):
