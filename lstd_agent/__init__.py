@@ -2,11 +2,12 @@
 
 The system of seminorm LSTD approximators of Dewanto & Gallagher (arXiv:2204.04324).
 `SeminormLSTDAgent` is the evaluator; the rest are its features, distances and results, a wrapper
-that makes episodic environments continuing, and the base of all errors.
+that makes episodic environments continuing, the base of all errors, and the warning of a fit
+that may be far off.
 """
 
 from lstd_agent.agent import SeminormLSTDAgent
-from lstd_agent.errors import EvaluationError
+from lstd_agent.errors import EvaluationError, FitWarning
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
@@ -17,6 +18,7 @@ from lstd_agent.trials.restart import Restart
 __all__ = [
     "MMD",
     "EvaluationError",
+    "FitWarning",
     "GaussianFeatures",
     "Kernel",
     "Neighborhood",

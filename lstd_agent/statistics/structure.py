@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from lstd_agent.arrays import IntArray
 
@@ -38,6 +37,8 @@ def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
     ----------
     transitions : csr_array, shape (S, S)
     """
+    from scipy.sparse.csgraph import connected_components  # takes long to import
+
     n_classes, label = connected_components(transitions, directed=True, connection="strong")
     origin, target = transitions.nonzero()
     is_open = np.ones(n_classes, dtype=bool)
@@ -54,6 +55,8 @@ def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
 
 def _period(transitions: sparse.csr_array) -> int:
     """Return the period of an irreducible matrix: the gcd of what edges are off their levels."""
+    from scipy.sparse.csgraph import breadth_first_order
+
     order, before = breadth_first_order(transitions, 0)
     level = np.zeros(transitions.shape[0], dtype=np.int64)
     for state in order[1:]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import splu
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
@@ -63,6 +62,8 @@ def sparse_gain(statistics: SparseStatistics, first: int, last: int) -> float:
 
 def _least_squares(Z: sparse.csr_array, X: sparse.csr_array, y: FloatArray) -> FloatArray:
     """Return the smallest w that makes ‖X w - y‖ least in the Z†-seminorm."""
+    from scipy.sparse.linalg import splu  # takes long to import
+
     diagonal = Z.diagonal()
     rows = np.flatnonzero(diagonal > 0.0)
     scale = sparse.diags_array(1.0 / np.sqrt(diagonal[rows]))
