@@ -33,7 +33,9 @@ from lstd_agent.system.neighborhoods import (
     only_anchors,
 )
 from lstd_agent.system.references import RULES
-from lstd_agent.trials.encoding import Sums
+from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination
+from lstd_agent.trials.encoding import ObservationKind
+from lstd_agent.trials.recording import Sums
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,6 +86,12 @@ class SeminormLSTDAgent(Predictor):
         In how many batches to keep the statistics, for `standard_errors`. With vector
         observations of d features they take n_batches (t_max + 1) (2 d² + 2 d + 1) numbers;
         with Discrete ones at most one for each visited (batch, timestep, transition).
+    observations : {"auto", "counted", "vectors"}
+        How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
+        others of at most 10,000 elements), and keeps all others as vectors.
+    max_bytes : int
+        How much memory trials of vectors may take before they are condensed into moments of
+        the features, which cannot change any more then.
 
     Attributes
     ----------
@@ -108,20 +116,23 @@ class SeminormLSTDAgent(Predictor):
         reference: str = "occupancy",
         tail: str = "settled",
         gain: float | None = None,
-        on_termination: str = "raise",
+        on_termination: Termination = "raise",
         rcond: float = DEFAULT_RCOND,
         n_stored_trials: int = 2000,
         n_batches: int = 20,
+        observations: ObservationKind = "auto",
+        max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
         for name, value, choices in (
             ("search", search, SEARCHES),
             ("reference", reference, RULES),
             ("tail", tail, ("settled", "window")),
-            ("on_termination", on_termination, ("raise", "absorb")),
         ):
             if value not in choices:
                 raise InvalidInputError(f"{name} must be one of {choices}; got {value!r}")
-        super().__init__(features, on_termination, n_stored_trials, n_batches)
+        super().__init__(
+            features, on_termination, n_stored_trials, n_batches, observations, max_bytes
+        )
         self.n_anchors = check_n_anchors(n_anchors)
         self.anchors = anchors
         self.search = search
@@ -180,6 +191,12 @@ class SeminormLSTDAgent(Predictor):
         """
         return cls(features, None, **options)
 
+    def reset(self) -> SeminormLSTDAgent:
+        """Forget all trials, observations, policies and fits; the options stay."""
+        self._fitted = self._batch_systems = None
+        super().reset()
+        return self
+
     def fit(self) -> SeminormLSTDAgent:
         """Fit the system of approximators to all trials collected so far.
 
@@ -216,7 +233,7 @@ class SeminormLSTDAgent(Predictor):
     def statistics(self) -> SampledStatistics | BoxStatistics:
         """The sufficient statistics of all trials collected so far."""
         self._count_waiting()
-        if self._domain is None or not self._batches.sums:
+        if self._encoding is None or not self._batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
         return self._statistics_of(self._batches.total)
 
@@ -259,9 +276,9 @@ class SeminormLSTDAgent(Predictor):
         return refit(self.system_, statistics, gain, reference=self.reference, rcond=self.rcond)
 
     def _statistics_of(self, sums: Sums) -> SampledStatistics | BoxStatistics:
-        assert self._domain is not None
+        assert self._encoding is not None
         kernel = self.distance.kernel if isinstance(self.distance, MMD) else Kernel(width="median")
-        return make_statistics(self._domain, sums, self._batches.trials, kernel)
+        return make_statistics(self._encoding, sums, self._batches.trials, kernel)
 
     def _gain_of(self, statistics: SampledStatistics | BoxStatistics) -> float:
         if self.gain is not None:

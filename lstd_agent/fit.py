@@ -15,8 +15,9 @@ from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.statistics.counts import SampledStatistics
 from lstd_agent.statistics.moments import BoxStatistics
 from lstd_agent.system.fit_system import Neighborhood, System
-from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.encoding import DiscreteDomain, States, Sums
+from lstd_agent.trials.collector import Termination, TrialCollector
+from lstd_agent.trials.encoding import CountedEncoding, ObservationKind, States
+from lstd_agent.trials.recording import Sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +36,17 @@ class Predictor(TrialCollector):
     """
 
     def __init__(
-        self, features: Features, on_termination: str, n_stored_trials: int, n_batches: int
+        self,
+        features: Features,
+        on_termination: Termination,
+        n_stored_trials: int,
+        n_batches: int,
+        observations: ObservationKind,
+        max_bytes: int,
     ) -> None:
-        super().__init__(features, on_termination, n_stored_trials, n_batches)
+        super().__init__(
+            features, on_termination, n_stored_trials, n_batches, observations, max_bytes
+        )
         self._fitted: Fit | None = None
         # The same system fitted to all batches but each, once standard errors are asked for.
         self._batch_systems: list[System] | None = None
@@ -166,8 +175,8 @@ class Predictor(TrialCollector):
             return None
         if isinstance(statistics, BoxStatistics):
             return statistics.candidates[index]
-        assert isinstance(self._domain, DiscreteDomain)
-        return index + self._domain.start
+        assert isinstance(self._encoding, CountedEncoding)
+        return self._encoding.decode(index)
 
     @property
     def _last_fit(self) -> Fit:
@@ -179,9 +188,9 @@ class Predictor(TrialCollector):
         self, observations: Any, t: ArrayLike | None
     ) -> tuple[States, IntArray, tuple[int, ...]]:
         """Return states, the neighbourhood that predicts each, and the shape of the answer."""
-        system, domain = self.system_, self._domain
-        assert domain is not None
-        states, shape = domain.encode_any(observations)
+        system, encoding = self.system_, self._encoding
+        assert encoding is not None
+        states, shape = encoding.encode_any(observations)
         if t is None:
             occupancy = self.fitted_statistics_.occupancy_at(system.windows, states)
             visits = occupancy * np.maximum(system.n_samples, 1)[:, None]
@@ -198,5 +207,5 @@ class Predictor(TrialCollector):
         return states[position.ravel()], neighborhood.ravel(), position.shape
 
     def _features_of(self, states: States) -> FloatArray:
-        assert self._domain is not None
-        return self._domain.features(states)
+        assert self._encoding is not None
+        return self._encoding.features(states)

@@ -158,7 +158,14 @@ def test_newer_formats_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
     facts = json.dumps({"format_version": FORMAT_VERSION + 1})
     np.savez(path, facts=np.array(facts))
-    with pytest.raises(InvalidInputError, match=r"has format 2, .* reads formats up to 1"):
+    with pytest.raises(InvalidInputError, match=r"has format 3, .* reads format 2: install"):
+        SeminormLSTDAgent.load(path)
+
+
+def test_files_of_the_format_before_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "agent.npz"
+    np.savez(path, facts=np.array(json.dumps({"format_version": 1})))
+    with pytest.raises(InvalidInputError, match="has format 1, .* load it with the version that"):
         SeminormLSTDAgent.load(path)
 
 
