@@ -116,7 +116,8 @@ def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows
     elif callable(features):
         table = features(observations)
     elif is_sparse(features):
-        table = sparse.csr_array(features, copy=True)  # type: ignore[call-overload]
+        given: Any = features
+        table = sparse.csr_array(given, copy=True)
     else:
         table = copy.copy(features)
     return as_rows(table, n_states)

@@ -321,6 +321,8 @@ class TrialCollector:
         if self._actor is None or self._encoding is None:
             raise NotFittedError("the agent has no policy: give one to attach()")
         actor, rng, space = self._actor
+        if self._encoding.is_single(observation):
+            return actor.one(observation, rng)
         if is_batch(space, observation):
             self._encoding.encode(observation)
             return actor(observation, rng)

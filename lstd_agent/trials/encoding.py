@@ -133,6 +133,18 @@ class CountedEncoding:
             raise self._misfit(observation)
         return state
 
+    def is_held(self, held: int, observation: Any) -> bool:
+        """Tell whether a single observation, to be checked, is the one that was held."""
+        return held == self.hold(observation)
+
+    def is_single(self, observation: Any) -> bool:
+        """Tell at a glance that this is a single observation; False may be wrong."""
+        return (
+            self.is_discrete
+            and type(observation) is int
+            and (0 <= observation - self.start < self.n)
+        )
+
     def encode_held(self, held: Sequence[int]) -> States:
         """Return the states (n,) of observations that were held one by one."""
         return np.array(held, dtype=np.int64)
@@ -234,6 +246,18 @@ class VectorEncoding:
             return observation.flatten()
         vector: NDArray[Any] = self.encode(as_batch(observation))[0]
         return vector
+
+    def is_held(self, held: NDArray[Any], observation: Any) -> bool:
+        """Tell whether a single observation, to be checked, is the one that was held."""
+        # Bytes compare faster than elements; zeros of either sign need the latter.
+        alike = self.is_single(observation) and observation.dtype == held.dtype
+        if alike and held.tobytes() == observation.tobytes():
+            return True
+        return np.array_equal(held, self.hold(observation))
+
+    def is_single(self, observation: Any) -> bool:
+        """Tell at a glance that this is a single observation; False may be wrong."""
+        return type(observation) is np.ndarray and observation.shape == self._shape
 
     def encode_held(self, held: Sequence[NDArray[Any]]) -> States:
         """Return the vectors (n, k) of observations that were held one by one, checked."""

@@ -71,6 +71,11 @@ class KeptTrials:
             )
         if states.dtype.kind not in "fiub":
             raise InvalidInputError(f"observations must be real numbers; got {states.dtype}")
+        if states.dtype.kind == "f" and np.isinf(states).any():
+            trial, t = np.argwhere(np.isinf(states))[0][:2]
+            raise InvalidInputError(
+                f"observations must be finite; one of trial {trial} at timestep {t} is not"
+            )
         if not np.isfinite(paid).all():
             trial, t = np.argwhere(~np.isfinite(paid))[0]
             raise InvalidInputError(
@@ -91,8 +96,7 @@ class KeptTrials:
     @property
     def nbytes(self) -> int:
         """Memory that they take."""
-        n: int = self.observations.nbytes + self.rewards.nbytes
-        return n
+        return int(self.observations.nbytes) + self.rewards.nbytes
 
     def check_adds(self, other: KeptTrials) -> None:
         """Raise `InvalidInputError` unless the other has such observations and timesteps."""

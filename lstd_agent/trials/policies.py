@@ -203,8 +203,12 @@ class CallableActor:
                 return action
         if self._takes_batches:
             return self(as_batch(observation), rng)[0]
-        action = _actions_of(self._policy(observation))
-        if np.shape(action) != self._shape:
+        action = self._policy(observation)
+        if type(action) is int and not self._shape:
+            return action
+        action = _actions_of(action)
+        shape = action.shape if isinstance(action, np.ndarray | np.generic) else np.shape(action)
+        if shape != self._shape:
             raise self._misfit(np.shape(action), None)
         return action
 

@@ -113,10 +113,11 @@ class Storage:
         n_stored = min(self.batches.n_stored_trials, n_stored)
         fewer = f", in {n_batches} batches" if n_batches < self.batches.n_batches else ""
         warnings.warn(
-            f"the trials would take {_in_words(size)} (max_bytes is {_in_words(self.max_bytes)}, "
-            f"and the moments of their {d} features take {_in_words(n_batches * one)}{fewer}): "
-            "they are condensed into moments, and the features cannot change any more. "
-            f"{n_stored} trials at most are stored whole",
+            f"the trials would take {_in_words(size)}, and there is room for "
+            f"{_in_words(self._limit(t_max, d))}: they are condensed into moments of {d} features "
+            f"({_in_words(n_batches * one)}{fewer}), so that the features cannot change any more. "
+            f"{n_stored} trials at most are stored whole. A larger max_bytes helps up to what "
+            "the moments take",
             CondensedTrialsWarning,
             stacklevel=2,
         )

@@ -100,7 +100,7 @@ class ObservedTrials:
             raise InvalidInputError(
                 f"the trial terminated at timestep {t - 1}; call end_trial(), then start another"
             )
-        elif not _is_same(trial.last, self._encoding.hold(observation)):
+        elif not self._encoding.is_held(trial.last, observation):
             raise _elsewhere(0, t)
         trial.advance(reward, next_observation, bool(terminated))
 
@@ -207,14 +207,6 @@ def _check_followed(t: int, state: States, expected: States, living: BoolArray) 
     same = (state == expected).reshape(len(state), -1).all(axis=1)
     if not (same | ~living).all():
         raise _elsewhere(int(np.argmin(same | ~living)), t)
-
-
-def _is_same(held: Any, observed: Any) -> bool:
-    """Tell whether two held observations are equal."""
-    if not isinstance(held, np.ndarray):
-        return bool(held == observed)
-    # Bytes compare faster than elements; zeros of either sign and other types need the latter.
-    return held.tobytes() == observed.tobytes() or np.array_equal(held, observed)
 
 
 def _elsewhere(trial: int, t: int) -> InvalidInputError:

@@ -165,7 +165,7 @@ def test_newer_formats_are_refused(tmp_path: Path) -> None:
 def test_files_of_the_format_before_are_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
     np.savez(path, facts=np.array(json.dumps({"format_version": 1})))
-    with pytest.raises(InvalidInputError, match="has format 1, .* load it with the version that"):
+    with pytest.raises(InvalidInputError, match=r"has format 1, .* load it with the version that"):
         SeminormLSTDAgent.load(path)
 
 
