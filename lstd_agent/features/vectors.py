@@ -47,7 +47,9 @@ class RadialBasis:
                 f"width must be positive, one number or {centers.shape[1]}; got {self.width!r}"
             )
         object.__setattr__(self, "centers", centers)
-        object.__setattr__(self, "width", width)
+        object.__setattr__(
+            self, "width", frozen_array("width", np.broadcast_to(width, centers.shape[1:]))
+        )
 
     @classmethod
     def grid(cls, low: ArrayLike, high: ArrayLike, n: int) -> RadialBasis:

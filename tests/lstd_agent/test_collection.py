@@ -66,7 +66,9 @@ def test_numbers_of_a_finite_space_are_told_from_its_observations_and_back(
     samples = [space.sample() for _ in range(5)]
     numbers = [int(encoding.encode_any(sample)[0][0]) for sample in samples]
     assert all(0 <= number < encoding.n for number in numbers)
-    flat = {tuple(spaces.flatten(space, s).tolist()): n for s, n in zip(samples, numbers, strict=1)}
+    flat = {
+        tuple(spaces.flatten(space, s).tolist()): n for s, n in zip(samples, numbers, strict=True)
+    }
     assert len(flat) == len(set(numbers)), "equal observations have equal numbers, others others"
     if isinstance(space, spaces.Dict | spaces.Tuple):
         assert encoding.encode_any(samples)[0].tolist() == numbers
@@ -134,12 +136,8 @@ def test_counts_are_added_whoever_made_them() -> None:
     other = SeminormLSTDAgent(GaussianFeatures(3)).add(total)
     assert other.n_trials == 200
     assert other.add(agent).n_trials == 400
-    exact = make_mdp("h6").induce(ZEROS).relative_value(0)
-    big = SeminormLSTDAgent(OneHot(), n_anchors=1)
-    big.add(simulate_counts(make_mdp("h6").induce(ZEROS), 10**6, 200, 2))
-    big.attach(h6())
-    assert big.n_trials == 10**6
-    assert exact.shape == (6,)
+    on_top = SeminormLSTDAgent(OneHot()).attach(h6()).add(a)
+    assert on_top.collect(h6(), ZEROS, 5, 20).n_trials == 105
 
 
 def changed(**changes: Any) -> Any:
@@ -163,7 +161,7 @@ def unbalanced() -> sparse.csr_array:
         (lambda: changed(transition_counts=unbalanced()), "trials do not come or go"),
         (lambda: changed(transition_counts=-simulated().transition_counts), "of at least 0"),
         (lambda: changed(transition_counts=simulated().transition_counts * 1.0), "got float64"),
-        (lambda: changed(reward_sums=simulated().reward_sums * np.inf), "finite numbers"),
+        (lambda: changed(reward_sums=simulated().reward_sums * np.nan), "finite numbers"),
         (
             lambda: changed(reward_sums=sparse.csr_array(np.ones((21, 6)))),
             "rewards of states that no trial was in",
@@ -273,7 +271,7 @@ def test_rewards_that_are_arrays_are_refused_with_timestep_and_value(walk: Any) 
 def test_spaces_and_environments_of_other_kinds_are_refused(walk: Any) -> None:
     env = walk()
     env.observation_space = spaces.Graph(spaces.Box(0, 1, (2,)), None)
-    with pytest.raises(InvalidInputError, match="Graph.* have no flat form of fixed length"):
+    with pytest.raises(InvalidInputError, match=r"Graph.* have no flat form of fixed length"):
         SeminormLSTDAgent(Polynomial(1)).attach(env)
 
     class DummyVecEnv:
