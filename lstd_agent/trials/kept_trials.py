@@ -96,7 +96,7 @@ class KeptTrials:
     @property
     def nbytes(self) -> int:
         """Memory that they take."""
-        return int(self.observations.nbytes) + self.rewards.nbytes
+        return int(self.observations.nbytes) + int(self.rewards.nbytes)
 
     def check_adds(self, other: KeptTrials) -> None:
         """Raise `InvalidInputError` unless the other has such observations and timesteps."""
