@@ -477,18 +477,18 @@ class TrialCollector:
         mine, theirs = self._batches, other._batches
         if theirs.t_max is None:
             return
-        kinds = {type(batches.sums[0]) for batches in (mine, theirs) if batches.sums}
-        if MomentSums in kinds:
+        are_moments = isinstance(theirs.sums[0], MomentSums)
+        if are_moments:
             assert isinstance(encoding, VectorEncoding)
             assert isinstance(other._encoding, VectorEncoding)
             _check_same_features(encoding, other._encoding, mine.trials, theirs.trials)
-        if len(kinds) < 2 and theirs is mine:
-            mine.merge(theirs)
-        elif mine.are_kept and MomentSums in kinds:
+        if mine.are_kept and are_moments:
             mine.check_t_max(theirs.t_max)
+            # All or nothing: kept trials stay unless their moments add up.
+            mine.sums[0].condense(encoding.rows).check_adds(theirs.sums[0])
             mine.condense(encoding.rows, theirs.n_batches, theirs.n_stored_trials)
             mine.merge(theirs)
-        elif theirs.are_kept:
+        elif theirs.are_kept and theirs is not mine:
             mine.check_t_max(theirs.t_max)
             if mine.are_kept:
                 mine.sums[0].check_adds(theirs.sums[0])

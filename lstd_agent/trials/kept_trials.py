@@ -91,7 +91,7 @@ class KeptTrials:
     @property
     def t_max(self) -> int:
         """The last timestep."""
-        return self.rewards.shape[1] - 1
+        return int(self.rewards.shape[1]) - 1
 
     @property
     def nbytes(self) -> int:

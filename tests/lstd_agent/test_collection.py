@@ -218,7 +218,7 @@ def test_nothing_changes_when_something_is_refused() -> None:
 
 
 def test_trials_of_a_second_policy_are_refused_unless_said() -> None:
-    agent = SeminormLSTDAgent(OneHot()).collect(h6(), ZEROS, 2, 5)
+    agent = SeminormLSTDAgent(OneHot(), 1).collect(h6(), ZEROS, 2, 5)
     ones = np.ones(6, int)
     for again in (agent.collect, agent.attach):
         with pytest.raises(InvalidInputError, match=r"of another policy.*reset\(\)"):
