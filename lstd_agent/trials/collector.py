@@ -20,7 +20,6 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
-from lstd_agent.features.parameters import same_features
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
 from lstd_agent.trials.batches import Batches
@@ -34,6 +33,7 @@ from lstd_agent.trials.encoding import (
     make_encoding,
 )
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.merging import merge_batches
 from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.observations import is_batch
 from lstd_agent.trials.policies import Actor, Policy, make_actor
@@ -468,34 +468,10 @@ class TrialCollector:
         if not (callable(self._policy) or callable(other._policy)) and other._policy is not None:
             self._check_policy(other._policy, False)
         self._count_waiting()
-        self._merge_batches(encoding, other)
+        merge_batches(self._storage, encoding, other._batches, other._encoding)
         self._encoding = encoding
         self._policy = other._policy if self._policy is None else self._policy
         return self
-
-    def _merge_batches(self, encoding: Encoding, other: TrialCollector) -> None:
-        mine, theirs = self._batches, other._batches
-        if theirs.t_max is None:
-            return
-        are_moments = isinstance(theirs.sums[0], MomentSums)
-        if are_moments:
-            assert isinstance(encoding, VectorEncoding)
-            assert isinstance(other._encoding, VectorEncoding)
-            _check_same_features(encoding, other._encoding, mine.trials, theirs.trials)
-        if mine.are_kept and are_moments:
-            mine.check_t_max(theirs.t_max)
-            # All or nothing: kept trials stay unless their moments add up.
-            mine.sums[0].condense(encoding.rows).check_adds(theirs.sums[0])
-            mine.condense(encoding.rows, theirs.n_batches, theirs.n_stored_trials)
-            mine.merge(theirs)
-        elif theirs.are_kept and theirs is not mine:
-            mine.check_t_max(theirs.t_max)
-            if mine.are_kept:
-                mine.sums[0].check_adds(theirs.sums[0])
-            for sums in list(theirs.sums):
-                self._storage.add(encoding, Round(sums, np.empty(0)))
-        else:
-            mine.merge(theirs)
 
     def reset(self) -> Self:
         """Forget all trials, observations and policies; the options stay.
@@ -608,29 +584,3 @@ class TrialCollector:
                 self._observed = self._observe_with(self._encoding, self._observed.t_max)
         if isinstance(given, Standardized):
             self.features = given
-
-
-def _check_same_features(
-    mine: VectorEncoding, theirs: VectorEncoding, *stored: States | None
-) -> None:
-    """Raise unless two encodings have equal features: moments of others do not add up."""
-    if same_features(mine.given, theirs.given):
-        return
-    for states in stored:
-        if states is None:
-            continue
-        some = states.reshape(-1, states.shape[-1])[:1000]
-        a, b = mine.features(some), theirs.features(some)
-        if a.shape != b.shape:
-            return  # adding them says so
-        unlike = ~np.isclose(a, b).all(axis=1)
-        if unlike.any():
-            i = int(np.argmax(unlike))
-            raise InvalidInputError(
-                f"the two agents have different features, such as {a[i]} and {b[i]} of "
-                f"observation {some[i]}: moments of different features do not add up"
-            )
-    if all(states is None for states in stored):
-        raise InvalidInputError(
-            "the two agents have features that cannot be compared: give both the same object"
-        )

@@ -30,7 +30,8 @@ from lstd_agent import (
     TileCoding,
 )
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.persistence import FORMAT_VERSION, pack_space, unpack_space
+from lstd_agent.packing import pack_space, unpack_space
+from lstd_agent.persistence import FORMAT_VERSION
 
 POLICY = np.array([0, 1, 0, 1, 0, 1])
 STATES = np.arange(6)
