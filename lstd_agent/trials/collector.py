@@ -574,13 +574,9 @@ class TrialCollector:
             self._observed.flush()
         if self._encoding is None:
             return
-        encoding, given = self._encoding, self._encoding.given
-        if isinstance(given, Standardized) and not given.is_measured and self._batches.are_kept:
-            states = KeptTrials.together(self._batches.sums).observations
-            vectors = states.reshape(-1, states.shape[2]).astype(np.float64)
-            given = given.measured(vectors[~np.isnan(vectors).any(axis=1)])
-            self._encoding = encoding.with_features(given)
-            if self._observed is not None and not self._observed.under_way:
-                self._observed = self._observe_with(self._encoding, self._observed.t_max)
+        encoding, batches = self._encoding, self._batches
+        if isinstance(encoding, VectorEncoding) and not encoding.is_measured and batches.are_kept:
+            encoding.measure(KeptTrials.together(batches.sums).observations)
+        given = encoding.given
         if isinstance(given, Standardized):
             self.features = given

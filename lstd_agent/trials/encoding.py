@@ -219,6 +219,19 @@ class VectorEncoding:
         """Return the same encoding with other features."""
         return VectorEncoding(self.space, features, self.ends)
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether features are all known: standardized ones are once they are measured."""
+        return not isinstance(self.given, Standardized) or self.given.is_measured
+
+    def measure(self, observations: States) -> None:
+        """Measure standardized features on observations of trials (m, n, k), once."""
+        if self.is_measured:
+            return
+        vectors = observations.reshape(-1, observations.shape[2]).astype(np.float64)
+        self.given = self.given.measured(vectors[~np.isnan(vectors).any(axis=1)])
+        self._compute = vector_features(self.given)
+
     def without_features(self) -> VectorEncoding:
         """Return a copy that only encodes, as workers do: functions need not be picklable."""
         slim = copy.copy(self)
@@ -295,7 +308,7 @@ class VectorEncoding:
     def n_features(self, states: States) -> int:
         """Return the number of features d, found with some states (n, k) that are not terminal."""
         vectors: FloatArray = np.asarray(states, dtype=np.float64)
-        if isinstance(self.given, Standardized) and not self.given.is_measured:
+        if not self.is_measured:
             return int(vector_features(self.given.measured(vectors))(vectors).shape[1])
         return int(self._compute(vectors).shape[1])
 

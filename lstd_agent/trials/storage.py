@@ -107,6 +107,14 @@ class Storage:
                 f"{_in_words(self.max_bytes)}: collect fewer or shorter trials, give fewer "
                 "features, or raise max_bytes"
             )
+        if self.batches.are_kept:
+            encoding.measure(KeptTrials.together(self.batches.sums).observations)
+        if not encoding.is_measured:
+            raise InvalidInputError(
+                f"the trials would take {_in_words(size)}, so that only their moments can be "
+                "kept, and mean and deviation of Standardized features are not known yet: give "
+                "Standardized(features).measured(samples), or raise max_bytes"
+            )
         # Their float64 copy is what is stored.
         as_doubles = max(trial, 8 * encoding.n_components * (t_max + 1))
         n_stored = max(_FEWEST_STORED, self.max_bytes // as_doubles)

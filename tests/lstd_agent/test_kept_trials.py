@@ -245,6 +245,19 @@ def test_standardized_features_are_measured_on_the_trials_and_remembered(tmp_pat
     assert_array_equal(again.predict(x), other.predict(x))
 
 
+def test_standardized_features_are_measured_before_trials_are_condensed() -> None:
+    with pytest.raises(InvalidInputError, match=r"Standardized\(features\)\.measured\(samples\)"):
+        pendulum(Standardized(Polynomial(1)), max_bytes=20_000)
+    agent = pendulum(Standardized(Polynomial(1)), 16, max_bytes=20_000)
+    kept = agent.kept_trials
+    env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 4)
+    with pytest.warns(CondensedTrialsWarning):
+        agent.collect(env, still, 40, 30, seed=1)
+    assert_allclose(agent._encoding.given.mean, kept.observations.mean(axis=(0, 1)), atol=1e-6)
+    assert agent.n_trials == 56
+    agent.fit()
+
+
 def test_the_kept_trials_do_not_depend_on_the_number_of_workers() -> None:
     agents = [
         SeminormLSTDAgent(RadialBasis.grid([-1, -1, -8], [1, 1, 8], 2)).collect(
