@@ -102,9 +102,9 @@ class CountedEncoding:
             return np.asarray(states) + self.start
         return self.numbering.parts_of(states)
 
-    def decode(self, state: int) -> Any:
+    def decode(self, state: Any) -> Any:
         """Return the observation of a state: a number, or its parts (k,)."""
-        observed = self.observed(np.array([state]))[0]
+        observed = self.observed(np.array([int(state)]))[0]
         return int(observed) if self.is_discrete else observed
 
     def encode(self, observations: Any) -> States:
@@ -249,6 +249,10 @@ class VectorEncoding:
                 f"{observations!r} is not made of observations of {self.space}: {error}"
             ) from error
         return self._check(vectors)
+
+    def decode(self, state: Any) -> States:
+        """Return the (flat) observation of a vector: the vector itself."""
+        return np.asarray(state)
 
     def hold(self, observation: Any) -> NDArray[Any]:
         """Return a single observation as a vector of its own (k,), to be checked when encoded.
