@@ -33,7 +33,8 @@ from lstd_agent.system.neighborhoods import (
     only_anchors,
 )
 from lstd_agent.system.references import RULES, RuleName
-from lstd_agent.trials.collector import TrialCollector
+from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
+from lstd_agent.trials.encoding import ObservationKind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 # Fewer transitions do not show that a class of states is never left.
 _ENOUGH_TRANSITIONS = 100
 
-TerminationName = Literal["raise", "absorb"]
 AgentTailName = Literal["window", "settled"]
 
 
@@ -92,6 +92,12 @@ class SeminormLSTDAgent(TrialCollector):
         In how many batches to keep the statistics, for `standard_errors`. With vector
         observations of d features they take n_batches (t_max + 1) (2 d² + 2 d + 1) numbers;
         with Discrete ones at most one for each visited (batch, timestep, transition).
+    observations : {"auto", "counted", "vectors"}
+        How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
+        others of at most 10,000 elements), and keeps all others as vectors.
+    max_bytes : int
+        How much memory trials of vectors may take before they are condensed into moments of
+        the features, which cannot change any more then.
 
     Attributes
     ----------
@@ -118,17 +124,18 @@ class SeminormLSTDAgent(TrialCollector):
         reference: RuleName = "occupancy",
         tail: AgentTailName = "window",
         gain: float | None = None,
-        on_termination: TerminationName = "raise",
+        on_termination: Termination = "raise",
         rcond: float = DEFAULT_RCOND,
         n_stored_trials: int = 2000,
         n_batches: int = 20,
+        observations: ObservationKind = "auto",
+        max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
         options: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             ("search", search, SEARCHES),
             ("calibration", calibration, CALIBRATIONS),
             ("reference", reference, RULES),
             ("tail", tail, ("window", "settled")),
-            ("on_termination", on_termination, ("raise", "absorb")),
         )
         for name, value, choices in options:
             if value not in choices:
@@ -138,7 +145,9 @@ class SeminormLSTDAgent(TrialCollector):
                 "tail='settled' leaves samples out, and a linked system uses them all: leave it "
                 "out, or use calibration='references'"
             )
-        super().__init__(features, on_termination, n_stored_trials, n_batches)
+        super().__init__(
+            features, on_termination, n_stored_trials, n_batches, observations, max_bytes
+        )
         self.n_anchors = check_n_anchors(n_anchors)
         self.anchors = anchors
         self.search: SearchName = search
@@ -223,6 +232,12 @@ class SeminormLSTDAgent(TrialCollector):
             Of the agent.
         """
         return cls(features, None, **options)
+
+    def reset(self) -> SeminormLSTDAgent:
+        """Forget all trials, observations, policies and fits; the options stay."""
+        self._fitted = self._batch_systems = None
+        super().reset()
+        return self
 
     def fit(self) -> SeminormLSTDAgent:
         """Fit the system of approximators to all trials collected so far.
@@ -408,9 +423,9 @@ class SeminormLSTDAgent(TrialCollector):
     def statistics(self) -> SampledStatistics:
         """The sufficient statistics of all trials collected so far."""
         self._count_waiting()
-        if self._domain is None or not self._batches.sums:
+        if self._encoding is None or not self._batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        return make_statistics(self._domain, self._batches.total, self._batches.trials)
+        return make_statistics(self._encoding, self._batches.total, self._batches.trials)
 
     @property
     def _last_fit(self) -> Fit:
@@ -419,9 +434,9 @@ class SeminormLSTDAgent(TrialCollector):
         return self._fitted
 
     def _fit_of(self, statistics: SampledStatistics, anchors: IntArray) -> Fit:
-        assert self._domain is not None
+        assert self._encoding is not None
         batches = list(self._batches.sums)
-        return Fit.of(statistics, anchors, batches, self._domain, self._fit_options())
+        return Fit.of(statistics, anchors, batches, self._encoding, self._fit_options())
 
     def _fit_options(self) -> FitOptions:
         return FitOptions(self.calibration, self.reference, self.tail, self.gain, self.rcond)
@@ -445,10 +460,10 @@ class SeminormLSTDAgent(TrialCollector):
         ]
         if len(classes) < 2:
             return
-        assert self._domain is not None
+        assert self._encoding is not None
         names = []
         for found in classes[:5]:
-            states = [str(self._domain.decode(state)) for state in found.states[:5]]
+            states = [str(self._encoding.decode(state)) for state in found.states[:5]]
             names.append("{" + ", ".join(states) + (", ..." if found.states.size > 5 else "") + "}")
         raise InvalidInputError(
             f"from timestep {(statistics.t_max + 1) // 2} on the trials stay in {len(classes)} "

@@ -127,7 +127,7 @@ def diagnose(fit: Fit) -> Diagnostics:
     statistics, system = fit.statistics, fit.system
     states = statistics.starts
     neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
-    observations = [fit.domain.decode(state) for state in states]
+    observations = [fit.encoding.decode(state) for state in states]
     share = fit.occupancy_of(states)[neighborhood, np.arange(len(states))]
     tail, rewards, error, settled = _tail(fit)
     classes = statistics.recurrent_classes

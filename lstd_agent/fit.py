@@ -18,7 +18,8 @@ from lstd_agent.system.fit_system import CalibrationName, System, fit_system, re
 from lstd_agent.system.gain import estimate_gain
 from lstd_agent.system.neighborhoods import TailName
 from lstd_agent.system.references import RuleName
-from lstd_agent.trials.encoding import Domain, States, Sums
+from lstd_agent.trials.encoding import Encoding, States
+from lstd_agent.trials.recording import Sums
 
 OPEN_TOLERANCE = 0.05
 """Values that hang on open directions by a larger share than this are not determined."""
@@ -64,7 +65,7 @@ class Fit:
         Of all trials.
     batches : list of sums
         The same trials in batches, for standard errors.
-    domain : Domain
+    encoding : Encoding
         Of the observations.
     options : FitOptions
     """
@@ -72,7 +73,7 @@ class Fit:
     system: System
     statistics: SampledStatistics
     batches: list[Sums]
-    domain: Domain
+    encoding: Encoding
     options: FitOptions
 
     @classmethod
@@ -81,7 +82,7 @@ class Fit:
         statistics: SampledStatistics,
         anchors: IntArray,
         batches: list[Sums],
-        domain: Domain,
+        encoding: Encoding,
         options: FitOptions,
     ) -> Fit:
         """Fit a system with these anchors."""
@@ -94,12 +95,12 @@ class Fit:
             tail=options.tail,
             rcond=options.rcond,
         )
-        return cls(system, statistics, batches, domain, options)
+        return cls(system, statistics, batches, encoding, options)
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return calibrated relative values; see `SeminormLSTDAgent.predict`."""
         states, neighborhood, shape = self._answering(observations, t)
-        return self.system.values(self.domain.features(states), neighborhood).reshape(shape)
+        return self.system.values(self.encoding.features(states), neighborhood).reshape(shape)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return the occupancies of observations; see `SeminormLSTDAgent.coverage`."""
@@ -118,7 +119,7 @@ class Fit:
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return standard errors of predictions; see `SeminormLSTDAgent.standard_errors`."""
         states, neighborhood, shape = self._answering(observations, t)
-        features = self.domain.features(states)
+        features = self.encoding.features(states)
         errors = self._jackknife(lambda system: system.values(features, neighborhood))
         errors = np.hypot(errors, self._unseen_outcomes(states, neighborhood))
         return np.where(self._robust(states, neighborhood), errors, np.inf).reshape(shape)
@@ -126,7 +127,7 @@ class Fit:
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """Return the difference of two values or mean values; see `SeminormLSTDAgent.compare`."""
         sides = [self._answering(observations, t)[:2] for observations in (a, b)]
-        features = [self.domain.features(states) for states, _ in sides]
+        features = [self.encoding.features(states) for states, _ in sides]
 
         def difference(system: System) -> FloatArray:
             first, second = (
@@ -152,13 +153,13 @@ class Fit:
         """Return a candidate reference state as an observation, None for -1 or the terminal one."""
         if index in (-1, self.statistics.terminal):
             return None
-        return self.domain.decode(self.statistics.candidate(index))
+        return self.encoding.decode(self.statistics.candidate(index))
 
     def _answering(
         self, observations: Any, t: ArrayLike | None
     ) -> tuple[States, IntArray, tuple[int, ...]]:
         """Return states, the neighbourhood that predicts each, and the shape of the answer."""
-        states, shape = self.domain.encode_any(observations)
+        states, shape = self.encoding.encode_any(observations)
         if t is None:
             samples = self.occupancy_of(states) * np.maximum(self.system.n_samples, 1)[:, None]
             return states, np.asarray(np.argmax(samples, axis=0)), shape
@@ -187,7 +188,7 @@ class Fit:
         seen = _of_each(self.occupancy_of(states), neighborhood) > 0.0
         if self.system.open_directions.size == 0:
             return seen
-        features = self.domain.features(states)
+        features = self.encoding.features(states)
         one = np.full((len(features), 1), self.statistics.intercept)
         scaled = np.hstack((features, one)) / self.statistics.feature_scale
         share = self.system.open_share(scaled, neighborhood)
@@ -209,7 +210,7 @@ class Fit:
         """
         occupancy, candidates = self.system.occupancy, self.statistics.candidate_features
         n = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
-        values = self.system.values(self.domain.features(states), neighborhood)
+        values = self.system.values(self.encoding.features(states), neighborhood)
         spread = np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = occupancy[k] / max(occupancy[k].sum(), 1e-300)
@@ -233,7 +234,8 @@ class Fit:
                 "with n_batches > 1, collect in several rounds (several calls, or a vector "
                 "environment with fewer copies than trials; 20 rounds are good), then fit"
             )
-        return [self._refitted(others) for others in sums_without_each(self.batches)]
+        portions = self.statistics.portions(self.batches)
+        return [self._refitted(others) for others in sums_without_each(portions)]
 
     def _refitted(self, sums: Sums) -> tuple[System, Callable[[States], FloatArray]]:
         statistics = self.statistics.of(sums)

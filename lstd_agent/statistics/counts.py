@@ -6,7 +6,7 @@ number of anchors and every gain. Equations are returned as their square roots, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -128,6 +128,10 @@ class CountStatistics:
             return None
         features = sparse_features(self.features)
         return None if features is None else SparseCounts(self, features)
+
+    def portions(self, batches: Sequence[TransitionCounts]) -> Sequence[TransitionCounts]:
+        """Return batches as what adds up fastest: themselves."""
+        return batches
 
     def of(self, sums: TransitionCounts) -> CountStatistics:
         """Return the statistics of other sums, with the same features and stored trials."""

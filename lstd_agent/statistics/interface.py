@@ -8,7 +8,7 @@ a Markov chain.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from scipy import sparse
@@ -144,6 +144,9 @@ class SampledStatistics(Statistics, Protocol):
     @property
     def trials(self) -> Any:
         """The stored trials, (m, t_max + 1, ...), or None."""
+
+    def portions(self, batches: Sequence[Any]) -> Sequence[Any]:
+        """Return batches of sums as what adds up fastest."""
 
     def of(self, sums: Any) -> SampledStatistics:
         """Return the statistics of other sums, with the same features and stored trials."""

@@ -20,7 +20,7 @@ like x, and where it amounts to fewer than `MIN_SAMPLES` samples. Source: Lasser
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -30,11 +30,13 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.rows import dense
 from lstd_agent.statistics.equations import Moments, window_sums
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import check_pairs, paired_vector_discrepancy
 from lstd_agent.statistics.structure import RecurrentClass
-from lstd_agent.trials.moment_sums import MomentSums, VectorFeatures
+from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
+from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
 
 N_CANDIDATES = 200
 """How many stored observations are candidate reference states."""
@@ -55,6 +57,9 @@ _N_DISTANCE_NUMBERS = 2**24
 _RANGE_TOLERANCE = 1e-3
 _RANGE_RCOND = 1e-10
 
+# Batches of kept trials are summed once each if all their moments take no more than this.
+_MAX_PORTIONS_BYTES = 2**30
+
 
 class MomentStatistics:
     """Statistics of vector observations, from moments and a sample of trials.
@@ -65,9 +70,10 @@ class MomentStatistics:
 
     Parameters
     ----------
-    sums : MomentSums
-    features : callable
-        (n, k) to (n, d).
+    sums : MomentSums or KeptTrials
+        Trials are summed here, per timestep.
+    rows : callable
+        Features of observations, (n, k) to (n, d), dense or CSR.
     trials : ndarray, shape (m, t_max + 1, k)
         The observations of a sample of whole trials, at least one.
     ends : bool
@@ -78,8 +84,8 @@ class MomentStatistics:
 
     def __init__(
         self,
-        sums: MomentSums,
-        features: VectorFeatures,
+        sums: MomentSums | KeptTrials,
+        rows: RowsOf,
         trials: FloatArray | None,
         ends: bool = False,
     ) -> None:
@@ -88,13 +94,13 @@ class MomentStatistics:
                 "reference states of vector observations are stored ones, and no trial is "
                 "stored: n_stored_trials must be at least 1"
             )
-        self.sums = sums
-        self.features = features
+        self.sums = sums.condense(rows)
+        self._rows = rows
         self.trials = trials
         # A task that was never seen to end is like any other.
         self.ends = ends and bool(np.isnan(trials).any())
         self.candidates = _candidates(trials)
-        self.candidate_features = features(self.candidates)
+        self.candidate_features = self.features(self.candidates)
 
     @property
     def t_max(self) -> int:
@@ -129,9 +135,20 @@ class MomentStatistics:
         """None: moments are dense."""
         return None
 
-    def of(self, sums: MomentSums) -> MomentStatistics:
+    def features(self, states: FloatArray) -> FloatArray:
+        """Features (n, d) of encoded observations (n, k)."""
+        return dense(self._rows(states))
+
+    def of(self, sums: MomentSums | KeptTrials) -> MomentStatistics:
         """Return the statistics of other sums, with the same features and stored trials."""
-        return MomentStatistics(sums, self.features, self.trials, self.ends)
+        return MomentStatistics(sums, self._rows, self.trials, self.ends)
+
+    def portions(self, batches: Sequence[MomentSums | KeptTrials]) -> Sequence[Any]:
+        """Return batches as what adds up fastest: moments, where those of all fit in memory."""
+        size = moment_bytes(self.t_max, self.candidate_features.shape[1])
+        if len(batches) * size > _MAX_PORTIONS_BYTES:
+            return batches
+        return [batch.condense(self._rows) for batch in batches]
 
     def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the moments of a window hold."""

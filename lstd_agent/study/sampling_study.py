@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
@@ -23,9 +24,10 @@ from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import TailName, find_anchors
 from lstd_agent.system.references import RuleName
 from lstd_agent.trials.batches import Batches
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.encoding import make_domain
+from lstd_agent.trials.counting import CountRecorder, TransitionCounts
+from lstd_agent.trials.encoding import make_encoding
 from lstd_agent.trials.recording import Round
+from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import collect_rounds
 from unichain_gym import MarkovChain
 
@@ -160,7 +162,9 @@ def cumulative_samples(
             batches.add(Round(counts, np.empty(0)))
         else:
             _collect(task.env, chain, increment, t_max, seed, batches)
-        yield batches.total, batches.trials
+        total = batches.total
+        assert isinstance(total, TransitionCounts)
+        yield total, batches.trials
 
 
 def _collect(
@@ -174,16 +178,13 @@ def _collect(
     """Step environments for more trials and add their rounds."""
     assert chain.policy is not None
     env = gym.make_vec(f"unichain_gym:Unichain-{mnemonic}-v0", num_envs=min(n_trials, _NUM_ENVS))
-    collect_rounds(
-        env,
-        make_domain(env.single_observation_space, OneHot(), ends=False),
-        chain.policy.argmax(axis=1),
-        batches.add,
-        n_trials=n_trials,
-        t_max=t_max,
-        seed=int(seed.generate_state(1)[0]),
-        n_stored=batches.n_stored_missing,
+    request = Request(
+        n_trials, t_max, int(seed.generate_state(1)[0]), n_stored=batches.n_stored_missing
     )
+    n = chain.n_states
+    encoding = make_encoding(env.single_observation_space, OneHot(), ends=False)
+    policy = chain.policy.argmax(axis=1)
+    collect_rounds(env, encoding, policy, lambda _: partial(CountRecorder, n), batches.add, request)
     env.close()
 
 

@@ -73,7 +73,8 @@ def run_tasks(
     *,
     workers: int = 1,
     executor: Executor | None = None,
-) -> Iterator[Result]:
+    unclaimed: list[Result] | None = None,
+) -> Generator[Result, None, None]:
     """Run the function on every task and yield results in the order they finish.
 
     Parameters
@@ -88,6 +89,9 @@ def run_tasks(
     executor : Executor, optional
         Any executor to use instead: of `dask.distributed` (``Client.get_executor()``), of
         `mpi4py.futures`, or a pool of your own.
+    unclaimed : list, optional
+        Gets the results that are there, but not yielded yet, when an interrupt, an error or
+        ``close()`` ends the work early.
 
     Yields
     ------
@@ -100,19 +104,25 @@ def run_tasks(
         If the worker of one task dies more than three times, or the given executor breaks.
     """
     workers = check_integer("workers", workers, 1)
+    unclaimed = [] if unclaimed is None else unclaimed
     if executor is not None:
-        return _run_on(executor, function, tasks, max(_MIN_SUBMITTED, 2 * workers))
+        n_submitted = max(_MIN_SUBMITTED, 2 * workers)
+        return _run_on(executor, function, tasks, n_submitted, unclaimed)
     if workers == 1:
-        return map(function, tasks)
-    return _run_on_own_pools(function, tasks, workers)
+        return (function(task) for task in tasks)
+    return _run_on_own_pools(function, tasks, workers, unclaimed)
 
 
 def _run_on(
-    executor: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], n_submitted: int
-) -> Iterator[Result]:
+    executor: Executor,
+    function: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    n_submitted: int,
+    unclaimed: list[Result],
+) -> Generator[Result, None, None]:
     """Run tasks on an executor that cannot be replaced; dask replaces dead workers itself."""
     attempts = ((task, 0) for task in tasks)
-    lost = yield from _run_until_broken(executor, function, attempts, n_submitted)
+    lost = yield from _run_until_broken(executor, function, attempts, n_submitted, unclaimed)
     if lost:
         raise WorkerError(
             "a worker of the executor died, which broke it. Pass workers= instead of executor=: "
@@ -121,15 +131,18 @@ def _run_on(
 
 
 def _run_on_own_pools(
-    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
-) -> Iterator[Result]:
+    function: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    workers: int,
+    unclaimed: list[Result],
+) -> Generator[Result, None, None]:
     """Run tasks on a process pool, starting another when a dead worker breaks it."""
     # A fresh interpreter for each worker: forking would copy threads' locks.
     context = multiprocessing.get_context("spawn")
     attempts: Iterator[tuple[Task, int]] = ((task, 0) for task in tasks)
     while True:
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            lost = yield from _run_until_broken(pool, function, attempts, 2 * workers)
+            lost = yield from _run_until_broken(pool, function, attempts, 2 * workers, unclaimed)
         if not lost:
             return
         if max(n_deaths for _, n_deaths in lost) > MAX_RETRIES:
@@ -146,6 +159,7 @@ def _run_until_broken(
     function: Callable[[Task], Result],
     attempts: Iterator[tuple[Task, int]],
     n_submitted: int,
+    unclaimed: list[Result],
 ) -> Generator[Result, None, list[tuple[Task, int]]]:
     """Yield the results of tasks, each with how often a worker died on it.
 
@@ -177,4 +191,5 @@ def _run_until_broken(
                     raise error
     finally:
         for future in running:
-            future.cancel()
+            if not future.cancel() and future.done() and future.exception() is None:
+                unclaimed.append(future.result())

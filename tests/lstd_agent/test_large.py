@@ -54,7 +54,7 @@ def test_a_line_of_3000_states_has_the_value_that_it_has() -> None:
         following = np.maximum(states - 1, 0)
         recorder.record(states, -1.0 * (states > 0), following)
         states = following
-    statistics = CountStatistics(recorder.counts(n_trials), np.eye(n))
+    statistics = CountStatistics(recorder.sums(n_trials), np.eye(n))
     assert statistics.sparse_view is not None
     gain = corrected_gain(statistics, 1e-10)
     assert gain == pytest.approx(0.0, abs=1e-12)
@@ -98,7 +98,7 @@ def test_a_hundred_thousand_states_are_fitted_without_all_pairs_of_them() -> Non
         trials.append(states)
         states = following
     features = np.stack([np.arange(n) ** p for p in (0.0, 0.5, 1.0)], axis=1)
-    statistics = CountStatistics(recorder.counts(n_trials), features, np.array(trials).T)
+    statistics = CountStatistics(recorder.sums(n_trials), features, np.array(trials).T)
     for distance in ("mmd", "tv", MMD("linear")):
         squared = sampled_distance(distance, statistics)  # type: ignore[arg-type]
         assert np.isfinite(squared(0, 1, 5)).all()

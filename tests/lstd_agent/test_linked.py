@@ -48,7 +48,7 @@ def test_linked_systems_of_samples_equal_the_reference_figures(reference: Any, n
     recorder = CountRecorder(len(features))
     for t in range(rewards.shape[1]):
         recorder.record(states[:, t], rewards[:, t], states[:, t + 1])
-    statistics = CountStatistics(recorder.counts(len(states)), features)
+    statistics = CountStatistics(recorder.sums(len(states)), features)
     cases = [case for case in problem["cases"] if case["lambda"] == 0.0]
     assert len(cases) == 3
     for case in cases:
