@@ -21,6 +21,7 @@ from lstd_agent.commands import evaluate, evaluation_inputs, evaluation_report
 from unichain_gym import TabularEnv, TabularMDP, make_mdp
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "evaluate_policy.py"
+TAXI = max(name for name in gym.registry if name.startswith("Taxi-"))
 FEW = ("--trials", "200", "--t-max", "40")
 
 
@@ -278,7 +279,7 @@ BAD_ARGUMENTS = [
         ("Unichain-h6-v0", "--trials", "9" * 20),
         "fewer --trials, or allow more than 15",
     ),
-    (("Taxi-v4", "--restart"), "give a smaller --t-max"),
+    ((TAXI, "--restart"), "give a smaller --t-max"),
     (
         ("Unichain-h6-v0", "--no-exact", "--max-minutes", "1e-9", "--t-max", "999"),
         "with --max-minutes",
@@ -443,7 +444,7 @@ def test_errors_that_would_not_fit_are_left_out_with_the_reason(
 
 
 def test_what_taxi_s_errors_would_take_is_known_before_they_are_computed() -> None:
-    taxi = TabularMDP.from_gymnasium(gym.make("Taxi-v4"), on_termination="restart")
+    taxi = TabularMDP.from_gymnasium(gym.make(TAXI), on_termination="restart")
     chain = taxi.induce(np.full((500, 6), 1 / 6))
     # A matrix of 500 x 500 for each of the 100,000 timesteps until it has settled.
     needed = evaluation_report.error_bytes(chain, 500, 500, 540_100)
@@ -481,8 +482,8 @@ def test_every_result_tells_where_it_comes_from(
     assert facts["seed"] == 3
     assert facts["numpy"] == np.__version__
     assert facts["command"].endswith("--json")
-    saved = np.load(save, allow_pickle=False)
-    assert saved["provenance_code"] == facts["code"]
+    with np.load(save, allow_pickle=False) as saved:
+        assert saved["provenance_code"] == facts["code"]
     assert facts["code"].encode() in plot.read_bytes()
 
 
