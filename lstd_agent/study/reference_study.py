@@ -126,6 +126,7 @@ def run_reference_study(
     n_seeds: int = 20,
     workers: int = 1,
     executor: Executor | None = None,
+    progress: bool | None = None,
 ) -> list[Row]:
     """Compute the rows that ``out`` lacks and return all that were asked for.
 
@@ -139,10 +140,12 @@ def run_reference_study(
         Seeds 0 to n_seeds - 1.
     workers, executor
         See `lstd_agent.trials.parallel.run_tasks`.
+    progress : bool or None
+        See `lstd_agent.progress.progress_bar`.
     """
     store = RowStore(out / "reference_rows.jsonl", asdict(settings), KEY)
     tasks = list(_missing(store, settings, environments, n_seeds))
-    store.compute(reference_rows, tasks, workers=workers, executor=executor)
+    store.compute(reference_rows, tasks, workers=workers, executor=executor, progress=progress)
     return [row for row in store.rows if row["env"] in environments and row["seed"] < n_seeds]
 
 

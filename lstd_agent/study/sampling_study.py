@@ -7,9 +7,11 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.features.tables import OneHot
@@ -151,7 +153,7 @@ def scheme_anchors(
 
 def cumulative_samples(
     task: SamplingTask, chain: MarkovChain, t_max: int
-) -> Iterator[tuple[TransitionCounts, np.ndarray | None]]:
+) -> Iterator[tuple[TransitionCounts, NDArray[np.unsignedinteger[Any]] | None]]:
     """Yield all counts, and the stored trials, up to each checkpoint."""
     increments = np.diff((0, *task.checkpoints)).tolist()
     seeds = np.random.SeedSequence([task.seed, 1]).spawn(len(increments))
@@ -195,6 +197,7 @@ def run_sampling_study(
     n_seeds: int = 20,
     workers: int = 1,
     executor: Executor | None = None,
+    progress: bool | None = None,
 ) -> list[Row]:
     """Compute the rows that ``out`` lacks and return all that were asked for.
 
@@ -207,10 +210,12 @@ def run_sampling_study(
         Seeds 0 to n_seeds - 1.
     workers, executor
         See `lstd_agent.trials.parallel.run_tasks`.
+    progress : bool or None
+        See `lstd_agent.progress.progress_bar`.
     """
     store = RowStore(out / "sampling_rows.jsonl", asdict(settings), KEY)
     tasks = list(_missing(store, settings, range(n_seeds)))
-    store.compute(sampling_rows, tasks, workers=workers, executor=executor)
+    store.compute(sampling_rows, tasks, workers=workers, executor=executor, progress=progress)
     return [row for row in store.rows if row["seed"] < n_seeds]
 
 

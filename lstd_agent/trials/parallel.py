@@ -8,6 +8,9 @@ Tasks are handed out a few at a time, so there may be any number of them.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -17,8 +20,9 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
+from multiprocessing.connection import Connection
 from typing import TypeVar
 
 from lstd_agent.errors import EvaluationError, MissingDependencyError, check_integer
@@ -141,8 +145,19 @@ def _run_on_own_pools(
     context = multiprocessing.get_context("spawn")
     attempts: Iterator[tuple[Task, int]] = ((task, 0) for task in tasks)
     while True:
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            lost = yield from _run_until_broken(pool, function, attempts, 2 * workers, unclaimed)
+        watched, alive = context.Pipe(duplex=False)
+        with ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_end_with_parent, initargs=(watched,)
+        ) as pool:
+            try:
+                lost = yield from _run_until_broken(
+                    pool, function, attempts, 2 * workers, unclaimed
+                )
+            except BaseException:
+                alive.close()  # nobody waits for what the workers are at
+                raise
+        alive.close()
+        watched.close()
         if not lost:
             return
         if max(n_deaths for _, n_deaths in lost) > MAX_RETRIES:
@@ -152,6 +167,22 @@ def _run_on_own_pools(
                 'if __name__ == "__main__", since every worker imports it'
             )
         attempts = chain(lost, attempts)
+
+
+def _end_with_parent(watched: Connection) -> None:
+    """Have this worker end as soon as the other end of the pipe is closed, or its process gone.
+
+    A killed parent tells its workers nothing, and they would wait for tasks for ever. Ctrl-C, which
+    a terminal sends to all of them, is the parent's to answer.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        with suppress(EOFError, OSError):
+            watched.recv()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_until_broken(

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.progress import progress_bar
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.observations import replace
 from lstd_agent.trials.policies import Actor, Policy, make_actor
@@ -93,9 +94,8 @@ def pieces(n_trials: int, size: int, n_stored: int) -> Iterator[tuple[int, int]]
 
 
 def step_bar(n_steps: int, progress: bool | None) -> tqdm[Any]:
-    """Return a progress bar of timesteps; None shows it on a terminal only."""
-    disable = None if progress is None else not progress
-    return tqdm(total=n_steps, unit="step", unit_scale=True, disable=disable)
+    """Return a progress bar of timesteps; see `lstd_agent.progress.progress_bar`."""
+    return progress_bar(n_steps, "step", progress, scale=True)
 
 
 def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -109,7 +109,7 @@ def split_seed(seed: int) -> tuple[int, np.random.SeedSequence]:
     """Return independent seeds for an environment (an integer) and for a policy."""
     env_sequence, policy_sequence = np.random.SeedSequence(seed).spawn(2)
     # 63 bits, so that the seeds of a million collections differ.
-    return int(env_sequence.generate_state(1, np.uint64)[0] >> 1), policy_sequence
+    return int(env_sequence.generate_state(1, np.uint64)[0]) >> 1, policy_sequence
 
 
 @dataclass

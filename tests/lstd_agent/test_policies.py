@@ -245,10 +245,13 @@ def test_impossible_collections_are_refused(arguments: Any, message: str) -> Non
             SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), **arguments)
 
 
-def test_a_progress_bar_counts_steps(capsys: Any) -> None:
+def test_progress_counts_steps_in_lines_where_there_is_no_terminal(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lstd_agent.progress.LINE_INTERVAL", 0.0)
     env = gym.make("unichain_gym:Unichain-h6-v0")
     SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), 20, 4, progress=True)
-    assert "100/100" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines()[-1].startswith("100% 100 of 100 steps, ")
 
 
 def test_rewards_that_are_not_finite_are_refused() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from lstd_agent.study import claims, tables
+from lstd_agent.study import tables
 from lstd_agent.study.exact import (
     ExactStatistics,
     full_distributions,
@@ -228,6 +228,11 @@ def test_tables_mark_the_three_lowest_of_each_row() -> None:
     assert r"\textcolor{blue}{320}" in latex
 
 
+def test_equal_values_share_their_mark_and_leave_the_next_its_place() -> None:
+    ranks = tables.ranks({"paxmd": 1.0, "p02md": 1.0, "p01": 2.0, "buw": 3.0, "pinf": 4.0})
+    assert ranks == {"paxmd": 0, "p02md": 0, "p01": 1, "buw": 2}
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -249,69 +254,3 @@ def test_agreement_with_the_paper_is_zero_for_the_paper_itself() -> None:
         c.mean_abs == pytest.approx(1.0)
         for c in tables.agreement(tables.log_ratios(doubled, paper))
     )
-
-
-# Claims
-
-
-def paper_rows() -> list[dict]:
-    """The published tables as rows of one seed."""
-    rows: dict = {}
-    for (env, rho, metric, scheme), value in tables.paper_cells().items():
-        row = rows.setdefault((env, rho, scheme), {"env": env, "rho": rho, "scheme": scheme})
-        row[metric] = value
-    return list(rows.values())
-
-
-def test_the_claims_hold_on_the_paper_s_own_tables() -> None:
-    checked = {c.label: c for c in claims.exact_claims(paper_rows())}
-    assert sorted(checked) == ["a", "b", "c", "d", "e"]
-    assert checked["a"].confirmed
-    assert checked["b"].confirmed
-    assert checked["c"].confirmed
-    assert checked["e"].confirmed
-
-
-def test_a_claim_that_fails_names_its_rows() -> None:
-    rows = paper_rows()
-    for row in rows:
-        if (row["env"], row["rho"], row["scheme"]) == ("h6", 0.49, "p01"):
-            row["total_repb"] = 1e-9
-    claim = claims.exact_claims(rows)[0]
-    assert not claim.confirmed
-    assert claim.disagreeing == ("h6 ρ=0.49",)
-    assert "NOT confirmed" in claims.markdown([claim])
-
-
-def sampled(final: dict[str, float]) -> list[dict]:
-    start = {"pinf": 100.0, "paxmd": 12.0, "p02md": 22.0, "p01": 31.0}
-    rows = []
-    for env, n_features in (("h6", 1), ("h6", 2), ("c10", 3), ("c10", 4)):
-        for n_trials, values in ((1000, start), (10_000, final)):
-            rows += [
-                {"env": env, "n_features": n_features, "scheme": s, "n_trials": n_trials,
-                 "seed": 0, "total_repb": v, "total_rems": 100 + v / 100}
-                for s, v in values.items()
-            ]  # fmt: skip
-    return rows
-
-
-def test_sampled_claims_follow_the_curves() -> None:
-    order, moves = claims.sampled_claims(
-        sampled({"pinf": 5.0, "paxmd": 10.0, "p02md": 20.0, "p01": 30.0})
-    )
-    assert order.confirmed
-    assert moves.confirmed
-    order, _ = claims.sampled_claims(
-        sampled({"pinf": 50.0, "paxmd": 10.0, "p02md": 20.0, "p01": 30.0})
-    )
-    assert not order.confirmed
-    assert len(order.disagreeing) == 4
-
-
-def test_rank_correlation_equals_scipy_s() -> None:
-    from scipy.stats import spearmanr
-
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(5, size=(2, 12)).astype(float)
-    assert claims._rank_correlation(x, y) == pytest.approx(spearmanr(x, y).statistic)
