@@ -92,6 +92,8 @@ class MarkovChain:
         # What an MDP and a policy give was seen to when these were made.
         drop_below = drop_below if mdp is None else 0.0
         P = read_transition_matrix(transition_matrix, drop_below)
+        for part in (P.data, P.indices, P.indptr):
+            read_only(part)
         self.transition_matrix = P
         # Copies: what is computed once must not change with the caller's arrays.
         self.reward = read_only(np.array(read_reals(reward, "reward")))
@@ -123,17 +125,17 @@ class MarkovChain:
     @cached_property
     def recurrent_classes(self) -> list[IntArray]:
         """The recurrent classes, each a sorted array of states, in the order of the lowest."""
-        return self._structure.classes
+        return [read_only(states) for states in self._structure.classes]
 
     @cached_property
     def recurrent_states(self) -> IntArray:
         """All recurrent states, sorted."""
-        return self._structure.recurrent
+        return read_only(self._structure.recurrent)
 
     @cached_property
     def transient_states(self) -> IntArray:
         """All transient states, sorted."""
-        return self._structure.transient
+        return read_only(self._structure.transient)
 
     @property
     def is_unichain(self) -> bool:
@@ -148,7 +150,7 @@ class MarkovChain:
     @cached_property
     def class_periods(self) -> IntArray:
         """The period of each recurrent class, shape (n_classes,)."""
-        return find_periods(self.transition_matrix, self._structure)
+        return read_only(find_periods(self.transition_matrix, self._structure))
 
     @cached_property
     def period(self) -> int:
@@ -224,7 +226,7 @@ class MarkovChain:
     def action_bias(self) -> FloatArray:
         """q(s, a) = r(s, a) + Σ_s' p(s'|s, a) (b(s') - g(s')), shape (S, A).
 
-        Averaged over the policy's actions it is the bias.
+        Averaged over the policy's actions it is the bias. NaN where the state lacks the action.
         """
         return read_only(self._action_values(self.bias - self.gain_vector))
 
@@ -280,11 +282,23 @@ class MarkovChain:
         """Return max_a |q(s, a) - q(s', a)|, shape (S, S), with q the discounted action values.
 
         The paper's d_π, on which its optimal-transport distances rest.
+
+        Raises
+        ------
+        InvalidModelError
+            If states have different actions, between which there is no such distance.
         """
         self._require_dense("bisimulation_distance")
         q = self._action_values(discount * self.discounted_value(discount))
+        absent = np.isnan(q)
+        if (absent != absent[0]).any():
+            state = int(np.argmax((absent != absent[0]).any(axis=1)))
+            raise InvalidModelError(
+                f"bisimulation_distance compares states action by action, and state {state} has "
+                "other actions than state 0: see mdp.allowed_actions"
+            )
         distance = np.zeros((self.n_states, self.n_states))
-        for of_action in q.T:
+        for of_action in q[:, ~absent[0]].T:
             np.maximum(distance, np.abs(of_action[:, None] - of_action), out=distance)
         return distance
 
@@ -424,6 +438,7 @@ class MarkovChain:
             )
         ahead = following[self.mdp.next_state]
         continued: FloatArray = np.einsum("sak,sak->sa", self.mdp.probability, ahead)
+        continued[~self.mdp.allowed_actions] = np.nan
         return self.mdp.expected_reward + continued
 
     def _check_state(self, state: int) -> int:

@@ -208,7 +208,7 @@ class TabularMDP:
         InvalidModelError
             If the policy does not fit the MDP.
         """
-        pi = self.check_policy(policy)
+        pi = read_only(self.check_policy(policy))
         S = self.n_states
         # A deterministic policy, the usual case, needs one action's outcomes and not all A. (A
         # largest probability of 1 is not enough: next to it, 1e-17 still makes an edge.)

@@ -190,7 +190,7 @@ def _distributions(policy: NDArray[Any]) -> FloatArray:
     def place(i: int) -> str:
         return f"action {i % A} in state {i // A}"
 
-    given = in_double(read_floats(policy, "action probabilities"), row, S, place)
+    given = in_double(read_floats(policy, "action probabilities").copy(), row, S, place)
     # Small positive ones are honest: the tail of a softmax is that small.
     probabilities = drop_residues(given, row, S, place, None, small_is_meant=True)
     if not np.isfinite(probabilities).all() or (probabilities < 0.0).any():

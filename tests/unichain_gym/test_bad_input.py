@@ -79,6 +79,25 @@ def test_builders_want_whole_numbers(build: Any, message: str):
         build()
 
 
+def test_answers_and_models_are_read_only():
+    mdp = make_mdp("h6")
+    pi = np.full((6, 2), 0.5)
+    chain = mdp.induce(pi)
+    P = chain.transition_matrix
+    arrays = [P.data, P.indices, P.indptr, chain.reward, chain.initial_distribution, chain.policy]
+    arrays += [*chain.recurrent_classes, chain.recurrent_states, chain.transient_states]
+    arrays += [chain.class_periods, chain.stationary_distribution, chain.gain_vector, chain.bias]
+    arrays += [chain.action_bias, chain.deviation_matrix, chain.mean_absorption_time]
+    arrays += [chain.expected_visits, mdp.next_state, mdp.probability, mdp.reward]
+    arrays += [mdp.initial_distribution, mdp.expected_reward, mdp.outcome_thresholds]
+    arrays += [mdp.state_classes, mdp.allowed_actions]
+    for array in arrays:
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = array
+    pi[0] = [1.0, 0.0]  # what was given stays the caller's
+    assert chain.policy[0].tolist() == [0.5, 0.5]
+
+
 def test_a_mnemonic_is_text():
     with pytest.raises(InvalidMnemonicError, match="None is not a mnemonic"):
         make_mdp(None)  # type: ignore[arg-type]
