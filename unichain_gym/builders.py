@@ -1,28 +1,24 @@
-"""Outcome lists from what an MDP is usually given as: arrays, transitions, toy-text tables."""
+"""Outcome lists from arrays and from lists of transitions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.arrays import BoolArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError
 from unichain_gym.outcomes import (
     Outcomes,
-    read_distribution,
     read_floats,
     read_reals,
     require_outcomes,
 )
 from unichain_gym.rounding import sums_to_one
-from unichain_gym.structure import group_sums, search_breadth_first
-
-if TYPE_CHECKING:
-    import gymnasium
+from unichain_gym.structure import group_sums
 
 
 def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None, order: str) -> Outcomes:
@@ -159,116 +155,3 @@ def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> O
     listed[state, action] = True
     require_outcomes(outcomes, listed, "leave out the transitions of an action that it lacks")
     return outcomes
-
-
-def read_toy_text(
-    env: gymnasium.Env[Any, Any],
-    on_termination: Literal["absorb", "restart"],
-    initial: ArrayLike | None,
-) -> tuple[Outcomes, FloatArray]:
-    """Read the table ``P[state][action] = [(probability, next_state, reward, terminated), …]``.
-
-    Returns
-    -------
-    outcomes : Outcomes
-        In which terminal states pay 0 and stay, or restart. An empty list is an action that the
-        state lacks.
-    initial : ndarray, shape (S,)
-    """
-    if on_termination not in ("absorb", "restart"):
-        raise InvalidArgumentError(
-            f"on_termination must be 'absorb' or 'restart'; got {on_termination!r}"
-        )
-    table, start = _find_table(env, initial)
-    rows, listed = _read_table(table)
-    A = listed.shape[1]
-    S = start.size
-    state, action, successor = rows[:, :3].astype(np.int64).T
-    ends = rows[:, 5] != 0.0
-    is_terminal = np.zeros(S, dtype=bool)
-    is_terminal[successor[ends]] = True
-    keep = ~is_terminal[state]
-    # Taxi lists moves between states that no episode visits, some into terminal ones.
-    moves = sparse.csr_array((np.ones(keep.sum()), (state[keep], successor[keep])), shape=(S, S))
-    depth, _ = search_breadth_first(moves, np.flatnonzero(start))
-    ambiguous = np.flatnonzero(keep & ~ends & is_terminal[successor] & (depth[state] >= 0))
-    if ambiguous.size:
-        raise InvalidModelError(
-            f"state {successor[ambiguous[0]]} is entered with and without terminating (without: "
-            f"from state {state[ambiguous[0]]}), so it is two states in one; split it in the "
-            "environment's table"
-        )
-    terminal = np.flatnonzero(is_terminal)
-    if on_termination == "absorb":
-        source, target, p = terminal, terminal, np.ones(terminal.size)
-    else:
-        support = np.flatnonzero(start)
-        source = np.repeat(terminal, support.size)
-        target, p = np.tile(support, terminal.size), np.tile(start[support], terminal.size)
-    outcomes = Outcomes(
-        n_states=S,
-        n_actions=A,
-        state=np.concatenate((state[keep], np.repeat(source, A))),
-        action=np.concatenate((action[keep], np.tile(np.arange(A), source.size))),
-        next_state=np.concatenate((successor[keep], np.repeat(target, A))),
-        probability=np.concatenate((rows[keep, 3], np.repeat(p, A))),
-        reward=np.concatenate((rows[keep, 4], np.zeros(source.size * A))),
-    )
-    require_outcomes(outcomes, listed, "leave the list empty if the state lacks the action")
-    return outcomes, start
-
-
-def _find_table(
-    env: gymnasium.Env[Any, Any], initial: ArrayLike | None
-) -> tuple[Mapping[int, Any], FloatArray]:
-    """Return an environment's table and its initial distribution, shape (S,)."""
-    table = getattr(env.unwrapped, "P", None)
-    if not isinstance(table, Mapping):
-        raise InvalidModelError(
-            f"{env.unwrapped} has no transition table P[state][action]; only environments like "
-            "FrozenLake, Taxi and CliffWalking have one"
-        )
-    if initial is None:
-        initial = getattr(env.unwrapped, "initial_state_distrib", None)
-    if initial is None:
-        raise InvalidModelError(
-            f"{env.unwrapped!r} does not tell its initial distribution; pass initial="
-        )
-    start = read_distribution(initial, "initial", 0.0)
-    if start.shape != (len(table),):
-        raise InvalidModelError(f"initial must have shape ({len(table)},), got {start.shape}")
-    return table, start
-
-
-def _read_table(table: Mapping[int, Any]) -> tuple[FloatArray, BoolArray]:
-    """Return the table's possible outcomes and which actions each state has, shape (S, A).
-
-    Each row is (state, action, next state, probability, reward, terminated). A state lacks the
-    actions whose lists are empty.
-    """
-    S, A = len(table), len(table.get(0, ()))
-    for s in range(S):
-        if len(table.get(s, ())) != A:
-            raise InvalidModelError(
-                f"the table lists {A} actions for state 0 and {len(table.get(s, ()))} for state "
-                f"{s}; states must be 0 to {S - 1} and have the same actions"
-            )
-    rows = np.array(
-        [
-            (s, a, following, p, r, terminated)
-            for s in range(S)
-            for a in range(A)
-            for p, following, r, terminated in table[s][a]
-        ],
-        dtype=np.float64,
-    )
-    rows = rows.reshape(-1, 6)
-    listed = np.array([[len(table[s][a]) > 0 for a in range(A)] for s in range(S)])
-    rows = rows[rows[:, 3] != 0.0]
-    successor = rows[:, 2].astype(np.int64)
-    if successor.size and not 0 <= successor.min() <= successor.max() < S:
-        raise InvalidModelError(
-            f"the table leads to states {successor.min()} to {successor.max()}, which must lie in "
-            f"0 to {S - 1}"
-        )
-    return rows, listed

@@ -33,14 +33,7 @@ from unichain_gym.errors import (
     PeriodicChainError,
 )
 from unichain_gym.limits import Limits, hitting_times
-from unichain_gym.outcomes import (
-    check_chain,
-    read_distribution,
-    read_only,
-    read_reals,
-    read_transition_matrix,
-    require_integers,
-)
+from unichain_gym.outcomes import read_distribution, read_only, read_reals, require_integers
 from unichain_gym.structure import (
     Structure,
     edges,
@@ -50,6 +43,7 @@ from unichain_gym.structure import (
     search_breadth_first,
 )
 from unichain_gym.summary import Classification, SolverReport, abbreviate
+from unichain_gym.transition_matrix import check_chain, read_transition_matrix
 
 if TYPE_CHECKING:
     from unichain_gym.mdp import TabularMDP

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.builders import read_arrays, read_toy_text, read_transitions
+from unichain_gym.builders import read_arrays, read_transitions
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
 from unichain_gym.outcomes import (
@@ -40,6 +40,7 @@ from unichain_gym.outcomes import (
 from unichain_gym.policies import DeterministicPolicies, action_probabilities, draw_policy
 from unichain_gym.storage import ARRAYS, read_archive, write_archive
 from unichain_gym.structure import group_sums
+from unichain_gym.toy_text import read_toy_text
 from unichain_gym.unichain import is_unichain
 
 if TYPE_CHECKING:
@@ -320,7 +321,9 @@ class TabularMDP:
     ) -> TabularMDP:
         """Build an MDP from an environment with a toy-text table ``P[state][action]``.
 
-        FrozenLake, Taxi and CliffWalking have one. Time limits are not part of it.
+        FrozenLake, Taxi and CliffWalking have one, and so has every environment of this package.
+        Time limits are not part of it. A thousand random steps of a copy of the environment are
+        checked to be in the table.
 
         Parameters
         ----------
@@ -331,7 +334,7 @@ class TabularMDP:
             initial distribution with reward 0. That one step is what Gymnasium's vector
             environments take to reset by default, and makes the task a continuing one.
         initial : array_like, shape (S,), optional
-            By default the environment's ``initial_state_distrib``.
+            By default the environment's ``initial_state_distrib``, or that of its ``mdp``.
         name : str, optional
             By default the id of the environment.
         drop_below : float, optional
@@ -340,12 +343,13 @@ class TabularMDP:
         Raises
         ------
         InvalidModelError
-            If there is no table or no initial distribution, or if a state is entered with and
-            without ending the episode.
+            If there is no table or no initial distribution, if the environment does what the
+            table does not hold, or if a state is entered with and without ending the episode.
         """
         outcomes, start = read_toy_text(env, on_termination, initial)
         name = name or (env.spec.id if env.spec else "mdp")
-        return cls(*pad_outcomes(outcomes), start, name, None, drop_below)
+        names = getattr(getattr(env.unwrapped, "mdp", None), "state_names", None)
+        return cls(*pad_outcomes(outcomes), start, name, names, drop_below)
 
     def plot(
         self,

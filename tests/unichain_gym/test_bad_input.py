@@ -136,7 +136,7 @@ def test_a_table_with_uneven_actions_or_unknown_states_is_refused():
     with pytest.raises(InvalidModelError, match="1 actions for state 0 and 2 for state 1"):
         TabularMDP.from_gymnasium(uneven, initial=[1.0, 0.0])
     outside = Table({0: {0: [(1.0, 7, 0.0, True)]}})
-    with pytest.raises(InvalidModelError, match="leads to states 7 to 7, which must lie in 0 to 0"):
+    with pytest.raises(InvalidModelError, match="leads to state 7, which must lie in 0 to 0"):
         TabularMDP.from_gymnasium(outside, initial=[1.0])
 
 
