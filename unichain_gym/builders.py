@@ -135,7 +135,8 @@ def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
 
 def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> Outcomes:
     """Read a list of (state, action, next state, probability, reward)."""
-    table = read_floats(list(transitions), "transitions")
+    rows = transitions if isinstance(transitions, np.ndarray) else list(transitions)
+    table = read_floats(rows, "transitions")
     if table.ndim != 2 or table.shape[1] != 5:
         raise InvalidModelError(
             "transitions are tuples (state, action, next_state, probability, reward), at least "
