@@ -17,7 +17,7 @@ linear in the transitions for chains whose large components are single states, a
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,7 +33,7 @@ from unichain_gym.errors import (
     PeriodicChainError,
 )
 from unichain_gym.limits import Limits, hitting_times
-from unichain_gym.outcomes import check_chain, read_only, read_reals, require_integers
+from unichain_gym.outcomes import read_distribution, read_only, read_reals, require_integers
 from unichain_gym.structure import (
     Structure,
     edges,
@@ -43,6 +43,7 @@ from unichain_gym.structure import (
     search_breadth_first,
 )
 from unichain_gym.summary import Classification, SolverReport, abbreviate
+from unichain_gym.transition_matrix import check_chain, read_transition_matrix
 
 if TYPE_CHECKING:
     from unichain_gym.mdp import TabularMDP
@@ -56,13 +57,16 @@ class MarkovChain:
     Parameters
     ----------
     transition_matrix : array_like or sparse, shape (S, S)
-        P; each row sums to 1. Kept as CSR without stored zeros.
+        P; each row sums to 1, in float32 as well as its precision allows. Kept as CSR in double,
+        without stored zeros.
     reward : array_like, shape (S,)
         r, the expected reward of a step from each state.
     initial_distribution : array_like, shape (S,)
         p^0.
     mdp, policy : TabularMDP and ndarray (S, A), optional
         Where the chain comes from; needed by what compares actions.
+    drop_below : float, optional
+        What becomes of probabilities of the size of rounding errors: see `TabularMDP`.
 
     Raises
     ------
@@ -78,20 +82,18 @@ class MarkovChain:
         *,
         mdp: TabularMDP | None = None,
         policy: FloatArray | None = None,
+        drop_below: float | None = None,
     ) -> None:
-        given: Any = transition_matrix
-        if not sparse.issparse(given):
-            given = read_reals(given, "transition_matrix")
-            if given.ndim != 2:
-                raise InvalidModelError(f"transition_matrix has shape (S, S); got {given.shape}")
-        P: sparse.csr_array = sparse.csr_array(given, dtype=np.float64, copy=True)
-        P.sum_duplicates()
-        P.eliminate_zeros()
+        # What an MDP and a policy give was seen to when these were made.
+        drop_below = drop_below if mdp is None else 0.0
+        P = read_transition_matrix(transition_matrix, drop_below)
+        for part in (P.data, P.indices, P.indptr):
+            read_only(part)
         self.transition_matrix = P
         # Copies: what is computed once must not change with the caller's arrays.
         self.reward = read_only(np.array(read_reals(reward, "reward")))
         self.initial_distribution = read_only(
-            np.array(read_reals(initial_distribution, "initial_distribution"))
+            np.array(read_distribution(initial_distribution, "initial_distribution", drop_below))
         )
         self.mdp = mdp
         self.policy = policy
@@ -118,17 +120,17 @@ class MarkovChain:
     @cached_property
     def recurrent_classes(self) -> list[IntArray]:
         """The recurrent classes, each a sorted array of states, in the order of the lowest."""
-        return self._structure.classes
+        return [read_only(states) for states in self._structure.classes]
 
     @cached_property
     def recurrent_states(self) -> IntArray:
         """All recurrent states, sorted."""
-        return self._structure.recurrent
+        return read_only(self._structure.recurrent)
 
     @cached_property
     def transient_states(self) -> IntArray:
         """All transient states, sorted."""
-        return self._structure.transient
+        return read_only(self._structure.transient)
 
     @property
     def is_unichain(self) -> bool:
@@ -143,7 +145,7 @@ class MarkovChain:
     @cached_property
     def class_periods(self) -> IntArray:
         """The period of each recurrent class, shape (n_classes,)."""
-        return find_periods(self.transition_matrix, self._structure)
+        return read_only(find_periods(self.transition_matrix, self._structure))
 
     @cached_property
     def period(self) -> int:
@@ -219,7 +221,7 @@ class MarkovChain:
     def action_bias(self) -> FloatArray:
         """q(s, a) = r(s, a) + Σ_s' p(s'|s, a) (b(s') - g(s')), shape (S, A).
 
-        Averaged over the policy's actions it is the bias.
+        Averaged over the policy's actions it is the bias. NaN where the state lacks the action.
         """
         return read_only(self._action_values(self.bias - self.gain_vector))
 
@@ -275,11 +277,23 @@ class MarkovChain:
         """Return max_a |q(s, a) - q(s', a)|, shape (S, S), with q the discounted action values.
 
         The paper's d_π, on which its optimal-transport distances rest.
+
+        Raises
+        ------
+        InvalidModelError
+            If states have different actions, between which there is no such distance.
         """
         self._require_dense("bisimulation_distance")
         q = self._action_values(discount * self.discounted_value(discount))
+        absent = np.isnan(q)
+        if (absent != absent[0]).any():
+            state = int(np.argmax((absent != absent[0]).any(axis=1)))
+            raise InvalidModelError(
+                f"bisimulation_distance compares states action by action, and state {state} has "
+                "other actions than state 0: see mdp.allowed_actions"
+            )
         distance = np.zeros((self.n_states, self.n_states))
-        for of_action in q.T:
+        for of_action in q[:, ~absent[0]].T:
             np.maximum(distance, np.abs(of_action[:, None] - of_action), out=distance)
         return distance
 
@@ -419,6 +433,7 @@ class MarkovChain:
             )
         ahead = following[self.mdp.next_state]
         continued: FloatArray = np.einsum("sak,sak->sa", self.mdp.probability, ahead)
+        continued[~self.mdp.allowed_actions] = np.nan
         return self.mdp.expected_reward + continued
 
     def _check_state(self, state: int) -> int:
