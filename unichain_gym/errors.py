@@ -5,6 +5,9 @@ Each message says what was wrong, with which value, and what to do instead.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class UnichainError(Exception):
     """Base of every error that `unichain_gym` raises deliberately."""
@@ -43,3 +46,10 @@ class ModelTooLargeError(UnichainError, MemoryError):
 
 class MissingDependencyError(UnichainError, ImportError):
     """An optional extra is needed and not installed."""
+
+
+def nearest_name(name: object, known: Iterable[str]) -> str:
+    """Return the piece of a message that suggests the known name spelled most like ``name``."""
+    folded = {k.lower().replace("_", ""): k for k in known}
+    close = get_close_matches(str(name).lower().replace("_", ""), folded, n=1)
+    return f" (did you mean {folded[close[0]]!r}?)" if close else ""

@@ -63,6 +63,17 @@ def check_snapshot(snapshot: Mapping[str, Any], *further: str) -> None:
         )
 
 
+def check_timesteps(timesteps: ArrayLike, shape: tuple[int, ...]) -> IntArray:
+    """Return a snapshot's timesteps as an array, or raise `InvalidArgumentError`."""
+    array = np.asarray(timesteps)
+    if array.shape != shape or array.dtype.kind not in "iu" or (array < 0).any():
+        wanted = f"{shape[0]} integers" if shape else "one integer"
+        raise InvalidArgumentError(
+            f"the snapshot's timestep must be {wanted}, not negative; got {timesteps!r}"
+        )
+    return array.astype(np.int64)
+
+
 def restore_generator(rng: np.random.Generator, state: Mapping[str, Any]) -> None:
     """Set the state of a generator, or raise `InvalidArgumentError`."""
     try:

@@ -21,18 +21,13 @@ from numpy.typing import ArrayLike
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.cores import CORES
-from unichain_gym.errors import InvalidMnemonicError, InvalidModelError
+from unichain_gym.errors import InvalidMnemonicError, InvalidModelError, nearest_name
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_reals, require_integers
 
 _PATTERN = re.compile(r"([a-z])([1-9]\d*)([b-z]?)")
 
-MNEMONICS = (
-    *("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100"),  # the paper's
-    *("h3", "c5"),  # recurrent states only (first row of the paper's table unify_existing)
-    *("x10", "x9d"),  # transient states and one 0-reward recurrent state (its second row)
-    *("r6", "r16", "r36c", "q44", "q64b", "m4", "m16", "m34c", "g10", "g30", "g40c"),
-)
+MNEMONICS = tuple(mnemonic for core in CORES.values() for mnemonic in core.mnemonics)
 """The mnemonics that have an environment id of their own; any other is built as well."""
 
 
@@ -132,16 +127,16 @@ def make_mdp(
         If a number is out of range or the core has no such option.
     """
     parsed = Mnemonic.parse(mnemonic)
-    builder = CORES[parsed.core]
+    build = CORES[parsed.core].build
     options = dict(core_options or {})
-    known = inspect.signature(builder).parameters
+    known = inspect.signature(build).parameters
     unknown = [name for name in options if name not in known]
     if unknown:
         raise InvalidModelError(
-            f"core {parsed.core!r} has no option {unknown[0]!r}; it has: "
-            f"{', '.join(known) or 'none'}"
+            f"core {parsed.core!r} has no option {unknown[0]!r}{nearest_name(unknown[0], known)}; "
+            f"it has: {', '.join(known) or 'none'}"
         )
-    core = builder(**options)
+    core = build(**options)
     length = parsed.stream_length(core.n_states)
     # Built with a stream in any case: numbers that do not fit one are an error even without it.
     around = attach_streams(

@@ -166,6 +166,25 @@ def test_a_snapshot_of_a_larger_environment_does_not_fit(env):
         UnichainEnv("h6").set_state(env.get_state())
 
 
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"timestep": "x"}, "timestep must be one integer, not negative; got 'x'"),
+        ({"timestep": -1}, "timestep must be one integer, not negative; got -1"),
+        ({"timestep": 1.0}, "timestep must be one integer, not negative; got 1.0"),
+        ({"state": "x"}, "state must be one integer"),
+        ({"last_action": 2}, "an action is an integer from 0 to 1; got 2"),
+        ({"last_reward": "x"}, "last_reward is no float: 'x'"),
+        ({"generator": {}}, "generator is not one of PCG64"),
+    ],
+)
+def test_a_snapshot_with_a_wrong_entry_is_refused_and_changes_nothing(env, entry, message):
+    before = env.get_state()
+    with pytest.raises(InvalidArgumentError, match=message):
+        env.set_state({**UnichainEnv("h36c").get_state(), "state": 3, **entry})
+    assert env.get_state() == before
+
+
 def test_a_large_environment_steps_at_once():
     env = TabularEnv(make_mdp("h1000003e"))
     env.reset(seed=0, options={"state": 1_000_002})
