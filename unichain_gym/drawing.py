@@ -1,7 +1,8 @@
 """Pictures of an MDP, in the manner of the paper's figure ``unichain_generic``.
 
-Transient states are green circles, recurrent ones gray and dashed; each action has a color, and
-an edge is the stronger the more probable it is. matplotlib, the extra ``plot``, is imported only
+Transient states are green circles, recurrent ones gray; dashes mark the recurrent states and what
+leaves them. Each action has a color, and an edge is the stronger the more probable it is; the
+legend says all this. matplotlib, the extra ``plot``, is imported only
 when something is drawn, and drawn on without a display or pyplot's global state.
 """
 
@@ -30,12 +31,17 @@ ACTION_COLORS = (
 DPI = 100
 MARGIN = 2.4 * NODE_RADIUS  # a state and its loop
 TITLE_INCHES = 0.4
+COLOR_BAR_INCHES = 1.25
+LEGEND_INCHES = 0.22  # a line
+LEGEND_COLUMNS = 3
+SHOWN_PROBABILITIES = (1.0, 0.5, 0.1)
 
 
 def draw_mdp(
     mdp: TabularMDP,
     *,
     values: ArrayLike | None = None,
+    value_label: str = "value",
     policy: ArrayLike | None = None,
     state: int | None = None,
     action: int | None = None,
@@ -49,6 +55,8 @@ def draw_mdp(
         What to draw.
     values : array_like of float, shape (S,), optional
         Colors the states, with a color bar: a bias, estimates, errors, a distribution.
+    value_label : str
+        What the color bar says that the values are.
     policy : array_like, shape (S,) of int or (S, A) of float, optional
         Draw only the transitions of this policy; by default those of all actions.
     state, action : int, optional
@@ -70,7 +78,7 @@ def draw_mdp(
     layout = lay_out(mdp)
     if ax is None:
         ax = make_axes(mdp, layout, with_colorbar=values is not None)
-    draw_background(mdp, layout, ax, values, policy)
+    draw_background(mdp, layout, ax, values, value_label, policy)
     if state is not None:
         mark_state(mdp, layout, ax, state, action)
     return ax.figure.figure
@@ -88,15 +96,16 @@ def make_axes(mdp: TabularMDP, layout: Layout, *, with_colorbar: bool = False) -
     # The longer side gets nine inches, or less if the states would become huge.
     extent = np.ptp(layout.position, axis=0) + 2 * MARGIN
     inches = extent * min(9.0 / extent.max(), 0.75)
-    width = max(inches[0], 5.6) + with_colorbar
-    legend = TITLE_INCHES * (1 if mdp.n_actions <= 3 else 2)
+    color_bar = COLOR_BAR_INCHES * with_colorbar
+    width = max(inches[0], 5.8) + color_bar
+    legend = LEGEND_INCHES * (1 + _n_legend_rows(mdp.n_actions))
     height = max(inches[1], 1.5) + TITLE_INCHES + legend
     # Video encoders want an even number of pixels.
     width, height = 2.0 * np.ceil(np.array([width, height]) * DPI / 2.0) / DPI
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     bottom = legend / height
-    share = 1.0 - with_colorbar / width
+    share = 1.0 - color_bar / width
     axes: Axes = figure.add_axes((0.0, bottom, share, 1.0 - bottom - TITLE_INCHES / height))
     return axes
 
@@ -106,6 +115,7 @@ def draw_background(
     layout: Layout,
     ax: Axes,
     values: ArrayLike | None = None,
+    value_label: str = "value",
     policy: ArrayLike | None = None,
 ) -> None:
     """Draw everything but the marker of the current state."""
@@ -113,14 +123,17 @@ def draw_background(
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     ax.set_axis_off()
     ax.set_title(mdp.name, loc="left", x=0.02, y=1.0, fontsize=12, fontweight="bold")
-    _draw_edges(mdp, layout, ax, policy)
-    color = _draw_states(mdp, layout, ax, values)
+    strength = _draw_edges(mdp, layout, ax, policy)
+    color = _draw_states(mdp, layout, ax, values, value_label)
     _draw_labels(layout, ax, color)
-    _draw_legend(mdp, ax, with_states=values is None)
+    _draw_legend(mdp, ax, strength, with_colors=values is None)
 
 
-def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | None) -> None:
-    """Draw an arrow for each state, action and next state of positive probability."""
+def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | None) -> float:
+    """Draw an arrow for each state, action and next state of positive probability.
+
+    Returns the opacity of a sure transition, 1 unless edges are many.
+    """
     from matplotlib.collections import LineCollection, PolyCollection
 
     S, A = mdp.n_states, mdp.n_actions
@@ -128,7 +141,7 @@ def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | N
     weight = taken[:, :, None] * mdp.probability
     s, a, k = np.nonzero(weight)
     edge, number = np.unique((s * A + a) * S + mdp.next_state[s, a, k], return_inverse=True)
-    probability = np.bincount(number, weights=weight[s, a, k])
+    probability = np.bincount(number, weights=weight[s, a, k]).astype(np.float64)
     rest, after = np.divmod(edge, S)
     before, action = np.divmod(rest, A)
 
@@ -136,7 +149,7 @@ def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | N
     rgba = _action_colors(A)[action]
     # Many edges at one state make a thicket, in which only the probable ones should stand out.
     crowd = np.sqrt(min(1.0, 12.0 * S / edge.size))
-    rgba[:, 3] = crowd * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
+    rgba[:, 3] = _opacity(probability, crowd)
     dashed = layout.is_recurrent[before]
     width = 0.036 * _points_per_unit(ax)
     for chosen, style in ((~dashed, "-"), (dashed, (0, (4, 2)))):
@@ -154,9 +167,17 @@ def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | N
     across = 0.4 * back[:, ::-1] * (-1.0, 1.0)
     head = np.stack([tip, tip - back + across, tip - back - across], axis=1)
     ax.add_collection(PolyCollection(list(head), facecolors=rgba, edgecolors="none", zorder=1))
+    return float(crowd)
 
 
-def _draw_states(mdp: TabularMDP, layout: Layout, ax: Axes, values: ArrayLike | None) -> FloatArray:
+def _opacity(probability: FloatArray, strength: float) -> FloatArray:
+    """Return how strongly transitions are drawn."""
+    return strength * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
+
+
+def _draw_states(
+    mdp: TabularMDP, layout: Layout, ax: Axes, values: ArrayLike | None, value_label: str
+) -> FloatArray:
     """Draw the states and return their colors (S, 4)."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.collections import EllipseCollection
@@ -179,7 +200,8 @@ def _draw_states(mdp: TabularMDP, layout: Layout, ax: Axes, values: ArrayLike | 
         scale = ScalarMappable(cmap="viridis")
         color = scale.to_rgba(array)
         scale.set_array(array)
-        ax.figure.colorbar(scale, cax=ax.inset_axes((1.01, 0.1, 0.025, 0.8)))
+        place = ax.inset_axes((1.01, 0.1, 0.025, 0.8))
+        ax.figure.colorbar(scale, cax=place, label=value_label)
     for chosen, style in ((~recurrent, "-"), (recurrent, (0, (3, 2)))):
         size = np.full(int(chosen.sum()), 2 * NODE_RADIUS)
         ax.add_collection(
@@ -218,26 +240,42 @@ def _draw_labels(layout: Layout, ax: Axes, color: FloatArray) -> None:
         )
 
 
-def _draw_legend(mdp: TabularMDP, ax: Axes, *, with_states: bool) -> None:
+def _draw_legend(mdp: TabularMDP, ax: Axes, strength: float, *, with_colors: bool) -> None:
+    """Say what colors, dashes and opacity mean; state colors only if they are the classes'."""
+    from matplotlib.legend_handler import HandlerTuple
     from matplotlib.lines import Line2D
 
-    n_colors = len(ACTION_COLORS)
-    handles = [
-        Line2D([], [], color=color, label=f"action {a}" + ", …" * (a + n_colors < mdp.n_actions))
-        for a, color in enumerate(ACTION_COLORS[: mdp.n_actions])
-    ]
-    if with_states:
-        handles += [
-            Line2D([], [], ls="", marker="o", mfc=color, mec="black", ms=9, label=label)
-            for label, color in (("transient", TRANSIENT_COLOR), ("recurrent", RECURRENT_COLOR))
-        ]
+    handles: list[Any] = [Line2D([], [], color=color) for color in ACTION_COLORS[: mdp.n_actions]]
+    labels = [f"action {a}" for a in range(len(handles))]
+    if len(handles) < mdp.n_actions:
+        labels = [f"{label}, …" for label in labels]
+    for label, color, dashes in (
+        ("transient (solid)", TRANSIENT_COLOR, "-"),
+        ("recurrent (dashed)", RECURRENT_COLOR, (0, (3, 2))),
+    ):
+        face = color if with_colors else "white"
+        handles.append(Line2D([], [], color="black", lw=1, ls=dashes, marker="o", mfc=face, ms=9))
+        labels.append(label)
+    opacity = _opacity(np.array(SHOWN_PROBABILITIES), strength)
+    handles.append(tuple(Line2D([], [], color="black", alpha=alpha) for alpha in opacity))
+    labels.append("probability " + ", ".join(f"{p:g}" for p in SHOWN_PROBABILITIES))
     ax.legend(
-        handles=handles,
+        handles,
+        labels,
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0),
-        ncols=min(5, len(handles)),
+        ncols=LEGEND_COLUMNS,
+        fontsize=9,
+        handlelength=3.5,
+        columnspacing=1.2,
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.8)},
         frameon=False,
     )
+
+
+def _n_legend_rows(n_actions: int) -> int:
+    """Return how many rows the legend has: actions, two kinds of states, probability."""
+    return -(-(min(n_actions, len(ACTION_COLORS)) + 3) // LEGEND_COLUMNS)
 
 
 def mark_state(

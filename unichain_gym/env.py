@@ -47,10 +47,54 @@ class TabularEnv(gym.Env[Any, Any]):
     info_level : {"minimal", "full"}
         Whether ``info`` tells the timestep and the class of the state.
 
+    Attributes
+    ----------
+    mdp : TabularMDP
+        The model.
+    P : dict
+        The model as in Gymnasium's toy-text environments.
+    observation_space, action_space : gymnasium.spaces.Discrete
+        The states, and the actions, from 0.
+    render_mode : str or None
+        What `render` returns.
+    info_level : str
+        How much ``info`` tells.
+
+    Methods
+    -------
+    reset(seed=None, options=None)
+        Start in a state from the initial distribution, or in a given one.
+    step(action)
+        Take an action.
+    render()
+        Return a picture or a line.
+    get_state()
+        Return everything that decides what happens next.
+    set_state(snapshot)
+        Continue from such a snapshot.
+
     Raises
     ------
     InvalidArgumentError
         If the render mode or the information level is unknown.
+
+    Examples
+    --------
+    A machine that works, pays 1 and breaks now and then, and is repaired in one step:
+
+    >>> from unichain_gym import TabularEnv, TabularMDP
+    >>> transitions = [(0, 0, 0, 0.9, 1.0), (0, 0, 1, 0.1, 1.0), (1, 0, 0, 1.0, -2.0)]
+    >>> env = TabularEnv(TabularMDP.from_transitions(transitions, [1.0, 0.0]))
+    >>> env.reset(seed=0)
+    (0, {})
+    >>> snapshot = env.get_state()
+    >>> env.step(0)
+    (0, 1.0, False, False, {})
+    >>> env.set_state(snapshot)
+    >>> env.step(0)
+    (0, 1.0, False, False, {})
+    >>> env.P[1]
+    {0: [(1.0, 0, -2.0, False)]}
     """
 
     metadata = RENDER_METADATA
