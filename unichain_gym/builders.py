@@ -9,17 +9,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray
+from unichain_gym.arrays import BoolArray, FloatArray
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError
-from unichain_gym.outcomes import Outcomes, read_reals
+from unichain_gym.outcomes import Outcomes, read_reals, require_outcomes
 from unichain_gym.structure import search_breadth_first
 
 if TYPE_CHECKING:
     import gymnasium
 
 
-def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
-    """Read P (S, A, S) or one sparse (S, S) per action, and R (S, A), (S, A, S) or (S,)."""
+def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None) -> Outcomes:
+    """Read P (S, A, S) or one sparse (S, S) per action, and R (S, A), (S, A, S) or (S,).
+
+    Entries of actions that are not allowed (S, A) are left out.
+    """
     if isinstance(P, Sequence) and all(sparse.issparse(matrix) for matrix in P) and len(P):
         S, A = P[0].shape[0], len(P)
         for a, matrix in enumerate(P):
@@ -43,6 +46,11 @@ def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
         S, A = dense.shape[:2]
         state, action, successor = np.nonzero(dense)
         probability = dense[state, action, successor]
+    has = _read_allowed(allowed, S, A)
+    if not has.all():
+        keep = has[state, action]
+        state, action, successor = state[keep], action[keep], successor[keep]
+        probability = probability[keep]
     rewards = read_reals(R, "R")
     if rewards.shape == (S,):
         reward = rewards[state]
@@ -55,7 +63,27 @@ def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
             f"R has shape ({S}, {A}), ({S}, {A}, {S}) or ({S},) for {S} states and {A} actions; "
             f"got {rewards.shape}"
         )
-    return Outcomes(S, A, state, action, successor, probability, reward)
+    outcomes = Outcomes(S, A, state, action, successor, probability, reward)
+    require_outcomes(
+        outcomes,
+        has,
+        "add them, or if the state lacks the action, mark it with allowed=, boolean, shape "
+        f"({S}, {A})",
+    )
+    return outcomes
+
+
+def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
+    """Return which actions each state has, shape (S, A)."""
+    if allowed is None:
+        return np.ones((S, A), dtype=bool)
+    array = np.asarray(allowed)
+    if array.shape != (S, A) or not np.isin(array, (0, 1)).all():
+        raise InvalidModelError(
+            f"allowed must be boolean, of shape ({S}, {A}); got shape {array.shape} and dtype "
+            f"{array.dtype}"
+        )
+    return array.astype(bool)
 
 
 def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> Outcomes:
@@ -77,7 +105,11 @@ def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> O
         )
     state, action, successor = given.astype(np.int64).T
     n_actions = int(action.max()) + 1
-    return Outcomes(n_states, n_actions, state, action, successor, table[:, 3], table[:, 4])
+    outcomes = Outcomes(n_states, n_actions, state, action, successor, table[:, 3], table[:, 4])
+    listed = np.zeros((n_states, n_actions), dtype=bool)
+    listed[state, action] = True
+    require_outcomes(outcomes, listed, "leave out the transitions of an action that it lacks")
+    return outcomes
 
 
 def read_toy_text(
@@ -90,7 +122,8 @@ def read_toy_text(
     Returns
     -------
     outcomes : Outcomes
-        In which terminal states pay 0 and stay, or restart.
+        In which terminal states pay 0 and stay, or restart. An empty list is an action that the
+        state lacks.
     initial : ndarray, shape (S,)
     """
     if on_termination not in ("absorb", "restart"):
@@ -98,7 +131,8 @@ def read_toy_text(
             f"on_termination must be 'absorb' or 'restart'; got {on_termination!r}"
         )
     table, start = _find_table(env, initial)
-    rows, A = _read_table(table)
+    rows, listed = _read_table(table)
+    A = listed.shape[1]
     S = start.size
     state, action, successor = rows[:, :3].astype(np.int64).T
     ends = rows[:, 5] != 0.0
@@ -131,6 +165,7 @@ def read_toy_text(
         probability=np.concatenate((rows[keep, 3], np.repeat(p, A))),
         reward=np.concatenate((rows[keep, 4], np.zeros(source.size * A))),
     )
+    require_outcomes(outcomes, listed, "leave the list empty if the state lacks the action")
     return outcomes, start
 
 
@@ -156,10 +191,11 @@ def _find_table(
     return table, start
 
 
-def _read_table(table: Mapping[int, Any]) -> tuple[FloatArray, int]:
-    """Return the table's possible outcomes and its number of actions.
+def _read_table(table: Mapping[int, Any]) -> tuple[FloatArray, BoolArray]:
+    """Return the table's possible outcomes and which actions each state has, shape (S, A).
 
-    Each row is (state, action, next state, probability, reward, terminated).
+    Each row is (state, action, next state, probability, reward, terminated). A state lacks the
+    actions whose lists are empty.
     """
     S, A = len(table), len(table.get(0, ()))
     for s in range(S):
@@ -177,6 +213,8 @@ def _read_table(table: Mapping[int, Any]) -> tuple[FloatArray, int]:
         ],
         dtype=np.float64,
     )
+    rows = rows.reshape(-1, 6)
+    listed = np.array([[len(table[s][a]) > 0 for a in range(A)] for s in range(S)])
     rows = rows[rows[:, 3] != 0.0]
     successor = rows[:, 2].astype(np.int64)
     if successor.size and not 0 <= successor.min() <= successor.max() < S:
@@ -184,4 +222,4 @@ def _read_table(table: Mapping[int, Any]) -> tuple[FloatArray, int]:
             f"the table leads to states {successor.min()} to {successor.max()}, which must lie in "
             f"0 to {S - 1}"
         )
-    return rows, A
+    return rows, listed

@@ -2,12 +2,14 @@
 
 A *padded outcome table*: taking action ``a`` in state ``s`` has up to ``K`` outcomes, the
 ``k``-th of which has probability ``probability[s, a, k]``, leads to ``next_state[s, a, k]``
-and pays ``reward[s, a, k]``. Rows with fewer outcomes are padded with probability zero.
+and pays ``reward[s, a, k]``. Rows with fewer outcomes are padded with probability zero; a row
+of zeros alone is an action that the state lacks.
 Memory is linear in the outcomes; dense and sparse matrices are derived from the table.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,17 +22,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.builders import read_arrays, read_toy_text, read_transitions
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
 from unichain_gym.outcomes import (
-    Outcomes,
     check_distribution,
     check_outcomes,
     draw_thresholds,
     pad_outcomes,
     read_integers,
+    read_names,
     read_only,
     read_reals,
 )
@@ -56,19 +58,24 @@ class TabularMDP:
     next_state : array_like of int, shape (S, A, K)
         The state each outcome leads to.
     probability : array_like of float, shape (S, A, K)
-        Its probability; the outcomes of each state and action sum to 1.
+        Its probability. The outcomes of each state and action sum to 1, or are all 0: then the
+        state lacks the action. Every state has at least one.
     reward : array_like of float, shape (S, A, K)
         Its reward.
     initial_distribution : array_like of float, shape (S,)
         The distribution of the first state.
     name : str
         What to call the MDP in messages and pictures.
+    state_names : sequence of str or of int, length S, optional
+        What to call the states, each differently; kept as a tuple. An MDP restricted to some
+        states of another keeps their names or numbers here.
 
     Raises
     ------
     InvalidModelError
         If shapes disagree, a state is out of range, a number is not finite, a probability is
-        negative, or a row does not sum to 1 (the message names state, action and residual).
+        negative, a row does not sum to 1 (the message names state, action and residual), a
+        state has no action, or names do not fit.
     """
 
     next_state: IntArray
@@ -76,6 +83,7 @@ class TabularMDP:
     reward: FloatArray
     initial_distribution: FloatArray
     name: str = "mdp"
+    state_names: Sequence[str | int] | None = None
 
     def __post_init__(self) -> None:
         next_state = np.array(read_integers(self.next_state, "next_state"), order="C")
@@ -102,6 +110,7 @@ class TabularMDP:
         object.__setattr__(self, "probability", read_only(probability))
         object.__setattr__(self, "reward", read_only(reward))
         object.__setattr__(self, "initial_distribution", read_only(initial))
+        object.__setattr__(self, "state_names", read_names(self.state_names, initial.size))
 
     def __repr__(self) -> str:
         return f"TabularMDP({self.name!r}, n_states={self.n_states}, n_actions={self.n_actions})"
@@ -113,12 +122,17 @@ class TabularMDP:
 
     @property
     def n_actions(self) -> int:
-        """Number of actions A, the same in every state."""
+        """Number of actions A; `allowed_actions` tells which of them a state has."""
         return int(self.next_state.shape[1])
 
     @cached_property
+    def allowed_actions(self) -> BoolArray:
+        """Whether a state has an action, shape (S, A), read-only."""
+        return read_only(np.any(self.probability > 0.0, axis=2))
+
+    @cached_property
     def expected_reward(self) -> FloatArray:
-        """r(s, a) = Σ_k probability · reward, shape (S, A)."""
+        """r(s, a) = Σ_k probability · reward, shape (S, A); 0 where the state lacks the action."""
         reward: FloatArray = np.einsum("sak,sak->sa", self.probability, self.reward)
         return read_only(reward)
 
@@ -134,7 +148,8 @@ class TabularMDP:
     @cached_property
     def state_classes(self) -> NDArray[np.str_]:
         """Each state's class, "transient" or "recurrent", if every action is taken; shape (S,)."""
-        uniform = np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
+        allowed = self.allowed_actions
+        uniform = allowed / np.count_nonzero(allowed, axis=1)[:, None]
         classes = np.full(self.n_states, "transient")
         classes[self.induce(uniform).recurrent_states] = "recurrent"
         return read_only(classes)
@@ -154,9 +169,10 @@ class TabularMDP:
         Raises
         ------
         InvalidModelError
-            If the shape is neither, an action is out of range, or a row does not sum to 1.
+            If the shape is neither, an action is out of range or one that the state lacks, or a
+            row does not sum to 1.
         """
-        return action_probabilities(policy, self.n_states, self.n_actions)
+        return action_probabilities(policy, self.allowed_actions)
 
     def induce(self, policy: ArrayLike) -> MarkovChain:
         """Return the Markov chain that a stationary policy induces.
@@ -202,7 +218,9 @@ class TabularMDP:
         R: ArrayLike,
         initial: ArrayLike,
         *,
+        allowed: ArrayLike | None = None,
         name: str = "mdp",
+        state_names: Sequence[str | int] | None = None,
     ) -> TabularMDP:
         """Build an MDP from transition and reward arrays.
 
@@ -214,15 +232,21 @@ class TabularMDP:
             Reward by state and action, by outcome, or by state alone.
         initial : array_like, shape (S,)
             The initial distribution.
+        allowed : array_like of bool, shape (S, A), optional
+            Which actions each state has; by default all. What P and R hold for the others,
+            such as rows of zeros or rewards of minus infinity, is not read.
         name : str
             What to call the MDP.
+        state_names : sequence of str or of int, length S, optional
+            What to call the states.
 
         Raises
         ------
         InvalidModelError
             If shapes disagree, or the MDP is invalid.
         """
-        return cls._from_outcomes(read_arrays(P, R), initial, name)
+        outcomes = read_arrays(P, R, allowed)
+        return cls(*pad_outcomes(outcomes), np.asarray(initial), name, state_names)
 
     @classmethod
     def from_transitions(
@@ -231,6 +255,7 @@ class TabularMDP:
         initial: ArrayLike,
         *,
         name: str = "mdp",
+        state_names: Sequence[str | int] | None = None,
     ) -> TabularMDP:
         """Build an MDP from a list of (state, action, next state, probability, reward).
 
@@ -239,11 +264,13 @@ class TabularMDP:
         Parameters
         ----------
         transitions : sequence of 5-tuples
-            For every state and action at least one.
+            For every state at least one; a state lacks the actions that it is never listed with.
         initial : array_like, shape (S,)
             The initial distribution; its length is the number of states.
         name : str
             What to call the MDP.
+        state_names : sequence of str or of int, length S, optional
+            What to call the states.
 
         Raises
         ------
@@ -251,7 +278,8 @@ class TabularMDP:
             If a transition names no state or action, or the MDP is invalid.
         """
         start = read_reals(initial, "initial")
-        return cls._from_outcomes(read_transitions(transitions, start.size), start, name)
+        outcomes = read_transitions(transitions, start.size)
+        return cls(*pad_outcomes(outcomes), start, name, state_names)
 
     @classmethod
     def from_gymnasium(
@@ -286,11 +314,7 @@ class TabularMDP:
             without ending the episode.
         """
         outcomes, start = read_toy_text(env, on_termination, initial)
-        return cls._from_outcomes(outcomes, start, name or (env.spec.id if env.spec else "mdp"))
-
-    @classmethod
-    def _from_outcomes(cls, outcomes: Outcomes, initial: ArrayLike, name: str) -> TabularMDP:
-        return cls(*pad_outcomes(outcomes), np.asarray(initial), name)
+        return cls(*pad_outcomes(outcomes), start, name or (env.spec.id if env.spec else "mdp"))
 
     def plot(
         self,
@@ -333,9 +357,12 @@ class TabularMDP:
     def to_arrays(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return dense arrays that `from_arrays` takes.
 
+        Where actions are absent, it takes them with ``allowed=mdp.allowed_actions``.
+
         Returns
         -------
         P : ndarray, shape (S, A, S)
+            Rows of zeros where a state lacks an action.
         R : ndarray, shape (S, A, S)
             The expected reward of each transition; 0 where it is impossible.
         initial : ndarray, shape (S,)
@@ -369,6 +396,7 @@ class TabularMDP:
                 reward=self.reward,
                 initial_distribution=self.initial_distribution,
                 name=np.array(self.name),
+                state_names=np.array(json.dumps(self.state_names)),
             )
 
     @classmethod
@@ -388,11 +416,12 @@ class TabularMDP:
             if missing:
                 raise InvalidModelError(f"{path} holds no saved MDP: it lacks {', '.join(missing)}")
             arrays = {field: file[field] for field in fields}
-        return cls(**{**arrays, "name": str(arrays["name"])})
+            names = json.loads(str(file["state_names"])) if "state_names" in file else None
+        return cls(**{**arrays, "name": str(arrays["name"]), "state_names": names})
 
     def policies(self) -> DeterministicPolicies:
         """Return all deterministic policies in order, as a lazy sequence of (S,) arrays."""
-        return DeterministicPolicies(self.n_states, self.n_actions)
+        return DeterministicPolicies(self.allowed_actions)
 
     def random_policy(
         self, rng: np.random.Generator | int, *, deterministic: bool = True
@@ -405,13 +434,13 @@ class TabularMDP:
             A generator, or a seed for one.
         deterministic : bool
             Draw uniformly from the deterministic policies; otherwise the action probabilities
-            of each state uniformly from all distributions.
+            of each state uniformly from all distributions over the actions that it has.
 
         Returns
         -------
         ndarray, shape (S,) of int, or (S, A) of float if not deterministic
         """
-        return draw_policy(self.n_states, self.n_actions, rng, deterministic)
+        return draw_policy(self.allowed_actions, rng, deterministic)
 
     def is_unichain(self) -> bool | None:
         """Whether every deterministic policy induces one recurrent class only.

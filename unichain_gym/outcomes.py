@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import Any, TypeVar
@@ -52,6 +54,28 @@ def read_integers(values: ArrayLike, what: str) -> IntArray:
     return array.astype(np.int64)
 
 
+def read_names(names: Sequence[Any] | None, n_states: int) -> tuple[str | int, ...] | None:
+    """Return the names of the states, all text or all integers, or raise `InvalidModelError`."""
+    if names is None:
+        return None
+    given = names.tolist() if isinstance(names, np.ndarray) else names
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != n_states:
+        raise InvalidModelError(
+            f"state_names must hold one name for each of the {n_states} states; got "
+            f"{reprlib.repr(given)}"
+        )
+    read: tuple[str | int, ...]
+    if all(isinstance(name, str) for name in given):
+        read = tuple(str(name) for name in given)
+    else:
+        require_integers(InvalidModelError, **{f"state_names[{i}]": n for i, n in enumerate(given)})
+        read = tuple(index(name) for name in given)
+    if len(set(read)) < n_states:
+        twice = next(name for i, name in enumerate(read) if name in read[:i])
+        raise InvalidModelError(f"state_names must differ; two states are called {twice!r}")
+    return read
+
+
 def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """Return the array, made read-only: what is kept must not change under later answers."""
     array.flags.writeable = False
@@ -95,7 +119,10 @@ def check_distribution(p: FloatArray, what: str) -> None:
 
 
 def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
-    """Raise `InvalidModelError` for the first invalid entry of an outcome table (S, A, K)."""
+    """Raise `InvalidModelError` for the first invalid entry of an outcome table (S, A, K).
+
+    A row of zeros, an action that the state lacks, is valid unless the state has no other.
+    """
     S, _, K = next_state.shape
 
     def place(mask: BoolArray) -> tuple[int, ...]:
@@ -111,16 +138,32 @@ def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatA
             raise InvalidModelError(
                 f"outcome {k} of state {s}, action {a} {problem}: next state "
                 f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
-                f"{float(reward[s, a, k])!r}"
+                f"{float(reward[s, a, k])!r}{_hint(float(reward[s, a, k]))}"
             )
     total = probability.sum(axis=2)
-    off = np.abs(total - 1.0) > sum_tolerance(K)
+    idle = np.flatnonzero((total == 0.0).all(axis=1))
+    if idle.size:
+        raise InvalidModelError(
+            f"state {idle[0]} has no action; each state needs one (a state without a way out has "
+            "an action that stays, with probability 1)"
+        )
+    off = (np.abs(total - 1.0) > sum_tolerance(K)) & (total > 0.0)
     if off.any():
         s, a = place(off)
         raise InvalidModelError(
             f"the outcomes of state {s}, action {a} sum to {float(total[s, a])!r} (residual "
             f"{total[s, a] - 1.0:.3g}), not 1; normalize them or add the missing outcome"
         )
+
+
+def _hint(reward: float) -> str:
+    """Return the end of the message about a reward that is not finite."""
+    if reward != -np.inf:
+        return ""
+    return (
+        ". If the state lacks the action, leave the transition out, or mark it in "
+        "from_arrays(..., allowed=)"
+    )
 
 
 def check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -> None:
@@ -163,6 +206,19 @@ class Outcomes:
     next_state: IntArray
     probability: FloatArray
     reward: FloatArray
+
+
+def require_outcomes(outcomes: Outcomes, allowed: BoolArray, remedy: str) -> None:
+    """Raise `InvalidModelError` for the first allowed action (S, A) that leads nowhere."""
+    row = outcomes.state * outcomes.n_actions + outcomes.action
+    leads = np.zeros(allowed.size, dtype=bool)
+    leads[row[outcomes.probability != 0.0]] = True
+    missing = allowed.ravel() & ~leads
+    if missing.any():
+        state, action = divmod(int(np.argmax(missing)), outcomes.n_actions)
+        raise InvalidModelError(
+            f"the outcomes of state {state}, action {action} sum to 0.0, not 1; {remedy}"
+        )
 
 
 def pad_outcomes(outcomes: Outcomes) -> tuple[IntArray, FloatArray, FloatArray]:

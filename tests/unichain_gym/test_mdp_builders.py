@@ -147,7 +147,7 @@ def test_arrays_that_make_no_mdp_are_refused(P: Any, R: ArrayLike, message: str)
         ),
         ([(0, 0, 0, 1.0, 0.0), (1, -1, 0, 1.0, 0.0)], "transition 1 is"),
         ([(0, 0.5, 0, 1.0, 0.0)], "actions are integers from 0"),
-        ([(0, 0, 0, 1.0, 0.0)], r"state 1, action 0 sum to 0\.0"),
+        ([(0, 0, 0, 1.0, 0.0)], r"state 1 has no action; each state needs one"),
     ],
 )
 def test_transitions_that_make_no_mdp_are_refused(transitions: Any, message: str) -> None:
