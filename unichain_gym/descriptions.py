@@ -41,7 +41,11 @@ length; ``make_vec`` takes ``autoreset_mode`` too."""
 
 INFORMATION = """\
 ``info`` is empty unless ``info_level="full"``: then it holds ``"timestep"`` (0 at reset) and
-``"state_class"``, "transient" or "recurrent" under policies that take every action."""
+``"state_class"``, "transient" or "recurrent" under policies that take every action.
+
+Where a state of the model lacks an action, ``info["action_mask"]`` (int8, an entry an action) is
+1 for those that the current state has, and ``step`` refuses the others. Every state of the
+suite's own models has all actions: there the mask is left out, since it would be all ones."""
 
 ARGUMENTS = {
     "mnemonic": "as above. The ids ``Unichain-<mnemonic>-v0`` set it.",
@@ -117,7 +121,7 @@ def describe_core(core: Core) -> str:
 
 
 def outcome_table(mdp: TabularMDP) -> str:
-    """Return the outcomes of an MDP as a Markdown table: a row for each state and action.
+    """Return the outcomes of an MDP as a Markdown table: a row for each state and its actions.
 
     A row's one reward is in its last cell; where outcomes differ in reward, theirs follows in
     parentheses.
@@ -127,6 +131,8 @@ def outcome_table(mdp: TabularMDP) -> str:
         for a in range(mdp.n_actions):
             columns = (mdp.next_state[s, a], mdp.probability[s, a], mdp.reward[s, a])
             outcomes = [o for o in zip(*(c.tolist() for c in columns), strict=True) if o[1] > 0.0]
+            if not outcomes:
+                continue
             rewards = {reward for *_, reward in outcomes}
             shared = f"{rewards.pop():g}" if len(rewards) == 1 else ""
             cells = (f"{n}: {p:g}" + ("" if shared else f" ({r:g})") for n, p, r in outcomes)

@@ -16,6 +16,14 @@ from numpy.typing import ArrayLike
 from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS, Layout, edge_curves, lay_out
+from unichain_gym.legend import (
+    RECURRENT_COLOR,
+    TRANSIENT_COLOR,
+    action_colors,
+    draw_legend,
+    n_legend_rows,
+    opacity_of,
+)
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_reals
 
@@ -23,18 +31,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TRANSIENT_COLOR = "#8fd694"
-RECURRENT_COLOR = "#d9d9d9"
-ACTION_COLORS = (
-    "#d62728", "#1f5fb4", "#e08a00", "#8041b0", "#12857a", "#a0522d", "#d6489b", "#5f6b2d",
-)  # fmt: skip
 DPI = 100
 MARGIN = 2.4 * NODE_RADIUS  # a state and its loop
 TITLE_INCHES = 0.4
 COLOR_BAR_INCHES = 1.25
 LEGEND_INCHES = 0.22  # a line
-LEGEND_COLUMNS = 3
-SHOWN_PROBABILITIES = (1.0, 0.5, 0.1)
 
 
 def draw_mdp(
@@ -98,7 +99,7 @@ def make_axes(mdp: TabularMDP, layout: Layout, *, with_colorbar: bool = False) -
     inches = extent * min(9.0 / extent.max(), 0.75)
     color_bar = COLOR_BAR_INCHES * with_colorbar
     width = max(inches[0], 5.8) + color_bar
-    legend = LEGEND_INCHES * (1 + _n_legend_rows(mdp.n_actions))
+    legend = LEGEND_INCHES * (1 + n_legend_rows(mdp.n_actions))
     height = max(inches[1], 1.5) + TITLE_INCHES + legend
     # Video encoders want an even number of pixels.
     width, height = 2.0 * np.ceil(np.array([width, height]) * DPI / 2.0) / DPI
@@ -126,7 +127,7 @@ def draw_background(
     strength = _draw_edges(mdp, layout, ax, policy)
     color = _draw_states(mdp, layout, ax, values, value_label)
     _draw_labels(layout, ax, color)
-    _draw_legend(mdp, ax, strength, with_colors=values is None)
+    draw_legend(mdp, ax, strength, with_colors=values is None)
 
 
 def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | None) -> float:
@@ -146,10 +147,10 @@ def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | N
     before, action = np.divmod(rest, A)
 
     curve = edge_curves(layout, before, action, after, A)
-    rgba = _action_colors(A)[action]
+    rgba = action_colors(A)[action]
     # Many edges at one state make a thicket, in which only the probable ones should stand out.
     crowd = np.sqrt(min(1.0, 12.0 * S / edge.size))
-    rgba[:, 3] = _opacity(probability, crowd)
+    rgba[:, 3] = opacity_of(probability, crowd)
     dashed = layout.is_recurrent[before]
     width = 0.036 * _points_per_unit(ax)
     for chosen, style in ((~dashed, "-"), (dashed, (0, (4, 2)))):
@@ -168,11 +169,6 @@ def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | N
     head = np.stack([tip, tip - back + across, tip - back - across], axis=1)
     ax.add_collection(PolyCollection(list(head), facecolors=rgba, edgecolors="none", zorder=1))
     return float(crowd)
-
-
-def _opacity(probability: FloatArray, strength: float) -> FloatArray:
-    """Return how strongly transitions are drawn."""
-    return strength * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
 
 
 def _draw_states(
@@ -240,44 +236,6 @@ def _draw_labels(layout: Layout, ax: Axes, color: FloatArray) -> None:
         )
 
 
-def _draw_legend(mdp: TabularMDP, ax: Axes, strength: float, *, with_colors: bool) -> None:
-    """Say what colors, dashes and opacity mean; state colors only if they are the classes'."""
-    from matplotlib.legend_handler import HandlerTuple
-    from matplotlib.lines import Line2D
-
-    handles: list[Any] = [Line2D([], [], color=color) for color in ACTION_COLORS[: mdp.n_actions]]
-    labels = [f"action {a}" for a in range(len(handles))]
-    if len(handles) < mdp.n_actions:
-        labels = [f"{label}, …" for label in labels]
-    for label, color, dashes in (
-        ("transient (solid)", TRANSIENT_COLOR, "-"),
-        ("recurrent (dashed)", RECURRENT_COLOR, (0, (3, 2))),
-    ):
-        face = color if with_colors else "white"
-        handles.append(Line2D([], [], color="black", lw=1, ls=dashes, marker="o", mfc=face, ms=9))
-        labels.append(label)
-    opacity = _opacity(np.array(SHOWN_PROBABILITIES), strength)
-    handles.append(tuple(Line2D([], [], color="black", alpha=alpha) for alpha in opacity))
-    labels.append("probability " + ", ".join(f"{p:g}" for p in SHOWN_PROBABILITIES))
-    ax.legend(
-        handles,
-        labels,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0.0),
-        ncols=LEGEND_COLUMNS,
-        fontsize=9,
-        handlelength=3.5,
-        columnspacing=1.2,
-        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.8)},
-        frameon=False,
-    )
-
-
-def _n_legend_rows(n_actions: int) -> int:
-    """Return how many rows the legend has: actions, two kinds of states, probability."""
-    return -(-(min(n_actions, len(ACTION_COLORS)) + 3) // LEGEND_COLUMNS)
-
-
 def mark_state(
     mdp: TabularMDP, layout: Layout, ax: Axes, state: int, action: int | None
 ) -> list[Any]:
@@ -289,7 +247,7 @@ def mark_state(
     text = f"state {state}"
     if action is not None:
         check_member("action", action, mdp.n_actions)
-        color = _action_colors(mdp.n_actions)[action]
+        color = action_colors(mdp.n_actions)[action]
         text += f", after action {action}"
     width = min(5.0, 0.15 * _points_per_unit(ax))
     ring = Circle(
@@ -303,13 +261,6 @@ def check_member(what: str, value: int, n: int) -> None:
     """Raise `InvalidArgumentError` unless a state or action is one of ``n``."""
     if not 0 <= value < n:
         raise InvalidArgumentError(f"{what} must be from 0 to {n - 1}; got {value}")
-
-
-def _action_colors(n_actions: int) -> FloatArray:
-    """Return a color (RGBA) for each action."""
-    from matplotlib.colors import to_rgba_array
-
-    return np.asarray(to_rgba_array(ACTION_COLORS))[np.arange(n_actions) % len(ACTION_COLORS)]
 
 
 def _points_per_unit(ax: Axes) -> float:

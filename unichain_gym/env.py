@@ -8,7 +8,7 @@ environment maps draws in the same way.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from operator import index
 from typing import Any
@@ -16,7 +16,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from unichain_gym.errors import InvalidArgumentError, UnichainError, nearest_name
+from unichain_gym.conventions import (
+    RENDER_METADATA,
+    action_masks,
+    check_allowed,
+    check_info_level,
+    check_render_mode,
+)
+from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import draw_thresholds
 from unichain_gym.start import (
@@ -26,10 +33,6 @@ from unichain_gym.start import (
     draw_start,
     restore_generator,
 )
-
-INFO_LEVELS = ("minimal", "full")
-RENDER_MODES = ("rgb_array", "ansi")
-RENDER_METADATA: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 4}
 
 
 class TabularEnv(gym.Env[Any, Any]):
@@ -108,6 +111,7 @@ class TabularEnv(gym.Env[Any, Any]):
         self.observation_space = gym.spaces.Discrete(mdp.n_states)
         self.action_space = gym.spaces.Discrete(mdp.n_actions)
         self._start_thresholds = draw_thresholds(mdp.initial_distribution)
+        self._masks = action_masks(mdp)
         # Outcomes as Python lists, many times faster to read one by one than arrays; made when
         # a state and action are first visited, so that a large MDP costs nothing up front.
         self._outcomes: dict[tuple[int, int], tuple[list[float], list[int], list[float]]] = {}
@@ -169,7 +173,7 @@ class TabularEnv(gym.Env[Any, Any]):
         Raises
         ------
         InvalidArgumentError
-            If the action is no integer in range.
+            If the action is no integer in range, or one that the state lacks.
         UnichainError
             If the environment was never reset.
         """
@@ -181,6 +185,7 @@ class TabularEnv(gym.Env[Any, Any]):
             outcomes = self._outcomes[state, a]
         except (KeyError, TypeError):
             a = self._check_action(action)
+            check_allowed(self.mdp, state, a)
             outcomes = self._outcomes[state, a] = self._read_outcomes(state, a)
         thresholds, successors, rewards = outcomes
         k = bisect_right(thresholds, self.np_random.random())
@@ -255,7 +260,7 @@ class TabularEnv(gym.Env[Any, Any]):
         """The model as in Gymnasium's toy-text environments.
 
         ``P[s][a]`` lists ``(probability, next_state, reward, terminated)``; outcomes of
-        probability zero are left out.
+        probability zero are left out, and an action that the state lacks has an empty list.
         """
         columns = (self.mdp.probability, self.mdp.next_state, self.mdp.reward)
         return {
@@ -288,27 +293,12 @@ class TabularEnv(gym.Env[Any, Any]):
         )
 
     def _info(self) -> dict[str, Any]:
-        if self.info_level == "minimal":
+        if self.info_level == "minimal" and self._masks is None:
             return {}
-        return {
-            "timestep": self._timestep,
-            "state_class": str(self.mdp.state_classes[self._state]),
-        }
-
-
-def check_info_level(info_level: str) -> str:
-    """Return ``info_level``, or raise `InvalidArgumentError` if there is no such level."""
-    return _check_choice("info_level", info_level, INFO_LEVELS)
-
-
-def check_render_mode(render_mode: str | None) -> str | None:
-    """Return ``render_mode``, or raise `InvalidArgumentError` if there is no such mode."""
-    return None if render_mode is None else _check_choice("render_mode", render_mode, RENDER_MODES)
-
-
-def _check_choice(name: str, value: str, known: Sequence[str]) -> str:
-    if value not in known:
-        raise InvalidArgumentError(
-            f"unknown {name} {value!r}{nearest_name(value, known)}; it is one of {', '.join(known)}"
-        )
-    return value
+        info: dict[str, Any] = {}
+        if self.info_level == "full":
+            info["timestep"] = self._timestep
+            info["state_class"] = str(self.mdp.state_classes[self._state])
+        if self._masks is not None:
+            info["action_mask"] = self._masks[self._state].copy()
+        return info

@@ -48,7 +48,7 @@ class Layout:
 def lay_out(mdp: TabularMDP) -> Layout:
     """Place the states of an MDP in the plane."""
     S, A = mdp.n_states, mdp.n_actions
-    chain = mdp.induce(np.full((S, A), 1.0 / A))
+    chain = mdp.induce(mdp.allowed_actions / mdp.allowed_actions.sum(axis=1, keepdims=True))
     # Searched backwards from the classes, what comes before a state is its way into one.
     distance, successor = search_breadth_first(
         sparse.csr_array(chain.transition_matrix.T), chain.recurrent_states

@@ -66,6 +66,10 @@ def check_snapshot(snapshot: Mapping[str, Any], *further: str) -> None:
 def check_timesteps(timesteps: ArrayLike, shape: tuple[int, ...]) -> IntArray:
     """Return a snapshot's timesteps as an array, or raise `InvalidArgumentError`."""
     array = np.asarray(timesteps)
+    if shape and array.ndim == 1 and array.shape != shape:
+        raise InvalidArgumentError(
+            f"the snapshot is of {array.size} environments; these are {shape[0]}"
+        )
     if array.shape != shape or array.dtype.kind not in "iu" or (array < 0).any():
         wanted = f"{shape[0]} integers" if shape else "one integer"
         raise InvalidArgumentError(

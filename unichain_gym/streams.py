@@ -21,10 +21,16 @@ from numpy.typing import ArrayLike
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.cores import CORES
-from unichain_gym.errors import InvalidMnemonicError, InvalidModelError, nearest_name
+from unichain_gym.errors import (
+    InvalidMnemonicError,
+    InvalidModelError,
+    ModelTooLargeError,
+    nearest_name,
+)
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_reals, require_integers
 
+MOST_OUTCOMES = 10**9  # in the table, padding included; each takes 24 bytes
 _PATTERN = re.compile(r"([a-z])([1-9]\d*)([b-z]?)")
 
 MNEMONICS = tuple(mnemonic for core in CORES.values() for mnemonic in core.mnemonics)
@@ -125,6 +131,8 @@ def make_mdp(
         If the mnemonic names no environment.
     InvalidModelError
         If a number is out of range or the core has no such option.
+    ModelTooLargeError
+        If there would be more than 10^9 outcomes.
     """
     parsed = Mnemonic.parse(mnemonic)
     build = CORES[parsed.core].build
@@ -137,6 +145,7 @@ def make_mdp(
             f"it has: {', '.join(known) or 'none'}"
         )
     core = build(**options)
+    _check_size(core, parsed.n_states)
     length = parsed.stream_length(core.n_states)
     # Built with a stream in any case: numbers that do not fit one are an error even without it.
     around = attach_streams(
@@ -193,10 +202,13 @@ def attach_streams(
     ------
     InvalidModelError
         If a number is out of range or does not fit the core's actions.
+    ModelTooLargeError
+        If there would be more than 10^9 outcomes.
     """
     require_integers(InvalidModelError, n_streams=n_streams)
     if n_streams < 1:
         raise InvalidModelError(f"n_streams must be at least 1; got {n_streams}")
+    _check_size(core, n_streams)
     A = core.n_actions
     if advance_probs is None:
         advance_probs = np.linspace(0.3, 0.6, A)
@@ -216,6 +228,7 @@ def attach_streams(
     S = n_transient + core.n_states
     core_outcomes = core.next_state.shape[2]
     K = max(2, core_outcomes)
+    _check_size(core, S)
     next_state = np.broadcast_to(np.arange(S)[:, None, None], (S, A, K)).copy()
     probability = np.zeros((S, A, K))
     reward = np.zeros((S, A, K))
@@ -236,6 +249,17 @@ def attach_streams(
     initial[:n_transient] = 1.0 / n_transient
     name = name or f"{core.name} with {n_streams} streams"
     return TabularMDP(next_state, probability, reward, initial, name=name)
+
+
+def _check_size(core: TabularMDP, n_states: int) -> None:
+    """Raise `ModelTooLargeError` if the table of a core and its streams has too many entries."""
+    A, K = core.n_actions, max(2, core.next_state.shape[2])
+    if n_states * A * K > MOST_OUTCOMES:
+        raise ModelTooLargeError(
+            f"{n_states} states of {A} actions and {K} outcomes would take a table of "
+            f"{n_states * A * K * 24 / 1e9:.3g} GB; the most is {MOST_OUTCOMES * 24 / 1e9:.3g} GB, "
+            f"which are {MOST_OUTCOMES // (A * K)} such states"
+        )
 
 
 def _nearest(text: str) -> str:

@@ -16,11 +16,19 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.env import RENDER_METADATA, check_info_level, check_render_mode
-from unichain_gym.errors import InvalidArgumentError, UnichainError, nearest_name
+from unichain_gym.conventions import (
+    RENDER_METADATA,
+    action_masks,
+    check_allowed,
+    check_info_level,
+    check_positive,
+    check_render_mode,
+    read_autoreset_mode,
+)
+from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.lockstep import LockstepOutcomes
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import draw_thresholds, require_integers
+from unichain_gym.outcomes import draw_thresholds
 from unichain_gym.start import (
     check_snapshot,
     check_states,
@@ -126,15 +134,15 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         render_mode: str | None = None,
         info_level: str = "minimal",
     ) -> None:
-        _check_positive("num_envs", num_envs)
+        check_positive("num_envs", num_envs)
         if max_episode_steps is not None:
-            _check_positive("max_episode_steps", max_episode_steps)
+            check_positive("max_episode_steps", max_episode_steps)
         self.mdp = mdp
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
         self.render_mode = check_render_mode(render_mode)
         self.info_level = check_info_level(info_level)
-        self._autoreset_mode = _read_autoreset_mode(autoreset_mode)
+        self._autoreset_mode = read_autoreset_mode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self._autoreset_mode}
         self.single_observation_space = gym.spaces.Discrete(mdp.n_states)
         self.single_action_space = gym.spaces.Discrete(mdp.n_actions)
@@ -142,6 +150,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._start_thresholds = draw_thresholds(mdp.initial_distribution)
         self._outcomes = LockstepOutcomes(mdp, num_envs)
+        self._masks = action_masks(mdp)
         if info_level == "full":
             self._class_names = mdp.state_classes.astype(object)
         self._everywhere = np.ones(num_envs, dtype=bool)
@@ -209,7 +218,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         Parameters
         ----------
         actions : array_like of int, shape (num_envs,)
-            Each 0 to A - 1. That of an environment that starts again is not looked at.
+            Each 0 to A - 1, and one that the state has. That of an environment that starts
+            again is not looked at.
 
         Returns
         -------
@@ -344,7 +354,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         return array
 
     def _check_actions(self, actions: ArrayLike, restarting: BoolArray | None) -> IntArray:
-        """Return the actions, checked, with 0 for the environments that start again."""
+        """Return the actions, checked; those of environments that start again are replaced."""
         array = np.asarray(actions)
         if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
             raise InvalidArgumentError(
@@ -353,7 +363,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             )
         chosen = array.astype(np.int64, copy=False)
         if restarting is not None:
-            chosen = np.where(restarting, 0, chosen)
+            any_action = 0 if self._masks is None else self._masks[self._states].argmax(axis=1)
+            chosen = np.where(restarting, any_action, chosen)
         # As unsigned numbers, negative actions are huge: one pass finds both kinds.
         if chosen.view(np.uint64).max() >= self.mdp.n_actions:
             wrong = int(np.argmax((chosen < 0) | (chosen >= self.mdp.n_actions)))
@@ -361,18 +372,27 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
                 f"an action is an integer from 0 to {self.mdp.n_actions - 1}; environment "
                 f"{wrong} got {array[wrong]}"
             )
+        if self._masks is not None:
+            assert self._states is not None
+            allowed = self._masks[self._states, chosen]
+            if not allowed.all():
+                wrong = int(np.argmin(allowed))
+                state, action = int(self._states[wrong]), int(chosen[wrong])
+                check_allowed(self.mdp, state, action, f"environment {wrong}: ")
         return chosen
 
     def _infos(self, states: IntArray, where: BoolArray) -> dict[str, Any]:
         """Return the infos of the environments in ``where``, fresh, in Gymnasium's form."""
-        if self.info_level == "minimal":
+        if self.info_level == "minimal" and self._masks is None:
             return {}
-        return {
-            "timestep": np.where(where, self._steps - self._first_step, 0),
-            "_timestep": where.copy(),
-            "state_class": np.where(where, self._class_names.take(states), np.array(None)),
-            "_state_class": where.copy(),
-        }
+        infos: dict[str, Any] = {}
+        if self.info_level == "full":
+            infos["timestep"] = np.where(where, self._steps - self._first_step, 0)
+            infos["state_class"] = np.where(where, self._class_names.take(states), np.array(None))
+        if self._masks is not None:
+            infos["action_mask"] = self._masks[states]
+            infos["action_mask"][~where] = 0
+        return infos | {f"_{name}": where.copy() for name in infos}
 
     def _final_infos(self, states: IntArray, ended: BoolArray) -> dict[str, Any]:
         """Return the infos that tell where environments were before they started again."""
@@ -384,20 +404,3 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             "final_info": self._infos(states, ended),
             "_final_info": ended.copy(),
         }
-
-
-def _check_positive(name: str, value: int) -> None:
-    require_integers(InvalidArgumentError, **{name: value})
-    if value < 1:
-        raise InvalidArgumentError(f"{name} must be at least 1; got {value}")
-
-
-def _read_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        known = [m.value for m in AutoresetMode]
-        raise InvalidArgumentError(
-            f"unknown autoreset_mode {mode!r}{nearest_name(mode, known)}; it is one of "
-            f"{', '.join(known)}"
-        ) from None

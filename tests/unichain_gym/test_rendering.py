@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from unichain_gym import TabularMDP, make_mdp
-from unichain_gym.drawing import ACTION_COLORS, RECURRENT_COLOR, TRANSIENT_COLOR, draw_mdp
+from unichain_gym.drawing import draw_mdp
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS, lay_out
+from unichain_gym.legend import ACTION_COLORS, RECURRENT_COLOR, TRANSIENT_COLOR
 from unichain_gym.rendering import _Animation, render_ansi, render_rgb
 
 
