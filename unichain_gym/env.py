@@ -31,6 +31,7 @@ from unichain_gym.start import (
     check_states,
     check_timesteps,
     draw_start,
+    read_options,
     restore_generator,
 )
 
@@ -145,8 +146,9 @@ class TabularEnv(gym.Env[Any, Any]):
         InvalidModelError
             If the distribution does not sum to 1 or has a negative entry.
         """
+        chosen = read_options(options)
         super().reset(seed=seed)
-        state = draw_start(self.mdp, self._start_thresholds, options or {}, 1, self.np_random)
+        state = draw_start(self.mdp, self._start_thresholds, chosen, 1, self.np_random)
         self._state = int(state[0])
         self._timestep = 0
         self._last_action = self._last_reward = None

@@ -51,5 +51,5 @@ class MissingDependencyError(UnichainError, ImportError):
 def nearest_name(name: object, known: Iterable[str]) -> str:
     """Return the piece of a message that suggests the known name spelled most like ``name``."""
     folded = {k.lower().replace("_", ""): k for k in known}
-    close = get_close_matches(str(name).lower().replace("_", ""), folded, n=1)
+    close = get_close_matches(str(name).lower().replace("_", ""), folded, n=1, cutoff=0.7)
     return f" (did you mean {folded[close[0]]!r}?)" if close else ""

@@ -14,6 +14,15 @@ from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import check_distribution, draw_thresholds, read_reals
 
 
+def read_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options of a reset as a dict of one's own, or raise `InvalidArgumentError`."""
+    if not isinstance(options, Mapping | None):
+        raise InvalidArgumentError(
+            f"options of reset() are a dict such as {{'state': 3}}; got {options!r}"
+        )
+    return dict(options or {})
+
+
 def draw_start(
     mdp: TabularMDP,
     thresholds: FloatArray,

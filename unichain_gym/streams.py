@@ -136,6 +136,8 @@ def make_mdp(
     """
     parsed = Mnemonic.parse(mnemonic)
     build = CORES[parsed.core].build
+    if not isinstance(core_options, Mapping | None):
+        raise InvalidModelError(f"core_options must be a dict of options; got {core_options!r}")
     options = dict(core_options or {})
     known = inspect.signature(build).parameters
     unknown = [name for name in options if name not in known]

@@ -99,7 +99,7 @@ def _make(
     if id_mnemonic is not None and mnemonic not in (None, id_mnemonic):
         raise InvalidArgumentError(
             f"Unichain-{id_mnemonic}-v0 is the environment {id_mnemonic!r}; for mnemonic="
-            f"{mnemonic!r} make 'Unichain-v0' or 'Unichain-{mnemonic}-v0'"
+            f"{mnemonic!r} make 'Unichain-v0'"
         )
     known = list(inspect.signature(make_mdp).parameters)
     unknown = [name for name in options if name not in known]
@@ -111,4 +111,6 @@ def _make(
             f"{cls.__name__} has no argument {unknown[0]!r}{nearest_name(unknown[0], names)}; "
             f"it has: {', '.join(names)}"
         )
-    return make_mdp(mnemonic or id_mnemonic or DEFAULT_MNEMONIC, **options)
+    if mnemonic is None:
+        mnemonic = DEFAULT_MNEMONIC if id_mnemonic is None else id_mnemonic
+    return make_mdp(mnemonic, **options)

@@ -34,6 +34,7 @@ from unichain_gym.start import (
     check_states,
     check_timesteps,
     draw_start,
+    read_options,
     restore_generator,
 )
 
@@ -184,7 +185,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         -------
         observations : ndarray of int64, shape (num_envs,)
         infos : dict
-            Of the environments that were started.
+            Of the environments that were started; ``mdp.allowed_actions[observations]`` tells
+            the actions of all.
 
         Raises
         ------
@@ -199,8 +201,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             raise InvalidArgumentError(
                 f"there is one generator for all environments: seed is one integer; got {seed!r}"
             )
+        options = read_options(options)
         super().reset(seed=seed)
-        options = dict(options or {})
         mask = self._check_mask(options.pop("reset_mask", self._everywhere))
         if self._states is None and not mask.all():
             raise UnichainError("reset() all environments before some of them")

@@ -148,6 +148,7 @@ def test_wrong_actions_are_errors(envs, actions, message):
         ({"state": 36}, "must be from 0 to 35; got 36"),
         ({"state": [0, 1]}, "one integer or 6 of them"),
         ({"start": 0}, "reset takes one option, .* got 'start'"),
+        ([0], r"are a dict such as {'state': 3}; got \[0\]"),
     ],
 )
 def test_wrong_reset_options_are_errors(envs, options, message):
