@@ -6,43 +6,39 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, FloatArray
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError
-from unichain_gym.outcomes import Outcomes, read_reals, require_outcomes
-from unichain_gym.structure import search_breadth_first
+from unichain_gym.outcomes import (
+    Outcomes,
+    read_distribution,
+    read_floats,
+    read_reals,
+    require_outcomes,
+)
+from unichain_gym.rounding import sums_to_one
+from unichain_gym.structure import group_sums, search_breadth_first
 
 if TYPE_CHECKING:
     import gymnasium
 
 
-def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None) -> Outcomes:
+def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None, order: str) -> Outcomes:
     """Read P (S, A, S) or one sparse (S, S) per action, and R (S, A), (S, A, S) or (S,).
 
-    Entries of actions that are not allowed (S, A) are left out.
+    With order "ass" dense arrays of three dimensions are (A, S, S). Entries of actions that are
+    not allowed (S, A) are left out.
     """
+    if order not in ("sas", "ass"):
+        raise InvalidArgumentError(f"order must be 'sas' or 'ass'; got {order!r}")
+    axes = (0, 1, 2) if order == "sas" else (1, 0, 2)
     if isinstance(P, Sequence) and all(sparse.issparse(matrix) for matrix in P) and len(P):
         S, A = P[0].shape[0], len(P)
-        for a, matrix in enumerate(P):
-            if matrix.shape != (S, S):
-                raise InvalidModelError(
-                    f"the transition matrices must all be ({S}, {S}) like the first; that of "
-                    f"action {a} is {matrix.shape}"
-                )
-        matrices = [sparse.coo_array(matrix) for matrix in P]
-        state = np.concatenate([m.row for m in matrices])
-        successor = np.concatenate([m.col for m in matrices])
-        action = np.repeat(np.arange(A), [m.data.size for m in matrices])
-        probability = np.concatenate([m.data for m in matrices]).astype(np.float64)
+        state, action, successor, probability = _read_sparse(P)
     else:
-        dense = read_reals(P, "P, unless a list of one sparse matrix per action,")
-        if dense.ndim != 3 or dense.shape[0] != dense.shape[2]:
-            raise InvalidModelError(
-                "P has shape (S, A, S), or is a list of one sparse (S, S) matrix per action; got "
-                f"shape {dense.shape}. Of an array (A, S, S) pass P.transpose(1, 0, 2)"
-            )
+        dense = _read_dense(P, order).transpose(axes)
         S, A = dense.shape[:2]
         state, action, successor = np.nonzero(dense)
         probability = dense[state, action, successor]
@@ -56,12 +52,13 @@ def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None) -> Outcomes:
         reward = rewards[state]
     elif rewards.shape == (S, A):
         reward = rewards[state, action]
-    elif rewards.shape == (S, A, S):
-        reward = rewards[state, action, successor]
+    elif rewards.ndim == 3 and rewards.transpose(axes).shape == (S, A, S):
+        reward = rewards.transpose(axes)[state, action, successor]
     else:
+        by_outcome = (S, A, S) if order == "sas" else (A, S, S)
         raise InvalidModelError(
-            f"R has shape ({S}, {A}), ({S}, {A}, {S}) or ({S},) for {S} states and {A} actions; "
-            f"got {rewards.shape}"
+            f"R has shape ({S}, {A}), {by_outcome} or ({S},) for {S} states and {A} actions; "
+            f"got {rewards.shape}" + "; pass R.T" * (rewards.shape == (A, S))
         )
     outcomes = Outcomes(S, A, state, action, successor, probability, reward)
     require_outcomes(
@@ -71,6 +68,57 @@ def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None) -> Outcomes:
         f"({S}, {A})",
     )
     return outcomes
+
+
+def _read_sparse(
+    matrices: Sequence[Any],
+) -> tuple[IntArray, IntArray, IntArray, NDArray[np.floating[Any]]]:
+    """Return state, action, next state and probability of the entries of a matrix an action."""
+    S = matrices[0].shape[0]
+    for a, matrix in enumerate(matrices):
+        if matrix.shape != (S, S):
+            raise InvalidModelError(
+                f"the transition matrices must all be ({S}, {S}) like the first; that of "
+                f"action {a} is {matrix.shape}"
+            )
+    entries = [sparse.coo_array(matrix) for matrix in matrices]
+    state = np.concatenate([m.row for m in entries])
+    successor = np.concatenate([m.col for m in entries])
+    action = np.repeat(np.arange(len(entries)), [m.data.size for m in entries])
+    data = read_floats(np.concatenate([m.data for m in entries]), "P")
+    doubles = data.astype(np.float64, copy=False)
+    into = group_sums(action * S + successor, doubles, len(entries) * S)
+    out_of = group_sums(action * S + state, doubles, len(entries) * S)
+    if sums_to_one(into, S) and not sums_to_one(out_of[out_of != 0.0], S):
+        raise InvalidModelError(
+            "the columns of P sum to 1 and its rows do not: pass [matrix.T for matrix in P], so "
+            "that P[a][s, s'] leads from s to s'"
+        )
+    return state.astype(np.int64), action, successor.astype(np.int64), data
+
+
+def _read_dense(P: Any, order: str) -> NDArray[np.floating[Any]]:
+    """Return P as an array with the axes of ``order``, or say which axes it seems to have."""
+    dense = read_floats(P, "P, unless a list of one sparse matrix per action,")
+    of_states = (0, 2) if order == "sas" else (1, 2)
+    if dense.ndim != 3 or dense.shape[of_states[0]] != dense.shape[2]:
+        other = "ass" if order == "sas" else "sas"
+        fits = dense.ndim == 3 and dense.shape[1 if order == "sas" else 0] == dense.shape[2]
+        shape = "(S, A, S)" if order == "sas" else "(A, S, S)"
+        raise InvalidModelError(
+            f"P has shape {shape} in order {order!r}, or is a list of one sparse (S, S) matrix "
+            f"per action; got shape {dense.shape}" + f", which fits order={other!r}" * fits
+        )
+    n = dense.shape[2]
+    total = dense.sum(axis=2, dtype=np.float64)
+    if not sums_to_one(total[total != 0.0], n):
+        for axis in (0, 1):
+            if sums_to_one(dense.sum(axis=axis, dtype=np.float64), n):
+                raise InvalidModelError(
+                    f"P sums to 1 over axis {axis} and not over the last, which is that of the "
+                    f"next state: pass np.moveaxis(P, {axis}, 2), in the order that gives"
+                )
+    return dense
 
 
 def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
@@ -88,7 +136,7 @@ def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
 
 def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> Outcomes:
     """Read a list of (state, action, next state, probability, reward)."""
-    table = read_reals(list(transitions), "transitions")
+    table = read_floats(list(transitions), "transitions")
     if table.ndim != 2 or table.shape[1] != 5:
         raise InvalidModelError(
             "transitions are tuples (state, action, next_state, probability, reward), at least "
@@ -105,7 +153,8 @@ def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> O
         )
     state, action, successor = given.astype(np.int64).T
     n_actions = int(action.max()) + 1
-    outcomes = Outcomes(n_states, n_actions, state, action, successor, table[:, 3], table[:, 4])
+    reward = table[:, 4].astype(np.float64)
+    outcomes = Outcomes(n_states, n_actions, state, action, successor, table[:, 3], reward)
     listed = np.zeros((n_states, n_actions), dtype=bool)
     listed[state, action] = True
     require_outcomes(outcomes, listed, "leave out the transitions of an action that it lacks")
@@ -185,7 +234,7 @@ def _find_table(
         raise InvalidModelError(
             f"{env.unwrapped!r} does not tell its initial distribution; pass initial="
         )
-    start = read_reals(initial, "initial")
+    start = read_distribution(initial, "initial", 0.0)
     if start.shape != (len(table),):
         raise InvalidModelError(f"initial must have shape ({len(table)},), got {start.shape}")
     return table, start

@@ -17,7 +17,7 @@ linear in the transitions for chains whose large components are single states, a
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,7 +33,14 @@ from unichain_gym.errors import (
     PeriodicChainError,
 )
 from unichain_gym.limits import Limits, hitting_times
-from unichain_gym.outcomes import check_chain, read_only, read_reals, require_integers
+from unichain_gym.outcomes import (
+    check_chain,
+    read_distribution,
+    read_only,
+    read_reals,
+    read_transition_matrix,
+    require_integers,
+)
 from unichain_gym.structure import (
     Structure,
     edges,
@@ -63,6 +70,8 @@ class MarkovChain:
         p^0.
     mdp, policy : TabularMDP and ndarray (S, A), optional
         Where the chain comes from; needed by what compares actions.
+    drop_below : float, optional
+        What becomes of probabilities of the size of rounding errors: see `TabularMDP`.
 
     Raises
     ------
@@ -78,20 +87,16 @@ class MarkovChain:
         *,
         mdp: TabularMDP | None = None,
         policy: FloatArray | None = None,
+        drop_below: float | None = None,
     ) -> None:
-        given: Any = transition_matrix
-        if not sparse.issparse(given):
-            given = read_reals(given, "transition_matrix")
-            if given.ndim != 2:
-                raise InvalidModelError(f"transition_matrix has shape (S, S); got {given.shape}")
-        P: sparse.csr_array = sparse.csr_array(given, dtype=np.float64, copy=True)
-        P.sum_duplicates()
-        P.eliminate_zeros()
+        # What an MDP and a policy give was seen to when these were made.
+        drop_below = drop_below if mdp is None else 0.0
+        P = read_transition_matrix(transition_matrix, drop_below)
         self.transition_matrix = P
         # Copies: what is computed once must not change with the caller's arrays.
         self.reward = read_only(np.array(read_reals(reward, "reward")))
         self.initial_distribution = read_only(
-            np.array(read_reals(initial_distribution, "initial_distribution"))
+            np.array(read_distribution(initial_distribution, "initial_distribution", drop_below))
         )
         self.mdp = mdp
         self.policy = policy

@@ -1,15 +1,16 @@
-"""What one environment and many have in common: render modes, information, action masks."""
+"""What environments have in common: render modes, information, action masks, near names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from unichain_gym.errors import InvalidArgumentError, nearest_name
+from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import require_integers
 from unichain_gym.summary import abbreviate
@@ -70,3 +71,10 @@ def read_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
             f"unknown autoreset_mode {mode!r}{nearest_name(mode, known)}; it is one of "
             f"{', '.join(known)}"
         ) from None
+
+
+def nearest_name(name: object, known: Iterable[str]) -> str:
+    """Return the piece of a message that suggests the known name spelled most like ``name``."""
+    folded = {k.lower().replace("_", ""): k for k in known}
+    close = get_close_matches(str(name).lower().replace("_", ""), folded, n=1, cutoff=0.7)
+    return f" (did you mean {folded[close[0]]!r}?)" if close else ""

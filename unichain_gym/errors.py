@@ -1,12 +1,9 @@
-"""The package's exceptions: every one derives from `UnichainError`.
+"""The package's exceptions, every one derived from `UnichainError`, and its warning.
 
 Each message says what was wrong, with which value, and what to do instead.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 class UnichainError(Exception):
@@ -41,15 +38,12 @@ class ConvergenceError(UnichainError, ArithmeticError):
 
 
 class ModelTooLargeError(UnichainError, MemoryError):
-    """A dense array over pairs of states was asked of a model too large for one."""
+    """A table of outcomes, or a dense array over pairs of states, would be too large."""
 
 
 class MissingDependencyError(UnichainError, ImportError):
     """An optional extra is needed and not installed."""
 
 
-def nearest_name(name: object, known: Iterable[str]) -> str:
-    """Return the piece of a message that suggests the known name spelled most like ``name``."""
-    folded = {k.lower().replace("_", ""): k for k in known}
-    close = get_close_matches(str(name).lower().replace("_", ""), folded, n=1, cutoff=0.7)
-    return f" (did you mean {folded[close[0]]!r}?)" if close else ""
+class RoundingWarning(UserWarning):
+    """A model has probabilities of the size of rounding errors, where 0 may be meant."""

@@ -9,14 +9,12 @@ Memory is linear in the outcomes; dense and sparse matrices are derived from the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from zipfile import is_zipfile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,12 +29,16 @@ from unichain_gym.outcomes import (
     check_outcomes,
     draw_thresholds,
     pad_outcomes,
+    read_distribution,
+    read_floats,
     read_integers,
     read_names,
     read_only,
     read_reals,
+    settle_outcomes,
 )
 from unichain_gym.policies import DeterministicPolicies, action_probabilities, draw_policy
+from unichain_gym.storage import ARRAYS, read_archive, write_archive
 from unichain_gym.structure import group_sums
 from unichain_gym.unichain import is_unichain
 
@@ -69,6 +71,16 @@ class TabularMDP:
     state_names : sequence of str or of int, length S, optional
         What to call the states, each differently; kept as a tuple. An MDP restricted to some
         states of another keeps their names or numbers here.
+    drop_below : float, optional
+        What becomes of probabilities of the size of rounding errors, such as 1 - 0.7 - 0.3. By
+        default a `RoundingWarning` names them: those from -1e-15 to 0 of their row's largest
+        become 0, positive ones are kept. A number drops all that are smaller than this share of
+        their row's largest, with nothing said; 0 keeps everything.
+
+    Notes
+    -----
+    Probabilities of lower precision than double (float32, float16) may miss the sum 1 by what
+    their precision explains, and are then divided by their sums in double.
 
     Raises
     ------
@@ -84,12 +96,15 @@ class TabularMDP:
     initial_distribution: FloatArray
     name: str = "mdp"
     state_names: Sequence[str | int] | None = None
+    drop_below: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, drop_below: float | None) -> None:
         next_state = np.array(read_integers(self.next_state, "next_state"), order="C")
-        probability = np.array(read_reals(self.probability, "probability"), order="C")
+        probability = read_floats(self.probability, "probability")
         reward = np.array(read_reals(self.reward, "reward"), order="C")
-        initial = np.array(read_reals(self.initial_distribution, "initial_distribution"))
+        initial = np.array(
+            read_distribution(self.initial_distribution, "initial_distribution", drop_below)
+        )
         if next_state.ndim != 3 or not next_state.shape == probability.shape == reward.shape:
             raise InvalidModelError(
                 "next_state, probability and reward must share one shape (S, A, K); got "
@@ -99,6 +114,7 @@ class TabularMDP:
             raise InvalidModelError(
                 f"an MDP needs a state, an action and an outcome; got (S, A, K) {next_state.shape}"
             )
+        probability = settle_outcomes(next_state, probability, drop_below)
         check_outcomes(next_state, probability, reward)
         if initial.shape != next_state.shape[:1]:
             raise InvalidModelError(
@@ -218,9 +234,11 @@ class TabularMDP:
         R: ArrayLike,
         initial: ArrayLike,
         *,
+        order: Literal["sas", "ass"] = "sas",
         allowed: ArrayLike | None = None,
         name: str = "mdp",
         state_names: Sequence[str | int] | None = None,
+        drop_below: float | None = None,
     ) -> TabularMDP:
         """Build an MDP from transition and reward arrays.
 
@@ -232,6 +250,10 @@ class TabularMDP:
             Reward by state and action, by outcome, or by state alone.
         initial : array_like, shape (S,)
             The initial distribution.
+        order : {"sas", "ass"}
+            The axes of dense P, and of R if it has three: state, action, next state, or with
+            "ass" action, state, next state, as in pymdptoolbox. With as many actions as states
+            no check can tell them apart.
         allowed : array_like of bool, shape (S, A), optional
             Which actions each state has; by default all. What P and R hold for the others,
             such as rows of zeros or rewards of minus infinity, is not read.
@@ -239,14 +261,16 @@ class TabularMDP:
             What to call the MDP.
         state_names : sequence of str or of int, length S, optional
             What to call the states.
+        drop_below : float, optional
+            As for the class.
 
         Raises
         ------
         InvalidModelError
             If shapes disagree, or the MDP is invalid.
         """
-        outcomes = read_arrays(P, R, allowed)
-        return cls(*pad_outcomes(outcomes), np.asarray(initial), name, state_names)
+        outcomes = read_arrays(P, R, allowed, order)
+        return cls(*pad_outcomes(outcomes), np.asarray(initial), name, state_names, drop_below)
 
     @classmethod
     def from_transitions(
@@ -256,6 +280,7 @@ class TabularMDP:
         *,
         name: str = "mdp",
         state_names: Sequence[str | int] | None = None,
+        drop_below: float | None = None,
     ) -> TabularMDP:
         """Build an MDP from a list of (state, action, next state, probability, reward).
 
@@ -271,15 +296,17 @@ class TabularMDP:
             What to call the MDP.
         state_names : sequence of str or of int, length S, optional
             What to call the states.
+        drop_below : float, optional
+            As for the class.
 
         Raises
         ------
         InvalidModelError
             If a transition names no state or action, or the MDP is invalid.
         """
-        start = read_reals(initial, "initial")
+        start = read_distribution(initial, "initial", 0.0)
         outcomes = read_transitions(transitions, start.size)
-        return cls(*pad_outcomes(outcomes), start, name, state_names)
+        return cls(*pad_outcomes(outcomes), start, name, state_names, drop_below)
 
     @classmethod
     def from_gymnasium(
@@ -289,6 +316,7 @@ class TabularMDP:
         on_termination: Literal["absorb", "restart"] = "absorb",
         initial: ArrayLike | None = None,
         name: str | None = None,
+        drop_below: float | None = None,
     ) -> TabularMDP:
         """Build an MDP from an environment with a toy-text table ``P[state][action]``.
 
@@ -306,6 +334,8 @@ class TabularMDP:
             By default the environment's ``initial_state_distrib``.
         name : str, optional
             By default the id of the environment.
+        drop_below : float, optional
+            As for the class.
 
         Raises
         ------
@@ -314,7 +344,8 @@ class TabularMDP:
             without ending the episode.
         """
         outcomes, start = read_toy_text(env, on_termination, initial)
-        return cls(*pad_outcomes(outcomes), start, name or (env.spec.id if env.spec else "mdp"))
+        name = name or (env.spec.id if env.spec else "mdp")
+        return cls(*pad_outcomes(outcomes), start, name, None, drop_below)
 
     def plot(
         self,
@@ -387,17 +418,9 @@ class TabularMDP:
         return P.reshape(S, A, S), R.reshape(S, A, S), self.initial_distribution.copy()
 
     def save(self, path: str | Path) -> None:
-        """Write the MDP to an .npz file, at exactly this path."""
-        with Path(path).open("wb") as file:
-            np.savez_compressed(
-                file,
-                next_state=self.next_state,
-                probability=self.probability,
-                reward=self.reward,
-                initial_distribution=self.initial_distribution,
-                name=np.array(self.name),
-                state_names=np.array(json.dumps(self.state_names)),
-            )
+        """Write the MDP to an .npz file, at exactly this path: all of it, or nothing."""
+        arrays = {field: getattr(self, field) for field in ARRAYS}
+        write_archive(path, arrays, {"name": self.name, "state_names": self.state_names})
 
     @classmethod
     def load(cls, path: str | Path) -> TabularMDP:
@@ -406,18 +429,9 @@ class TabularMDP:
         Raises
         ------
         InvalidModelError
-            If the file is of another kind, an array is missing, or the MDP is invalid.
+            If the file is of another kind or damaged, an array is missing, or the MDP is invalid.
         """
-        fields = ("next_state", "probability", "reward", "initial_distribution", "name")
-        if Path(path).is_file() and not is_zipfile(path):
-            raise InvalidModelError(f"{path} holds no saved MDP: it is no .npz file")
-        with np.load(path, allow_pickle=False) as file:
-            missing = [field for field in fields if field not in file]
-            if missing:
-                raise InvalidModelError(f"{path} holds no saved MDP: it lacks {', '.join(missing)}")
-            arrays = {field: file[field] for field in fields}
-            names = json.loads(str(file["state_names"])) if "state_names" in file else None
-        return cls(**{**arrays, "name": str(arrays["name"]), "state_names": names})
+        return cls(**read_archive(path), drop_below=0.0)
 
     def policies(self) -> DeterministicPolicies:
         """Return all deterministic policies in order, as a lazy sequence of (S,) arrays."""

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.conventions import nearest_name
 from unichain_gym.cores import CORES
 from unichain_gym.errors import (
     InvalidMnemonicError,
     InvalidModelError,
     ModelTooLargeError,
-    nearest_name,
 )
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_reals, require_integers

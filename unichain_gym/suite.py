@@ -12,9 +12,10 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from unichain_gym.conventions import nearest_name
 from unichain_gym.descriptions import describe_suite
 from unichain_gym.env import TabularEnv
-from unichain_gym.errors import InvalidArgumentError, nearest_name
+from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.streams import make_mdp
 from unichain_gym.vector_env import TabularVectorEnv

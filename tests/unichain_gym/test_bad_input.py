@@ -104,13 +104,6 @@ def test_one_reference_means_one():
         chain.class_of([1, 2])  # type: ignore[arg-type]
 
 
-def test_a_file_of_another_kind_is_no_saved_mdp(tmp_path):
-    path = tmp_path / "other.npz"
-    path.write_text("not an archive")
-    with pytest.raises(InvalidModelError, match=r"holds no saved MDP: it is no \.npz file"):
-        TabularMDP.load(path)
-
-
 class Table(gym.Env[int, int]):
     """An environment with a toy-text table."""
 
