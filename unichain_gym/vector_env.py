@@ -389,11 +389,13 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             return {}
         infos: dict[str, Any] = {}
         if self.info_level == "full":
-            infos["timestep"] = np.where(where, self._steps - self._first_step, 0)
-            infos["state_class"] = np.where(where, self._class_names.take(states), np.array(None))
+            infos["timestep"] = self._steps - self._first_step
+            infos["state_class"] = self._class_names.take(states)
         if self._masks is not None:
             infos["action_mask"] = self._masks[states]
-            infos["action_mask"][~where] = 0
+        if where is not self._everywhere:
+            for values in infos.values():
+                values[~where] = None if values.dtype == object else 0
         return infos | {f"_{name}": where.copy() for name in infos}
 
     def _final_infos(self, states: IntArray, ended: BoolArray) -> dict[str, Any]:
