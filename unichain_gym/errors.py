@@ -41,7 +41,7 @@ class ConvergenceError(UnichainError, ArithmeticError):
 
 
 class ModelTooLargeError(UnichainError, MemoryError):
-    """A dense array over pairs of states was asked of a model too large for one."""
+    """A table of outcomes, or a dense array over pairs of states, would be too large."""
 
 
 class MissingDependencyError(UnichainError, ImportError):

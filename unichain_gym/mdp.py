@@ -359,6 +359,8 @@ class TabularMDP:
         path: str | PathLike[str] | None = None,
         values: ArrayLike | None = None,
         policy: ArrayLike | None = None,
+        *,
+        value_label: str = "value",
     ) -> Figure:
         """Draw the MDP: see `unichain_gym.drawing.draw_mdp`.
 
@@ -370,6 +372,8 @@ class TabularMDP:
             Colors the states.
         policy : array_like, shape (S,) of int or (S, A) of float, optional
             Draw only the transitions of this policy.
+        value_label : str
+            What the color bar says that the values are.
 
         Returns
         -------
@@ -383,7 +387,7 @@ class TabularMDP:
         """
         from unichain_gym.drawing import draw_mdp
 
-        figure = draw_mdp(self, values=values, policy=policy)
+        figure = draw_mdp(self, values=values, policy=policy, value_label=value_label)
         if path is not None:
             figure.savefig(path)
         return figure
