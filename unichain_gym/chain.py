@@ -589,7 +589,9 @@ class MarkovChain:
     ) -> FloatArray:
         """Return the expected total reward of n steps from each state, v_n = r + P v_{n-1}.
 
-        It is n g + b, but for a part that fades: P^n (v_0 - b).
+        It is n g + b, but for a part that fades: P^n (v_0 - b). Long horizons of large chains
+        are not followed to their end, but to where the rest is certain, within 1e-12 of the
+        largest value.
 
         Parameters
         ----------

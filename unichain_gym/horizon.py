@@ -29,7 +29,8 @@ from unichain_gym.stepwise import (
     square,
 )
 
-SETTLED = 1e-14
+# How near to the end of the horizon an early stop must be, relative to the largest value.
+SETTLED = 1e-12
 # Work after which it is worth finding the gain to stop early.
 PATIENCE = 1e8
 
@@ -104,9 +105,9 @@ def _by_increments(
     # What is left of the horizon after this many steps is a number of whole periods.
     block = n_steps % period
     while n_steps:
-        before = value
+        total = np.zeros_like(value)
         for _ in range(block):
-            value = value + increment
+            total += increment
             increment = P @ increment
             work += P.data.size
             if work > STEP_WORK:
@@ -117,10 +118,11 @@ def _by_increments(
                     "but for a bounded part"
                 )
         n_steps -= block
+        value += total
         if block == period and n_steps and work > PATIENCE:
             limit = gain() if limit is None else limit
             settled = value + n_steps * limit
-            off = np.abs(value - before - period * limit).max() * (n_steps / period)
+            off = np.abs(total - period * limit).max() * (n_steps / period)
             if off <= SETTLED * np.abs(settled).max():
                 return settled
         block = period
