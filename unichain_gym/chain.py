@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,7 +35,7 @@ from unichain_gym.errors import (
 )
 from unichain_gym.limits import Limits, hitting_times
 from unichain_gym.outcomes import (
-    check_chain,
+    read_distribution,
     read_names,
     read_only,
     read_reals,
@@ -50,6 +50,7 @@ from unichain_gym.structure import (
 )
 from unichain_gym.summary import Classification, SolverReport, abbreviate
 from unichain_gym.trajectory import Trajectory
+from unichain_gym.transition_matrix import check_chain, read_transition_matrix
 
 if TYPE_CHECKING:
     from unichain_gym.mdp import TabularMDP
@@ -72,6 +73,8 @@ class MarkovChain:
         Where the chain comes from; needed by what compares or draws actions.
     state_names : sequence of str or of int, length S, optional
         What the states are called; by default as in the MDP.
+    drop_below : float, optional
+        What becomes of probabilities of the size of rounding errors: see `TabularMDP`.
 
     Raises
     ------
@@ -173,20 +176,18 @@ class MarkovChain:
         mdp: TabularMDP | None = None,
         policy: FloatArray | None = None,
         state_names: Sequence[str | int] | None = None,
+        drop_below: float | None = None,
     ) -> None:
-        given: Any = transition_matrix
-        if not sparse.issparse(given):
-            given = read_reals(given, "transition_matrix")
-            if given.ndim != 2:
-                raise InvalidModelError(f"transition_matrix has shape (S, S); got {given.shape}")
-        P: sparse.csr_array = sparse.csr_array(given, dtype=np.float64, copy=True)
-        P.sum_duplicates()
-        P.eliminate_zeros()
+        # What an MDP and a policy give was seen to when these were made.
+        drop_below = drop_below if mdp is None else 0.0
+        P = read_transition_matrix(transition_matrix, drop_below)
+        for part in (P.data, P.indices, P.indptr):
+            read_only(part)
         self.transition_matrix = P
         # Copies: what is computed once must not change with the caller's arrays.
         self.reward = read_only(np.array(read_reals(reward, "reward")))
         self.initial_distribution = read_only(
-            np.array(read_reals(initial_distribution, "initial_distribution"))
+            np.array(read_distribution(initial_distribution, "initial_distribution", drop_below))
         )
         self.mdp = mdp
         self.policy = policy
@@ -217,17 +218,17 @@ class MarkovChain:
     @cached_property
     def recurrent_classes(self) -> list[IntArray]:
         """The recurrent classes, each a sorted array of states, in the order of the lowest."""
-        return self._structure.classes
+        return [read_only(states) for states in self._structure.classes]
 
     @cached_property
     def recurrent_states(self) -> IntArray:
         """All recurrent states, sorted."""
-        return self._structure.recurrent
+        return read_only(self._structure.recurrent)
 
     @cached_property
     def transient_states(self) -> IntArray:
         """All transient states, sorted."""
-        return self._structure.transient
+        return read_only(self._structure.transient)
 
     @property
     def is_unichain(self) -> bool:
@@ -251,7 +252,7 @@ class MarkovChain:
     @cached_property
     def class_periods(self) -> IntArray:
         """The period of each recurrent class, shape (n_classes,)."""
-        return find_periods(self.transition_matrix, self._structure)
+        return read_only(find_periods(self.transition_matrix, self._structure))
 
     @cached_property
     def period(self) -> int:
@@ -310,6 +311,7 @@ class MarkovChain:
             mdp=None if mdp is None else restriction.restrict_mdp(mdp, states, start),
             policy=None if policy is None else policy[states],
             state_names=restriction.pick(self.state_names, states),
+            drop_below=0.0,  # what there is to say was said of this chain
         )
 
     # The long run
@@ -361,7 +363,7 @@ class MarkovChain:
     def action_bias(self) -> FloatArray:
         """q(s, a) = r(s, a) + Σ_s' p(s'|s, a) (b(s') - g(s')), shape (S, A).
 
-        Averaged over the policy's actions it is the bias.
+        Averaged over the policy's actions it is the bias. NaN where the state lacks the action.
         """
         return read_only(self._action_values(self.bias - self.gain_vector))
 
@@ -455,11 +457,23 @@ class MarkovChain:
         """Return max_a |q(s, a) - q(s', a)|, shape (S, S), with q the discounted action values.
 
         The paper's d_π, on which its optimal-transport distances rest.
+
+        Raises
+        ------
+        InvalidModelError
+            If states have different actions, between which there is no such distance.
         """
         self._require_dense("bisimulation_distance")
         q = self._action_values(discount * self.discounted_value(discount))
+        absent = np.isnan(q)
+        if (absent != absent[0]).any():
+            state = int(np.argmax((absent != absent[0]).any(axis=1)))
+            raise InvalidModelError(
+                f"bisimulation_distance compares states action by action, and state {state} has "
+                "other actions than state 0: see mdp.allowed_actions"
+            )
         distance = np.zeros((self.n_states, self.n_states))
-        for of_action in q.T:
+        for of_action in q[:, ~absent[0]].T:
             np.maximum(distance, np.abs(of_action[:, None] - of_action), out=distance)
         return distance
 
@@ -751,6 +765,7 @@ class MarkovChain:
             )
         ahead = following[self.mdp.next_state]
         continued: FloatArray = np.einsum("sak,sak->sa", self.mdp.probability, ahead)
+        continued[~self.mdp.allowed_actions] = np.nan
         return self.mdp.expected_reward + continued
 
     def _check_state(self, state: int) -> int:

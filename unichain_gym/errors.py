@@ -1,4 +1,4 @@
-"""The package's exceptions: every one derives from `UnichainError`.
+"""The package's exceptions, every one derived from `UnichainError`, and its warning.
 
 Each message says what was wrong, with which value, and what to do instead.
 """
@@ -43,3 +43,7 @@ class ModelTooLargeError(UnichainError, MemoryError):
 
 class MissingDependencyError(UnichainError, ImportError):
     """An optional extra is needed and not installed."""
+
+
+class RoundingWarning(UserWarning):
+    """A model has probabilities of the size of rounding errors, where 0 may be meant."""

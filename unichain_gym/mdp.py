@@ -9,21 +9,19 @@ Memory is linear in the outcomes; dense and sparse matrices are derived from the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from zipfile import is_zipfile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.builders import read_arrays, read_toy_text, read_transitions
+from unichain_gym.builders import read_arrays, read_transitions
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
 from unichain_gym.outcomes import (
@@ -31,10 +29,13 @@ from unichain_gym.outcomes import (
     check_outcomes,
     draw_thresholds,
     pad_outcomes,
+    read_distribution,
+    read_floats,
     read_integers,
     read_names,
     read_only,
     read_reals,
+    settle_outcomes,
 )
 from unichain_gym.policies import DeterministicPolicies, action_probabilities, draw_policy
 from unichain_gym.restriction import (
@@ -43,7 +44,9 @@ from unichain_gym.restriction import (
     transition_graph,
     uniform_over,
 )
+from unichain_gym.storage import ARRAYS, read_archive, write_archive
 from unichain_gym.structure import group_sums
+from unichain_gym.toy_text import read_toy_text
 from unichain_gym.unichain import is_unichain
 
 if TYPE_CHECKING:
@@ -75,6 +78,16 @@ class TabularMDP:
     state_names : sequence of str or of int, length S, optional
         What to call the states, each differently; kept as a tuple. An MDP restricted to some
         states of another keeps their names or numbers here.
+    drop_below : float, optional
+        What becomes of probabilities of the size of rounding errors, such as 1 - 0.7 - 0.3. By
+        default a `RoundingWarning` names them: those from -1e-15 to 0 of their row's largest
+        become 0, positive ones are kept. A number drops all that are smaller than this share of
+        their row's largest, with nothing said; 0 keeps everything.
+
+    Notes
+    -----
+    Probabilities of lower precision than double (float32, float16) may miss the sum 1 by what
+    their precision explains, and are then divided by their sums in double.
 
     Raises
     ------
@@ -148,12 +161,15 @@ class TabularMDP:
     initial_distribution: FloatArray
     name: str = "mdp"
     state_names: Sequence[str | int] | None = None
+    drop_below: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, drop_below: float | None) -> None:
         next_state = np.array(read_integers(self.next_state, "next_state"), order="C")
-        probability = np.array(read_reals(self.probability, "probability"), order="C")
+        probability = read_floats(self.probability, "probability")
         reward = np.array(read_reals(self.reward, "reward"), order="C")
-        initial = np.array(read_reals(self.initial_distribution, "initial_distribution"))
+        initial = np.array(
+            read_distribution(self.initial_distribution, "initial_distribution", drop_below)
+        )
         if next_state.ndim != 3 or not next_state.shape == probability.shape == reward.shape:
             raise InvalidModelError(
                 "next_state, probability and reward must share one shape (S, A, K); got "
@@ -163,6 +179,7 @@ class TabularMDP:
             raise InvalidModelError(
                 f"an MDP needs a state, an action and an outcome; got (S, A, K) {next_state.shape}"
             )
+        probability = settle_outcomes(next_state, probability, drop_below)
         check_outcomes(next_state, probability, reward)
         if initial.shape != next_state.shape[:1]:
             raise InvalidModelError(
@@ -256,7 +273,7 @@ class TabularMDP:
         InvalidModelError
             If the policy does not fit the MDP.
         """
-        pi = self.check_policy(policy)
+        pi = read_only(self.check_policy(policy))
         S = self.n_states
         # A deterministic policy, the usual case, needs one action's outcomes and not all A. (A
         # largest probability of 1 is not enough: next to it, 1e-17 still makes an edge.)
@@ -306,9 +323,11 @@ class TabularMDP:
         R: ArrayLike,
         initial: ArrayLike,
         *,
+        order: Literal["sas", "ass"] = "sas",
         allowed: ArrayLike | None = None,
         name: str = "mdp",
         state_names: Sequence[str | int] | None = None,
+        drop_below: float | None = None,
     ) -> TabularMDP:
         """Build an MDP from transition and reward arrays.
 
@@ -320,6 +339,10 @@ class TabularMDP:
             Reward by state and action, by outcome, or by state alone.
         initial : array_like, shape (S,)
             The initial distribution.
+        order : {"sas", "ass"}
+            The axes of dense P, and of R if it has three: state, action, next state, or with
+            "ass" action, state, next state, as in pymdptoolbox. With as many actions as states
+            no check can tell them apart.
         allowed : array_like of bool, shape (S, A), optional
             Which actions each state has; by default all. What P and R hold for the others,
             such as rows of zeros or rewards of minus infinity, is not read.
@@ -327,14 +350,16 @@ class TabularMDP:
             What to call the MDP.
         state_names : sequence of str or of int, length S, optional
             What to call the states.
+        drop_below : float, optional
+            As for the class.
 
         Raises
         ------
         InvalidModelError
             If shapes disagree, or the MDP is invalid.
         """
-        outcomes = read_arrays(P, R, allowed)
-        return cls(*pad_outcomes(outcomes), np.asarray(initial), name, state_names)
+        outcomes = read_arrays(P, R, allowed, order)
+        return cls(*pad_outcomes(outcomes), np.asarray(initial), name, state_names, drop_below)
 
     @classmethod
     def from_transitions(
@@ -344,6 +369,7 @@ class TabularMDP:
         *,
         name: str = "mdp",
         state_names: Sequence[str | int] | None = None,
+        drop_below: float | None = None,
     ) -> TabularMDP:
         """Build an MDP from a list of (state, action, next state, probability, reward).
 
@@ -359,15 +385,17 @@ class TabularMDP:
             What to call the MDP.
         state_names : sequence of str or of int, length S, optional
             What to call the states.
+        drop_below : float, optional
+            As for the class.
 
         Raises
         ------
         InvalidModelError
             If a transition names no state or action, or the MDP is invalid.
         """
-        start = read_reals(initial, "initial")
+        start = read_distribution(initial, "initial", 0.0)
         outcomes = read_transitions(transitions, start.size)
-        return cls(*pad_outcomes(outcomes), start, name, state_names)
+        return cls(*pad_outcomes(outcomes), start, name, state_names, drop_below)
 
     @classmethod
     def from_gymnasium(
@@ -377,10 +405,13 @@ class TabularMDP:
         on_termination: Literal["absorb", "restart"] = "absorb",
         initial: ArrayLike | None = None,
         name: str | None = None,
+        drop_below: float | None = None,
     ) -> TabularMDP:
         """Build an MDP from an environment with a toy-text table ``P[state][action]``.
 
-        FrozenLake, Taxi and CliffWalking have one. Time limits are not part of it.
+        FrozenLake, Taxi and CliffWalking have one, and so has every environment of this package.
+        Time limits are not part of it. A thousand random steps of a copy of the environment are
+        checked to be in the table.
 
         Parameters
         ----------
@@ -391,18 +422,22 @@ class TabularMDP:
             initial distribution with reward 0. That one step is what Gymnasium's vector
             environments take to reset by default, and makes the task a continuing one.
         initial : array_like, shape (S,), optional
-            By default the environment's ``initial_state_distrib``.
+            By default the environment's ``initial_state_distrib``, or that of its ``mdp``.
         name : str, optional
             By default the id of the environment.
+        drop_below : float, optional
+            As for the class.
 
         Raises
         ------
         InvalidModelError
-            If there is no table or no initial distribution, or if a state is entered with and
-            without ending the episode.
+            If there is no table or no initial distribution, if the environment does what the
+            table does not hold, or if a state is entered with and without ending the episode.
         """
         outcomes, start = read_toy_text(env, on_termination, initial)
-        return cls(*pad_outcomes(outcomes), start, name or (env.spec.id if env.spec else "mdp"))
+        name = name or (env.spec.id if env.spec else "mdp")
+        names = getattr(getattr(env.unwrapped, "mdp", None), "state_names", None)
+        return cls(*pad_outcomes(outcomes), start, name, names, drop_below)
 
     def plot(
         self,
@@ -471,17 +506,9 @@ class TabularMDP:
         return P.reshape(S, A, S), R.reshape(S, A, S), self.initial_distribution.copy()
 
     def save(self, path: str | Path) -> None:
-        """Write the MDP to an .npz file, at exactly this path."""
-        with Path(path).open("wb") as file:
-            np.savez_compressed(
-                file,
-                next_state=self.next_state,
-                probability=self.probability,
-                reward=self.reward,
-                initial_distribution=self.initial_distribution,
-                name=np.array(self.name),
-                state_names=np.array(json.dumps(self.state_names)),
-            )
+        """Write the MDP to an .npz file, at exactly this path: all of it, or nothing."""
+        arrays = {field: getattr(self, field) for field in ARRAYS}
+        write_archive(path, arrays, {"name": self.name, "state_names": self.state_names})
 
     @classmethod
     def load(cls, path: str | Path) -> TabularMDP:
@@ -490,18 +517,9 @@ class TabularMDP:
         Raises
         ------
         InvalidModelError
-            If the file is of another kind, an array is missing, or the MDP is invalid.
+            If the file is of another kind or damaged, an array is missing, or the MDP is invalid.
         """
-        fields = ("next_state", "probability", "reward", "initial_distribution", "name")
-        if Path(path).is_file() and not is_zipfile(path):
-            raise InvalidModelError(f"{path} holds no saved MDP: it is no .npz file")
-        with np.load(path, allow_pickle=False) as file:
-            missing = [field for field in fields if field not in file]
-            if missing:
-                raise InvalidModelError(f"{path} holds no saved MDP: it lacks {', '.join(missing)}")
-            arrays = {field: file[field] for field in fields}
-            names = json.loads(str(file["state_names"])) if "state_names" in file else None
-        return cls(**{**arrays, "name": str(arrays["name"]), "state_names": names})
+        return cls(**read_archive(path), drop_below=0.0)
 
     def policies(self) -> DeterministicPolicies:
         """Return all deterministic policies in order, as a lazy sequence of (S,) arrays."""

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.outcomes import read_reals, sum_tolerance
+from unichain_gym.outcomes import read_floats
+from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
 from unichain_gym.summary import abbreviate
 
 WORD = 2**62
@@ -182,8 +183,16 @@ def _one_hot(actions: NDArray[Any], A: int) -> FloatArray:
 
 
 def _distributions(policy: NDArray[Any]) -> FloatArray:
-    """Check action probabilities (S, A)."""
-    probabilities = read_reals(policy, "action probabilities")
+    """Check action probabilities (S, A) and return them in double, rounding seen to."""
+    S, A = policy.shape
+    row = np.broadcast_to(np.arange(S)[:, None], (S, A))
+
+    def place(i: int) -> str:
+        return f"action {i % A} in state {i // A}"
+
+    given = in_double(read_floats(policy, "action probabilities").copy(), row, S, place)
+    # Small positive ones are honest: the tail of a softmax is that small.
+    probabilities = drop_residues(given, row, S, place, None, small_is_meant=True)
     if not np.isfinite(probabilities).all() or (probabilities < 0.0).any():
         state = int(np.argmax(~(probabilities >= 0.0).all(axis=1)))
         raise InvalidModelError(
@@ -192,7 +201,7 @@ def _distributions(policy: NDArray[Any]) -> FloatArray:
         )
     total = probabilities.sum(axis=1)
     state = int(np.argmax(np.abs(total - 1.0)))
-    if abs(total[state] - 1.0) > sum_tolerance(policy.shape[1]):
+    if abs(total[state] - 1.0) > sum_tolerance(A):
         raise InvalidModelError(
             f"action probabilities of state {state} sum to {float(total[state])!r}, not 1; "
             "normalize each row of the policy"

@@ -97,4 +97,5 @@ def restrict_mdp(mdp: TabularMDP, states: IntArray, start: FloatArray) -> Tabula
         reward=np.where(leads_out[:, :, None], 0.0, mdp.reward[states]),
         initial_distribution=start[states],
         state_names=pick(names, states),
+        drop_below=0.0,
     )

@@ -103,7 +103,8 @@ def test_iteration_that_does_not_converge_raises_with_its_residual(
     P /= P.sum(axis=1, keepdims=True)
     # From equal halves the exchange to one and three quarters takes some 1/leave iterations,
     # long after the error inside each half has died out.
-    chain = MarkovChain(P, np.repeat([1.0, 0.0], 200), np.full(400, 1 / 400))
+    reward, start = np.repeat([1.0, 0.0], 200), np.full(400, 1 / 400)
+    chain = MarkovChain(P, reward, start, drop_below=0.0)
     message = r"stationary distribution: the relative residual is [\d.]+e-\d+ after 2000 iterations"
     with pytest.raises(ConvergenceError, match=message):
         _ = chain.gain

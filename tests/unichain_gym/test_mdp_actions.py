@@ -232,3 +232,22 @@ def test_empty_lists_of_a_toy_text_table_are_absent_actions():
     table[0][0] = [(0.0, 0, 0.0, False)]
     with pytest.raises(InvalidModelError, match=r"state 0, action 0 sum to 0\.0.*leave the list"):
         TabularMDP.from_gymnasium(Tabled(table), initial=[1.0, 0.0, 0.0])
+
+
+def test_an_absent_action_has_no_value():
+    chain = corridor().induce([RIGHT, RIGHT, STAY])
+    np.testing.assert_array_equal(np.isnan(chain.action_bias), ~np.array(CORRIDOR))
+    assert chain.action_bias[0, RIGHT] == chain.bias[0]
+    with pytest.raises(InvalidModelError, match="state 1 has other actions than state 0"):
+        chain.bisimulation_distance()
+
+
+def test_an_action_that_no_state_has_changes_no_distance():
+    moves = [(0, 0, 1, 1.0, 0.0), (1, 0, 0, 1.0, 1.0)]
+    apart = [(s, 2 * a, n, p, r) for s, a, n, p, r in [*moves, (0, 1, 0, 1, 3), (1, 1, 1, 1, 5)]]
+    close = [(s, a // 2, n, p, r) for s, a, n, p, r in apart]
+    one, other = (
+        TabularMDP.from_transitions(listed, [1.0, 0.0]).induce([0, 0]).bisimulation_distance()
+        for listed in (apart, close)
+    )
+    np.testing.assert_array_equal(one, other)

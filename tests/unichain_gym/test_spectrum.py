@@ -13,7 +13,7 @@ from unichain_gym.errors import ConvergenceError
 
 def of_matrix(P: object) -> MarkovChain:
     n = P.shape[0]  # type: ignore[attr-defined]
-    return MarkovChain(P, np.zeros(n), np.full(n, 1.0 / n))  # type: ignore[arg-type]
+    return MarkovChain(P, np.zeros(n), np.full(n, 1.0 / n), drop_below=0)  # type: ignore[arg-type]
 
 
 def cycle(n: int, stay: float, on: float, back: float) -> np.ndarray:

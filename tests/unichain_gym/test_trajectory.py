@@ -84,9 +84,9 @@ def test_without_an_mdp_the_observed_reward_is_that_of_the_state(chain: MarkovCh
 def test_variance_of_rare_switches_is_right_or_refused() -> None:
     # Two states that exchange with e pay 1 and 0: p (1 - p) (2/e - 2)/2 … = (1 - e)/(4 e).
     for e in (1e-3, 1e-9, 1e-200):
-        chain = MarkovChain([[1 - e, e], [e, 1 - e]], [1, 0], [1, 0])
+        chain = MarkovChain([[1 - e, e], [e, 1 - e]], [1, 0], [1, 0], drop_below=0)
         assert chain.variance == pytest.approx((1.0 - e) / (4.0 * e), rel=1e-7)
-    hidden = MarkovChain([[1.0, 1e-160], [0.0, 1.0]], [1, 0], [1, 0])
+    hidden = MarkovChain([[1.0, 1e-160], [0.0, 1.0]], [1, 0], [1, 0], drop_below=0)
     assert hidden.variance == 0.0
     with pytest.raises(ConvergenceError, match="exceed the range of doubles"):
         coin(-1e200, 1e200).asymptotic_variance()
