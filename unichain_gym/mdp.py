@@ -522,7 +522,10 @@ class TabularMDP:
         return cls(**read_archive(path), drop_below=0.0)
 
     def policies(self) -> DeterministicPolicies:
-        """Return all deterministic policies in order, as a lazy sequence of (S,) arrays."""
+        """Return all deterministic policies in order, as a lazy sequence of (S,) arrays.
+
+        They take only actions that the states have.
+        """
         return DeterministicPolicies(self.allowed_actions)
 
     def random_policy(
@@ -541,6 +544,11 @@ class TabularMDP:
         Returns
         -------
         ndarray, shape (S,) of int, or (S, A) of float if not deterministic
+
+        Raises
+        ------
+        InvalidArgumentError
+            If ``rng`` is neither.
         """
         return draw_policy(self.allowed_actions, rng, deterministic)
 

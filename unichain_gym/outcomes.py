@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.errors import InvalidModelError, UnichainError
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
 from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -90,6 +90,16 @@ def require_integers(error: type[UnichainError], **values: Any) -> None:
             raise error(f"{name} must be an integer; got {value!r}") from None
 
 
+def read_generator(rng: np.random.Generator | int) -> np.random.Generator:
+    """Return a generator, or one of a seed, or raise `InvalidArgumentError`."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            f"rng must be a generator, such as numpy.random.default_rng(0), or a seed; got {rng!r}"
+        ) from None
+
+
 def draw_thresholds(p: FloatArray) -> FloatArray:
     """Return cumulative sums of p (..., n) that turn a uniform draw u into an index drawn from p.
 
@@ -149,22 +159,10 @@ def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatA
     A row of zeros, an action that the state lacks, is valid unless the state has no other.
     """
     S, _, K = next_state.shape
-
-    def place(mask: BoolArray) -> tuple[int, ...]:
-        return tuple(int(i) for i in np.unravel_index(np.argmax(mask), mask.shape))
-
-    for mask, problem in (
-        ((next_state < 0) | (next_state >= S), f"leads to a state outside 0 to {S - 1}"),
-        (~(np.isfinite(probability) & (probability >= 0.0)), "has an invalid probability"),
-        (~np.isfinite(reward), "has a reward that is not finite"),
-    ):
-        if mask.any():
-            s, a, k = place(mask)
-            raise InvalidModelError(
-                f"outcome {k} of state {s}, action {a} {problem}: next state "
-                f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
-                f"{float(reward[s, a, k])!r}{_hint(float(reward[s, a, k]))}"
-            )
+    # A NaN makes the least probability NaN, and fails its comparison.
+    in_range = next_state.min() >= 0 and next_state.max() < S
+    if not in_range or not (probability.min() >= 0.0) or not np.isfinite(reward).all():
+        _refuse_outcome(next_state, probability, reward)
     total = probability.sum(axis=2)
     idle = np.flatnonzero((total == 0.0).all(axis=1))
     if idle.size:
@@ -174,21 +172,32 @@ def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatA
         )
     off = (np.abs(total - 1.0) > sum_tolerance(K)) & (total > 0.0)
     if off.any():
-        s, a = place(off)
+        s, a = np.unravel_index(np.argmax(off), off.shape)
         raise InvalidModelError(
             f"the outcomes of state {s}, action {a} sum to {float(total[s, a])!r} (residual "
             f"{total[s, a] - 1.0:.3g}), not 1; normalize them or add the missing outcome"
         )
 
 
-def _hint(reward: float) -> str:
-    """Return the end of the message about a reward that is not finite."""
-    if reward != -np.inf:
-        return ""
-    return (
-        ". If the state lacks the action, leave the transition out, or mark it in "
-        "from_arrays(..., allowed=)"
-    )
+def _refuse_outcome(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
+    """Raise `InvalidModelError` for the first outcome of a table (S, A, K) that is none."""
+    S = len(next_state)
+    for mask, problem in (
+        ((next_state < 0) | (next_state >= S), f"leads to a state outside 0 to {S - 1}"),
+        (~(probability >= 0.0), "has an invalid probability"),
+        (~np.isfinite(reward), "has a reward that is not finite"),
+    ):
+        if mask.any():
+            s, a, k = np.unravel_index(np.argmax(mask), mask.shape)
+            hint = (
+                ". If the state lacks the action, leave the transition out, or mark it in "
+                "from_arrays(..., allowed=)"
+            )
+            raise InvalidModelError(
+                f"outcome {k} of state {s}, action {a} {problem}: next state "
+                f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
+                f"{float(reward[s, a, k])!r}" + hint * bool(reward[s, a, k] == -np.inf)
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -15,12 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.outcomes import read_floats
+from unichain_gym.outcomes import read_floats, read_generator
 from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
 from unichain_gym.summary import abbreviate
-
-WORD = 2**62
-"""Numbers below this fit NumPy's integers."""
 
 
 class DeterministicPolicies(Sequence[IntArray]):
@@ -40,26 +38,24 @@ class DeterministicPolicies(Sequence[IntArray]):
 
     def __init__(self, allowed: BoolArray, numbers: range | None = None) -> None:
         self._allowed = allowed
-        # Row s: the actions of state s in order, then those it lacks.
-        self._action = np.argsort(~allowed, axis=1, kind="stable")
-        self._rank = np.cumsum(allowed, axis=1) - 1
-        self._base = np.count_nonzero(allowed, axis=1).astype(np.int64)
         # Python's integers have no limit and NumPy's have: numbers are cut into words of as
-        # many digits as fit. Digit s is worth `_worth[s]` within its word, and word w starts at
-        # state `_first[w]` and takes `_size[w]` values.
-        worth, size, first = [], [1], [0]
-        for state, base in zip(
-            range(len(allowed) - 1, -1, -1), reversed(self._base.tolist()), strict=True
-        ):
-            if size[-1] * base > WORD:
-                first[-1] = state + 1
-                size.append(1)
-                first.append(0)
-            worth.append(size[-1])
-            size[-1] *= base
-        self._worth = np.array(worth[::-1], dtype=np.int64)
-        self._size, self._first = size[::-1], np.array(first[::-1])
-        self._numbers = range(math.prod(size)) if numbers is None else numbers
+        # many digits as fit. Row w: the bases of the digits of word w, and what they are worth.
+        S = len(allowed)
+        base = np.count_nonzero(allowed, axis=1).astype(np.int64)
+        width = S if base.max() == 1 else int(62 / math.log2(base.max()))
+        self._base = np.ones((-(-S // width), width), dtype=np.int64)
+        self._base.ravel()[self._base.size - S :] = base
+        values = np.cumprod(self._base[:, ::-1], axis=1)[:, ::-1]
+        self._worth = np.ones_like(values)
+        self._worth[:, :-1] = values[:, 1:]
+        self._word_sizes = [int(size) for size in values[:, 0]]
+        self._numbers = range(_product(self._word_sizes)) if numbers is None else numbers
+
+    @cached_property
+    def _actions(self) -> IntArray | None:
+        """Row s: the actions of state s in order, then those it lacks; None if it has all."""
+        everywhere = bool(self._allowed.all())
+        return None if everywhere else np.argsort(~self._allowed, axis=1, kind="stable")
 
     @property
     def n_policies(self) -> int:
@@ -92,12 +88,14 @@ class DeterministicPolicies(Sequence[IntArray]):
         if isinstance(index, slice):
             return DeterministicPolicies(self._allowed, self._numbers[index])
         number = self._numbers[index]
-        words = np.empty(len(self._size), dtype=np.int64)
-        for i in range(len(self._size) - 1, -1, -1):
-            number, words[i] = divmod(number, self._size[i])
-        n_digits = np.diff(np.append(self._first, len(self._base)))
-        digits = np.repeat(words, n_digits) // self._worth % self._base
-        policy: IntArray = self._action[np.arange(digits.size), digits]
+        words = np.empty(len(self._word_sizes), dtype=np.int64)
+        for i in range(words.size - 1, -1, -1):
+            number, words[i] = divmod(number, self._word_sizes[i])
+        digits = (words[:, None] // self._worth % self._base).ravel()
+        digits = digits[digits.size - len(self._allowed) :]
+        if self._actions is None:
+            return digits
+        policy: IntArray = self._actions[np.arange(digits.size), digits]
         return policy
 
     def __contains__(self, policy: object) -> bool:
@@ -111,18 +109,28 @@ class DeterministicPolicies(Sequence[IntArray]):
         taken = np.arange(S), array
         if not self._allowed[taken].all():
             return False
+        digits = np.zeros_like(self._base)
+        digits.ravel()[digits.size - S :] = np.cumsum(self._allowed, axis=1)[taken] - 1
         number = 0
-        words = np.add.reduceat(self._rank[taken] * self._worth, self._first)
-        for size, word in zip(self._size, words.tolist(), strict=True):
+        words = (digits * self._worth).sum(axis=1).tolist()
+        for size, word in zip(self._word_sizes, words, strict=True):
             number = number * size + word
         return number in self._numbers
+
+
+def _product(numbers: list[int]) -> int:
+    """Return the product of many numbers, multiplying those of equal length."""
+    while len(numbers) > 1:
+        pairs = zip(numbers[::2], [*numbers[1::2], *([1] * (len(numbers) % 2))], strict=True)
+        numbers = [a * b for a, b in pairs]
+    return numbers[0]
 
 
 def draw_policy(
     allowed: BoolArray, rng: np.random.Generator | int, deterministic: bool
 ) -> FloatArray | IntArray:
     """Draw uniformly from the deterministic policies (S,), or from all policies (S, A)."""
-    rng = np.random.default_rng(rng)
+    rng = read_generator(rng)
     S, A = len(allowed), allowed.shape[1]
     everywhere = bool(allowed.all())
     if not deterministic:

@@ -119,9 +119,10 @@ def drop_residues(
         raise InvalidArgumentError(
             f"drop_below is a share of a row's largest probability, from 0 to 1; got {drop_below!r}"
         )
-    is_small = (p < 2.0 * limit) & (p != 0.0)
-    if not limit or not is_small.any():
+    is_small = p < 2.0 * limit
+    if not limit or np.count_nonzero(is_small) == np.count_nonzero(p == 0.0):
         return p
+    is_small &= p != 0.0
     largest = np.zeros(n_rows)
     np.maximum.at(largest, row, p)
     is_small &= np.abs(p) < limit * largest[row]
