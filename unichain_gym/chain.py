@@ -25,6 +25,7 @@ from scipy import sparse
 
 from unichain_gym import stepwise
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.elimination import finite
 from unichain_gym.errors import (
     InvalidArgumentError,
     InvalidModelError,
@@ -207,7 +208,7 @@ class MarkovChain:
         between two halves once in n steps, n times more than in one that mixes at once. No
         method can do better from rounded rewards.
         """
-        return read_only(self._limits.potential(self.reward))
+        return read_only(self._limits.potential(self.reward, "bias"))
 
     def relative_value(self, reference: int) -> FloatArray:
         """Return b - b(reference), shape (S,)."""
@@ -235,7 +236,9 @@ class MarkovChain:
         P = self.transition_matrix
         row, column = edges(P)
         step = (self.reward - self.gain - self.bias)[row] + self.bias[column]
-        return float(((self.stationary_distribution[row] * P.data) * step**2).sum())
+        # Rooted first: steps may be 1e200 and as rare as that.
+        weight = np.sqrt(self.stationary_distribution[row]) * np.sqrt(P.data)
+        return float(finite(((weight * step) ** 2).sum()))
 
     @cached_property
     def deviation_matrix(self) -> FloatArray:
