@@ -26,6 +26,7 @@ from scipy import sparse
 
 from unichain_gym import hitting, horizon, moments, restriction, spectrum, stepwise, trajectory
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.elimination import finite
 from unichain_gym.errors import (
     InvalidArgumentError,
     InvalidModelError,
@@ -351,7 +352,7 @@ class MarkovChain:
         between two halves once in n steps, n times more than in one that mixes at once. No
         method can do better from rounded rewards.
         """
-        return read_only(self._limits.potential(self.reward))
+        return read_only(self._limits.potential(self.reward, "bias"))
 
     def relative_value(self, reference: int) -> FloatArray:
         """Return b - b(reference), shape (S,)."""
@@ -507,7 +508,7 @@ class MarkovChain:
         """
         T, recurrent = self.transient_states, self.recurrent_states
         source = hitting.step_variances(self.transition_matrix[T], T, self.mean_absorption_time)
-        return read_only(hitting.finite(self._limits.carry(np.zeros(recurrent.size), source)))
+        return read_only(finite(self._limits.carry(np.zeros(recurrent.size), source)))
 
     def max_absorption_time(self, tol: float = 1e-8) -> int:
         """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.

@@ -23,8 +23,7 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.elimination import OUT_OF_RANGE
-from unichain_gym.errors import ConvergenceError
+from unichain_gym.elimination import finite
 from unichain_gym.linear import find_solver
 from unichain_gym.structure import edges, group_sums, row_sums, search_breadth_first
 
@@ -59,7 +58,7 @@ def hitting_probabilities(P: sparse.csr_array, targets: IntArray, avoided: IntAr
         rows = P[unknown]
         elsewhere = np.setdiff1d(np.arange(n), unknown, assume_unique=True)
         leaving = rows[:, elsewhere]
-        solver = find_solver(rows[:, unknown], row_sums(leaving), "hitting probabilities")
+        solver = find_solver(rows[:, unknown], row_sums(leaving))
         f[unknown] = solver.solve(leaving @ f[elsewhere])
     return f
 
@@ -94,7 +93,7 @@ def hitting_time_variances(P: sparse.csr_array, targets: IntArray, mean: FloatAr
     if unknown.size:
         rows = P[unknown]
         leave = row_sums(rows[:, np.unique(targets)])
-        solver = find_solver(rows[:, unknown], leave, "variances of hitting times")
+        solver = find_solver(rows[:, unknown], leave)
         source = step_variances(rows, unknown, mean)
         variance[unknown] = finite(solver.solve(source))
     return variance
@@ -117,10 +116,3 @@ def step_variances(rows: sparse.csr_array, states: IntArray, mean: FloatArray) -
     with np.errstate(over="ignore"):
         step = np.sqrt(rows.data) * (1.0 + (mean[column] - mean[states[row]]))
         return finite(group_sums(row, step**2, states.size))
-
-
-def finite(x: FloatArray) -> FloatArray:
-    """Return x, or raise `ConvergenceError` if a number exceeds the range of doubles."""
-    if not np.isfinite(x).all():
-        raise ConvergenceError(OUT_OF_RANGE)
-    return x

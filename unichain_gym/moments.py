@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unichain_gym.arrays import FloatArray
-from unichain_gym.hitting import finite
+from unichain_gym.elimination import finite
 from unichain_gym.structure import edges
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def state_reward_variance(chain: MarkovChain) -> float:
     rows = chain.transition_matrix[recurrent]
     row, column = edges(rows)
     state = recurrent[row]
-    probability = chain.stationary_distribution[state] * rows.data
+    weight = np.sqrt(chain.stationary_distribution[state]) * np.sqrt(rows.data)
     step = (chain.reward[state] - chain.gain) + (chain.bias[column] - chain.bias[state])
-    return _mean_square(probability, step)
+    return _sum_of_squares(weight, step)
 
 
 def observed_reward_variance(chain: MarkovChain) -> float:
@@ -42,17 +42,17 @@ def observed_reward_variance(chain: MarkovChain) -> float:
     if chain.mdp is None or chain.policy is None:
         return state_reward_variance(chain)
     recurrent = chain.recurrent_states
-    occupancy = chain.stationary_distribution[recurrent, None] * chain.policy[recurrent]
-    probability = occupancy[:, :, None] * chain.mdp.probability[recurrent]
-    place = np.nonzero(probability)
+    taken = np.sqrt(chain.stationary_distribution[recurrent, None] * chain.policy[recurrent])
+    weight = taken[:, :, None] * np.sqrt(chain.mdp.probability[recurrent])
+    place = np.nonzero(weight)
     state = recurrent[place[0]]
     change = chain.bias[chain.mdp.next_state[recurrent][place]] - chain.bias[state]
     step = (chain.mdp.reward[recurrent][place] - chain.gain) + change
-    return _mean_square(probability[place], step)
+    return _sum_of_squares(weight[place], step)
 
 
-def _mean_square(probability: FloatArray, step: FloatArray) -> float:
-    # The root of the probability first: the square alone may exceed the range of doubles.
+def _sum_of_squares(weight: FloatArray, step: FloatArray) -> float:
+    """Return Σ (weight step)²; weights are roots of probabilities, which alone may underflow."""
     with np.errstate(over="ignore"):
-        squares: FloatArray = (np.sqrt(probability) * step) ** 2
+        squares: FloatArray = (weight * step) ** 2
         return float(finite(squares.sum(keepdims=True))[0])

@@ -35,12 +35,13 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, eigsh
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import ConvergenceError
 from unichain_gym.limits import Limits
-from unichain_gym.linear import find_solver, off_diagonal
+from unichain_gym.linear import find_solver
 from unichain_gym.structure import (
     Structure,
     edges,
     find_structure,
     group_sums,
+    off_diagonal,
     search_breadth_first,
 )
 
@@ -170,7 +171,7 @@ def _inverse_gap(B: sparse.csr_array, leave: FloatArray, is_recurrent: bool) -> 
     if is_recurrent:
         inverse = Limits(B, find_structure(B)).potential(eye)
     else:
-        inverse = find_solver(B, leave, "eigenvalues").solve(eye)
+        inverse = find_solver(B, leave).solve(eye)
     values, error = _eigenvalues(inverse, drop_nearest_to=0.0 if is_recurrent else None)
     size = np.abs(values)
     with np.errstate(divide="ignore", invalid="ignore"):
