@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray
+from unichain_gym.elimination import finite
 from unichain_gym.errors import ConvergenceError
 from unichain_gym.stepwise import (
     DENSE_FLOP,
@@ -61,14 +62,15 @@ def finite_horizon_value(
     Raises
     ------
     ConvergenceError
-        If it takes more than `STEP_WORK` multiplications.
+        If it takes more than `STEP_WORK` multiplications, or exceeds the range of doubles.
     """
     S = reward.size
     P = normalized(P)
     doubling_cost = 2.0 * max(1, n_steps.bit_length()) * S**3 * DENSE_FLOP
-    if S <= DOUBLING_STATES and doubling_cost < n_steps * _step_cost(P):
-        return _by_doubling(P.toarray(), reward, terminal, n_steps)
-    return _by_increments(P, reward, terminal, n_steps, period, gain)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if S <= DOUBLING_STATES and doubling_cost < n_steps * _step_cost(P):
+            return finite(_by_doubling(P.toarray(), reward, terminal, n_steps))
+        return finite(_by_increments(P, reward, terminal, n_steps, period, gain))
 
 
 def _step_cost(P: sparse.csr_array) -> float:
@@ -136,7 +138,19 @@ def finite_horizon_values(
 
     By doubling, v_{k+j} = Σ_{t<k} P^t r + P^k v_j for all j < k at once, as long as that is
     cheaper than a sparse product for each step.
+
+    Raises
+    ------
+    ConvergenceError
+        If a value exceeds the range of doubles.
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return finite(_all_values(P, reward, terminal, n_steps))
+
+
+def _all_values(
+    P: sparse.csr_array, reward: FloatArray, terminal: FloatArray, n_steps: int
+) -> FloatArray:
     S = reward.size
     v = np.empty((n_steps + 1, S))
     v[0] = terminal

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unichain_gym.arrays import FloatArray
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import finite
 from unichain_gym.structure import edges
 
@@ -30,29 +30,39 @@ def state_reward_variance(chain: MarkovChain) -> float:
     """Return lim Var(Σ_{t<n} r(s_t))/n, the rewards being the expected ones of the states."""
     recurrent = chain.recurrent_states
     rows = chain.transition_matrix[recurrent]
-    row, column = edges(rows)
+    row, following = edges(rows)
     state = recurrent[row]
     weight = np.sqrt(chain.stationary_distribution[state]) * np.sqrt(rows.data)
-    step = (chain.reward[state] - chain.gain) + (chain.bias[column] - chain.bias[state])
-    return _sum_of_squares(weight, step)
+    return _mean_square(chain, weight, state, chain.reward[state], following)
 
 
 def observed_reward_variance(chain: MarkovChain) -> float:
     """Return lim Var(Σ_{t<n} R_t)/n, the rewards being those of a trajectory."""
-    if chain.mdp is None or chain.policy is None:
+    mdp, policy, recurrent = chain.mdp, chain.policy, chain.recurrent_states
+    if mdp is None or policy is None:
         return state_reward_variance(chain)
-    recurrent = chain.recurrent_states
-    taken = np.sqrt(chain.stationary_distribution[recurrent, None] * chain.policy[recurrent])
-    weight = taken[:, :, None] * np.sqrt(chain.mdp.probability[recurrent])
-    place = np.nonzero(weight)
-    state = recurrent[place[0]]
-    change = chain.bias[chain.mdp.next_state[recurrent][place]] - chain.bias[state]
-    step = (chain.mdp.reward[recurrent][place] - chain.gain) + change
-    return _sum_of_squares(weight[place], step)
+    taken = np.sqrt(chain.stationary_distribution[recurrent, None] * policy[recurrent])
+    weight = taken[:, :, None] * np.sqrt(mdp.probability[recurrent])
+    row, action, k = np.nonzero(weight)
+    outcome = recurrent[row], action, k
+    return _mean_square(
+        chain, weight[row, action, k], outcome[0], mdp.reward[outcome], mdp.next_state[outcome]
+    )
 
 
-def _sum_of_squares(weight: FloatArray, step: FloatArray) -> float:
-    """Return Σ (weight step)²; weights are roots of probabilities, which alone may underflow."""
-    with np.errstate(over="ignore"):
+def _mean_square(
+    chain: MarkovChain,
+    weight: FloatArray,
+    state: IntArray,
+    reward: FloatArray,
+    following: IntArray,
+) -> float:
+    """Return Σ (weight (reward - g + b(following) - b(state)))² over outcomes, each (n,).
+
+    The weights are roots of probabilities: those may be too small for doubles, and the squares
+    of what they multiply too large.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = (reward - chain.gain) + (chain.bias[following] - chain.bias[state])
         squares: FloatArray = (weight * step) ** 2
         return float(finite(squares.sum(keepdims=True))[0])

@@ -105,6 +105,16 @@ def test_a_horizon_out_of_reach_says_so(monkeypatch: pytest.MonkeyPatch) -> None
         ring(2_003).finite_horizon_value(10**12)
 
 
+@pytest.mark.parametrize("all_horizons", [False, True])
+@pytest.mark.parametrize("n_steps", [3, 10**6])
+def test_a_total_beyond_the_range_of_doubles_is_refused(n_steps: int, all_horizons: bool) -> None:
+    chain = MarkovChain([[1.0]], [1e308], [1.0])
+    with pytest.raises(ConvergenceError, match="exceed the range of doubles"):
+        chain.finite_horizon_value(n_steps, all_horizons=all_horizons)
+    value = MarkovChain(np.full((2, 2), 0.5), [1e308, -1e308], [1, 0]).finite_horizon_value(n_steps)
+    np.testing.assert_array_equal(value, [1e308, -1e308])
+
+
 def test_horizons_and_ends_that_do_not_fit_are_refused() -> None:
     chain = ring(3)
     with pytest.raises(InvalidArgumentError, match="n_steps must not be negative; got -1"):
