@@ -24,7 +24,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym import hitting, horizon, moments, restriction, spectrum, stepwise, trajectory
+from unichain_gym import (
+    cyclic,
+    hitting,
+    horizon,
+    moments,
+    restriction,
+    spectrum,
+    stepwise,
+    trajectory,
+)
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import finite
 from unichain_gym.errors import (
@@ -243,7 +252,7 @@ class MarkovChain:
         From a state of one the chain goes to the next, and from the last to the first, which is
         that of the class's lowest state. (Kemeny & Snell, 1960, section 2.2.)
         """
-        return spectrum.cyclic_classes(self.transition_matrix, self._structure, self.class_periods)
+        return cyclic.cyclic_classes(self.transition_matrix, self._structure, self.class_periods)
 
     def class_of(self, state: int) -> int | None:
         """Return the index of a state's class in `recurrent_classes`; None if transient."""

@@ -1,7 +1,4 @@
-"""Cyclic classes, and the eigenvalues of a chain that decide how fast it forgets its start.
-
-A recurrent class of period d falls into d *cyclic classes*, which the chain visits in turn
-(Kemeny & Snell, 1960, section 2.2; Seneta, 1981, section 1.3).
+"""The spectral gap: how fast a chain forgets its start.
 
 The *absolute spectral gap* is γ = 1 - ρ(P - P*), with ρ the spectral radius: 1 minus the largest
 |λ| among all eigenvalues of P but the 1 that each recurrent class has (Levin & Peres, 2017,
@@ -16,7 +13,7 @@ a stream of states that stay or advance, computed at large, are wrong in the sec
 - a component in which Kolmogorov's criterion holds (reversible, such as every walk on a tree)
   is similar to the symmetric matrix √(P(s, s') P(s', s)), whose eigenvalues are accurate;
 - every other eigenvalue comes with its condition number, and an answer that this leaves open by
-  more than `TOLERANCE` is refused;
+  more than `TOLERANCE` is refused, after states with the same row have been made one;
 - what is near 1 is found from the deviation matrix too, where 1/(1 - λ) is large.
 """
 
@@ -42,7 +39,6 @@ from unichain_gym.structure import (
     find_structure,
     group_sums,
     off_diagonal,
-    search_breadth_first,
 )
 
 ComplexArray = NDArray[np.complex128]
@@ -53,24 +49,6 @@ DENSE_COMPONENT = 1_000
 N_WANTED, N_BASIS = 6, 40
 ARPACK_WORK = 2e10
 EPSILON = float(np.finfo(np.float64).eps)
-
-
-def cyclic_classes(
-    P: sparse.csr_array, structure: Structure, periods: IntArray
-) -> list[list[IntArray]]:
-    """Return the cyclic classes of each recurrent class, in the order in which they follow.
-
-    Two states of a class of period d are in one cyclic class if their distances from a third
-    agree modulo d. The first is that of the lowest state.
-    """
-    firsts = np.array([states[0] for states in structure.classes])
-    depth, _ = search_breadth_first(P, firsts)
-    result = []
-    for states, period in zip(structure.classes, periods, strict=True):
-        phase = depth[states] % period
-        ends = np.cumsum(np.bincount(phase, minlength=int(period)))[:-1]
-        result.append(np.split(states[np.argsort(phase, kind="stable")], ends))
-    return result
 
 
 def spectral_gap(P: sparse.csr_array, structure: Structure, periods: IntArray) -> float:
@@ -132,14 +110,37 @@ def _component_gap(B: sparse.csr_array, leave: FloatArray) -> tuple[float, float
         error = M.shape[0] * EPSILON + mismatch
         low, high = 1.0 - modulus - error, 1.0 - modulus + error
     else:
-        values, error_of_each = _eigenvalues(M, drop_nearest_to=1.0 if is_recurrent else None)
-        modulus_of_each = np.abs(values)
-        low = 1.0 - float((modulus_of_each + error_of_each).max())
-        high = 1.0 - float((modulus_of_each - error_of_each).max())
+        low, high = _dense_gap(M, is_recurrent)
+        if high - low > TOLERANCE * high:
+            M, leave = _lump(M, leave)
+            low, high = _dense_gap(M, is_recurrent)
     if high - low <= TOLERANCE * high:
         return low, high
-    slow_low, slow_high = _inverse_gap(B, leave, is_recurrent)
+    slow_low, slow_high = _inverse_gap(sparse.csr_array(M), leave, is_recurrent)
     return max(low, slow_low), min(high, slow_high)
+
+
+def _dense_gap(M: FloatArray, is_recurrent: bool) -> tuple[float, float]:
+    values, error = _eigenvalues(M, drop_nearest_to=1.0 if is_recurrent else None)
+    modulus = np.abs(values)
+    low = 1.0 - float((modulus + error).max(initial=0.0))
+    return low, 1.0 - float((modulus - error).max(initial=0.0))
+
+
+def _lump(M: FloatArray, leave: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Make one of states with the same row, until no two have, which keeps all eigenvalues but 0.
+
+    (Those of B C are those of C B, with C the different rows and B the row that each state has.)
+    So a chain that forgets its start after some steps loses its multiple eigenvalue 0, of which
+    rounding would make some of modulus ε^(1/m).
+    """
+    while True:
+        _, first, member = np.unique(M, axis=0, return_index=True, return_inverse=True)
+        if first.size == len(M):
+            return M, leave
+        lumped = np.zeros((first.size, first.size))
+        np.add.at(lumped.T, member.reshape(-1), M[first].T)
+        M, leave = lumped, leave[first]
 
 
 def _eigenvalues(M: FloatArray, drop_nearest_to: float | None) -> tuple[ComplexArray, FloatArray]:

@@ -146,6 +146,22 @@ def test_a_chain_that_forgets_its_start_at_once_has_gap_one() -> None:
     assert of_matrix(np.eye(3)).spectral_gap == 1.0
 
 
+def test_a_chain_that_forgets_its_start_after_some_steps_has_gap_one() -> None:
+    # The eigenvalue 0 is multiple: numpy.linalg.eigvals makes numbers up to 0.01 of it. The last
+    # six bits of a sequence of fair ones; and a line that falls back to its start.
+    n = 64
+    bits = np.zeros((n, n))
+    bits[np.arange(n), 2 * np.arange(n) % n] = 0.5
+    bits[np.arange(n), (2 * np.arange(n) + 1) % n] = 0.5
+    assert of_matrix(bits).spectral_gap == pytest.approx(1.0, rel=1e-12)
+    mdp = make_mdp("c5")
+    for action in (0, 1):
+        assert mdp.induce(np.full(5, action)).spectral_gap == pytest.approx(1.0, rel=1e-12)
+    # With a part of its own that is slow, the gap is that part's.
+    slow = sparse.block_diag((bits, [[0.75, 0.25], [0.25, 0.75]]))
+    assert of_matrix(sparse.csr_array(slow)).spectral_gap == pytest.approx(0.5, rel=1e-12)
+
+
 def test_a_gap_near_zero_keeps_its_digits_without_symmetry() -> None:
     # Two halves of three states that exchange with e each way: λ is 1 - e (p + q) to first order,
     # p and q the stationary probabilities, in their halves, of the states that are left.
