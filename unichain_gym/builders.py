@@ -96,23 +96,26 @@ def _read_sparse(
 def _read_dense(P: Any, order: str) -> NDArray[np.floating[Any]]:
     """Return P as an array with the axes of ``order``, or say which axes it seems to have."""
     dense = read_floats(P, "P, unless a list of one sparse matrix per action,")
-    of_states = (0, 2) if order == "sas" else (1, 2)
-    if dense.ndim != 3 or dense.shape[of_states[0]] != dense.shape[2]:
-        other = "ass" if order == "sas" else "sas"
-        fits = dense.ndim == 3 and dense.shape[1 if order == "sas" else 0] == dense.shape[2]
-        shape = "(S, A, S)" if order == "sas" else "(A, S, S)"
+    fits = {
+        "sas": dense.ndim == 3 and dense.shape[0] == dense.shape[2],
+        "ass": dense.ndim == 3 and dense.shape[1] == dense.shape[2],
+    }
+    if not fits[order]:
+        shape, other = ("(S, A, S)", "ass") if order == "sas" else ("(A, S, S)", "sas")
         raise InvalidModelError(
             f"P has shape {shape} in order {order!r}, or is a list of one sparse (S, S) matrix "
-            f"per action; got shape {dense.shape}" + f", which fits order={other!r}" * fits
+            f"per action; got shape {dense.shape}" + f", which fits order={other!r}" * fits[other]
         )
     n = dense.shape[2]
     total = dense.sum(axis=2, dtype=np.float64)
     if not sums_to_one(total[total != 0.0], n):
         for axis in (0, 1):
-            if sums_to_one(dense.sum(axis=axis, dtype=np.float64), n):
+            x, y, z = np.moveaxis(dense, axis, 2).shape
+            orders = " or ".join(["'sas'"] * (x == z) + ["'ass'"] * (y == z))
+            if orders and sums_to_one(dense.sum(axis=axis, dtype=np.float64), z):
                 raise InvalidModelError(
                     f"P sums to 1 over axis {axis} and not over the last, which is that of the "
-                    f"next state: pass np.moveaxis(P, {axis}, 2), in the order that gives"
+                    f"next state: pass np.moveaxis(P, {axis}, 2), of order {orders}"
                 )
     return dense
 
@@ -132,7 +135,8 @@ def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
 
 def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> Outcomes:
     """Read a list of (state, action, next state, probability, reward)."""
-    table = read_floats(list(transitions), "transitions")
+    rows = transitions if isinstance(transitions, np.ndarray) else list(transitions)
+    table = read_floats(rows, "transitions")
     if table.ndim != 2 or table.shape[1] != 5:
         raise InvalidModelError(
             "transitions are tuples (state, action, next_state, probability, reward), at least "

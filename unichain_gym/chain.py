@@ -74,7 +74,8 @@ class MarkovChain:
     Parameters
     ----------
     transition_matrix : array_like or sparse, shape (S, S)
-        P; each row sums to 1. Kept as CSR without stored zeros.
+        P; each row sums to 1, in float32 as well as its precision allows. Kept as CSR in double,
+        without stored zeros.
     reward : array_like, shape (S,)
         r, the expected reward of a step from each state.
     initial_distribution : array_like, shape (S,)

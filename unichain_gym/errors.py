@@ -5,6 +5,9 @@ Each message says what was wrong, with which value, and what to do instead.
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class UnichainError(Exception):
     """Base of every error that `unichain_gym` raises deliberately."""
@@ -47,3 +50,11 @@ class MissingDependencyError(UnichainError, ImportError):
 
 class RoundingWarning(UserWarning):
     """A model has probabilities of the size of rounding errors, where 0 may be meant."""
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line, outside this package, that called into it."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "unichain_gym":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

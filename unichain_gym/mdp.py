@@ -241,7 +241,9 @@ class TabularMDP:
         Parameters
         ----------
         policy : array_like, shape (S,) of int or (S, A) of float
-            An action for each state, or a distribution over actions for each state.
+            An action for each state, or a distribution over actions for each state. As with
+            transitions, rows of float32 may miss the sum 1 by what their precision explains and
+            are normalized in double, and entries from -1e-15 to 0 become 0, with a warning.
 
         Returns
         -------
@@ -359,7 +361,8 @@ class TabularMDP:
             If shapes disagree, or the MDP is invalid.
         """
         outcomes = read_arrays(P, R, allowed, order)
-        return cls(*pad_outcomes(outcomes), np.asarray(initial), name, state_names, drop_below)
+        start = read_distribution(initial, "initial", 0.0)
+        return cls(*pad_outcomes(outcomes), start, name, state_names, drop_below)
 
     @classmethod
     def from_transitions(

@@ -12,7 +12,6 @@ the entries that look like it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.errors import InvalidArgumentError, RoundingWarning
+from unichain_gym.errors import InvalidArgumentError, RoundingWarning, warn_caller
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -30,6 +29,8 @@ RESIDUES = 1e-20, 1e-15
 Differences of doubles near 1 are multiples of 1.1e-16, near 1e-4 of 1.4e-20; an entry of 1e-40
 is none of them, but computed as what it is.
 """
+
+SAY_WHICH = " or pass drop_below=1e-15; drop_below=0 keeps everything as it is"
 
 
 def sum_tolerance(n_terms: int) -> float:
@@ -70,7 +71,7 @@ def in_double(
     doubles = p.astype(np.float64)
     negative = (doubles < 0.0) & (doubles > -4.0 * epsilon)
     if negative.any():
-        _warn(doubles, np.flatnonzero(negative), place)
+        _warn(doubles, np.flatnonzero(negative), place, "")
         doubles[negative] = 0.0
     label = row.ravel()
     total = np.bincount(label, doubles.ravel(), n_rows)
@@ -132,7 +133,7 @@ def drop_residues(
             is_small &= negative | (p >= low * largest[row])
         named = np.flatnonzero(negative if small_is_meant else is_small)
         if named.size:
-            _warn(p, named, place)
+            _warn(p, named, place, "" if small_is_meant else SAY_WHICH)
         return np.where(negative, 0.0, p)
     label = row.ravel()
     kept: FloatArray = np.where(is_small, 0.0, p)
@@ -142,16 +143,15 @@ def drop_residues(
     return kept
 
 
-def _warn(p: FloatArray, entries: IntArray, place: Callable[[int], str]) -> None:
+def _warn(p: FloatArray, entries: IntArray, place: Callable[[int], str], remedy: str) -> None:
     """Name up to three entries of rounding size, and what to do about them."""
     named = []
     for i in entries[:3].tolist():
         taken = ", taken as 0" if p.flat[i] < 0.0 else ""
         named.append(f"{place(i)} ({float(p.flat[i])!r}{taken})")
     more = f" and {entries.size - 3} more" if entries.size > 3 else ""
-    warnings.warn(
-        f"probabilities of the size of rounding errors: {'; '.join(named)}{more}. If 0 is meant, "
-        "as by 1 - 0.7 - 0.3, write 0 or pass drop_below=1e-15; else pass drop_below=0",
+    warn_caller(
+        f"probabilities of the size of rounding errors: {'; '.join(named)}{more}. Where 0 is "
+        f"meant, as by 1 - 0.7 - 0.3, write 0{remedy}",
         RoundingWarning,
-        stacklevel=5,
     )

@@ -6,7 +6,6 @@ list is an action that the state lacks.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from copy import deepcopy
 from math import isclose
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError, warn_caller
 from unichain_gym.outcomes import (
     Outcomes,
     read_distribution,
@@ -173,9 +172,7 @@ def _check_steps(
         copy = deepcopy(env, {id(table): table})
         copy.unwrapped.render_mode = None
     except Exception as problem:  # whatever the environment holds that cannot be copied
-        warnings.warn(
-            f"{env} cannot be copied, so its table is taken unchecked: {problem}", stacklevel=4
-        )
+        warn_caller(f"{env} cannot be copied, so its table is unchecked: {problem}", UserWarning)
         return
     rng = np.random.default_rng(0)
     state = _state_of(copy.reset(seed=0)[0], len(table))

@@ -215,9 +215,13 @@ def test_arrays_with_the_action_first_are_read_in_that_order(A: int, S: int):
     [
         (cyclic(2, 3), "sas", r"got shape \(2, 3, 3\), which fits order='ass'"),
         (cyclic(2, 3).transpose(1, 0, 2), "ass", r"got shape \(3, 2, 3\), which fits order='sas'"),
-        (np.moveaxis(cyclic(3, 3), 2, 0), "sas", r"over axis 0 and .* np.moveaxis\(P, 0, 2\)"),
+        (
+            np.moveaxis(cyclic(3, 3), 2, 0),
+            "sas",
+            r"over axis 0 and .*\(P, 0, 2\), of order 'sas' or 'ass'",
+        ),
         (np.moveaxis(cyclic(3, 3), 2, 1), "sas", r"over axis 1 and .* np.moveaxis\(P, 1, 2\)"),
-        (np.moveaxis(cyclic(2, 3), 2, 1), "ass", r"over axis 1 and .* np.moveaxis\(P, 1, 2\)"),
+        (np.moveaxis(cyclic(2, 3), 2, 1), "ass", r"over axis 1 and .*\(P, 1, 2\), of order 'ass'$"),
         (
             [sparse.csr_array(matrix.T) for matrix in cyclic(3, 3)],
             "sas",
@@ -235,6 +239,22 @@ def test_a_transposed_matrix_is_to_be_transposed_and_not_normalized():
     for matrix in (P, sparse.csc_matrix(P)):
         with pytest.raises(InvalidModelError, match=r"columns .* sum to 1 instead: .* transpose"):
             MarkovChain(matrix, np.zeros(3), np.eye(3)[0])
+
+
+def test_a_wrong_sum_is_not_taken_for_another_axis():
+    with pytest.raises(InvalidModelError, match=r"state 0, action 0 sum to 0\.5 .*normalize"):
+        TabularMDP.from_arrays([[[0.5], [0.5]]], [0.0], [1.0])
+
+
+def test_the_warning_points_to_the_caller():
+    P, reward, start = meant_to_stay_below_four(RESIDUE)
+    for build in (
+        lambda: MarkovChain(P, reward, start),
+        lambda: TabularMDP.from_arrays(P[:, None], reward, start),
+    ):
+        with pytest.warns(RoundingWarning) as seen:
+            build()
+        assert [warning.filename for warning in seen] == [__file__]
 
 
 def test_an_unknown_order_and_transposed_rewards_are_refused():

@@ -89,7 +89,7 @@ def test_a_passenger_who_changes_the_destination_is_not_in_the_table():
 def test_an_environment_that_cannot_be_copied_is_read_with_a_warning():
     env = Coin()
     env.lock = threading.Lock()  # type: ignore[attr-defined]
-    with pytest.warns(UserWarning, match="cannot be copied, so its table is taken unchecked"):
+    with pytest.warns(UserWarning, match="cannot be copied, so its table is unchecked"):
         assert TabularMDP.from_gymnasium(env).n_states == 2
 
 
