@@ -432,7 +432,7 @@ class MarkovChain:
 
         Z - I sums P^t - P* over t ≥ 1. Between transient states it is (I - P_TT)^{-1}, the
         expected visits, which is what absorbing chains call their fundamental matrix. (Kemeny &
-        Snell, 1960, sections 3.2 and 4.3; for any chain Puterman, 1994, theorem A.7.)
+        Snell, 1960, sections 3.2 and 4.3; for any chain Puterman, 1994, appendix A.)
 
         Raises
         ------
@@ -693,7 +693,7 @@ class MarkovChain:
 
         That is 1 minus the spectral radius of P - P*: each recurrent class has one eigenvalue 1
         that does not count. 0 if a class is periodic, 1 if P^t is P* from some t on. Within a
-        relative 1e-6. (Levin & Peres, 2017, Markov Chains and Mixing Times, section 12.1.)
+        relative 1e-6. (Levin & Peres, 2017, Markov Chains and Mixing Times, chapter 12.)
 
         Raises
         ------

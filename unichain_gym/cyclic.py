@@ -2,7 +2,7 @@
 
 A recurrent class of period d falls into d *cyclic classes*, each of which leads to the next
 (Kemeny & Snell, 1960, Finite Markov Chains, section 2.2; Seneta, 1981, Non-negative Matrices and
-Markov Chains, section 1.3).
+Markov Chains, chapter 1).
 """
 
 from __future__ import annotations

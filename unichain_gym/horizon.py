@@ -4,7 +4,7 @@ With the terminal values v_0, the total over n steps is v_n = r + P v_{n-1}, tha
 
     v_n = Σ_{t<n} P^t r + P^n v_0
 
-(Puterman, 1994, Markov Decision Processes, section 4.3). Its increments d_t = v_{t+1} - v_t
+(Puterman, 1994, Markov Decision Processes, chapter 4). Its increments d_t = v_{t+1} - v_t
 follow d_{t+1} = P d_t from d_0 = r + P v_0 - v_0. Over a whole period of the chain they add up
 to what tends to the period times the gain g = P* r, and never depart from it again: P lengthens
 no difference. So a long horizon is not followed to its end, but to where that is certain.

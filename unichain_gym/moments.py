@@ -7,7 +7,7 @@ With the gain g and the bias b of a chain with one recurrent class,
 has mean 0 given the past, and adds up over n steps to Σ_t R_t - n g but for a bounded part.
 Hence lim Var(Σ_{t<n} R_t)/n is the mean square of it under the stationary distribution. With
 R_t = r(s_t), the expected reward of the state, this is the usual variance of a chain's central
-limit theorem (Kemeny & Snell, 1960, theorem 4.6.3; Meyn & Tweedie, 1993, Markov Chains and
+limit theorem (Kemeny & Snell, 1960, section 4.6; Meyn & Tweedie, 1993, Markov Chains and
 Stochastic Stability, theorem 17.4.4). With R_t as observed it holds the noise of actions and
 rewards too, which may go along with the next state, or against it.
 """

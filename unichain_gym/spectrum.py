@@ -2,7 +2,7 @@
 
 The *absolute spectral gap* is γ = 1 - ρ(P - P*), with ρ the spectral radius: 1 minus the largest
 |λ| among all eigenvalues of P but the 1 that each recurrent class has (Levin & Peres, 2017,
-Markov Chains and Mixing Times, section 12.1). P^t tends to P* as (1 - γ)^t, and 1/γ is the
+Markov Chains and Mixing Times, chapter 12). P^t tends to P* as (1 - γ)^t, and 1/γ is the
 relaxation time. Periodic classes have other eigenvalues of modulus 1, so their gap is 0.
 
 Eigenvalues of matrices that are not symmetric may react to rounding beyond all measure: those of
