@@ -155,6 +155,7 @@ class CertifiedSolver:
         self._method = make(self._A)
         self._fallback = fallback
         self._successor: Solver | None = None
+        self._for_many: Solver | None = None
         self._n_iterations = 0
         self._times: dict[bool, float] = {}
 
@@ -172,7 +173,9 @@ class CertifiedSolver:
         """Return the solution of A x = c; c is (n,) or (n, m)."""
         if c.ndim == 2:
             if c.shape[1] > MANY and not self._method.is_direct:
-                return self._hand_over().solve(c)
+                if self._for_many is None:
+                    self._for_many = self._fallback(f"{c.shape[1]} systems are too many to iterate")
+                return self._for_many.solve(c)
             return np.stack([self.solve(column) for column in c.T], axis=1)
         x = self._solve(c / self._rate, transposed=False)
         return self._hand_over().solve(c) if x is None else x

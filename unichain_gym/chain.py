@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from unichain_gym.mdp import TabularMDP
 
 MAX_DENSE_STATES = 5_000
+SMALLEST_DISTANCE = 16 * float(np.finfo(np.float64).eps)
 
 
 class MarkovChain:
@@ -331,10 +332,9 @@ class MarkovChain:
         p^0_T (I - P_TT)^{-1} on the transient states T; infinite for recurrent states that can
         be reached from the start, 0 for those that cannot.
         """
+        visits = np.zeros(self.n_states)
         # By what can be reached: a probability may be too small for a positive double.
-        start = np.flatnonzero(self.initial_distribution)
-        depth, _ = search_breadth_first(self.transition_matrix, start)
-        visits = np.where(depth >= 0, np.inf, 0.0)
+        visits[self._reached] = np.inf
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
         return read_only(visits)
 
@@ -391,22 +391,44 @@ class MarkovChain:
         _check_tolerance(tol)
         if start not in ("initial", "worst"):
             raise InvalidArgumentError(f"start must be 'initial' or 'worst'; got {start!r}")
-        if self.period > 1 and not averaged:
-            raise PeriodicChainError(
-                f"a chain of period {self.period} never mixes: p^t has no limit. Use "
-                "averaged=True for the running average of p^t"
-            )
         if start == "worst":
             self._require_unichain("a worst-case mixing time", "start='initial'")
             self._require_dense("mixing_time(start='worst')")
-        block = np.eye(self.n_states) if start == "worst" else self.initial_distribution[None]
-        limit = self.stationary_distribution
-        if not averaged:
-            return stepwise.mixing_time(self.transition_matrix, block, limit, tol)
-        potential = self.deviation_matrix if start == "worst" else self._start_potential[None]
-        return stepwise.averaged_mixing_time(self.transition_matrix, potential, self.period, tol)
+        seen = self._reached if start == "initial" else np.arange(self.n_states)
+        labels = np.unique(self._structure.class_label[seen])
+        labels = labels[labels >= 0]
+        period = int(np.lcm.reduce(self.class_periods[labels].astype(object)))
+        P = self.transition_matrix[seen][:, seen]
+        if averaged:
+            sums = self.deviation_matrix if start == "worst" else self._start_potential[None, seen]
+            return stepwise.averaged_mixing_time(P, sums, period, tol)
+        if period > 1:
+            raise PeriodicChainError(
+                f"a chain of period {period} never mixes: p^t has no limit. Use averaged=True for "
+                "the running average of p^t"
+            )
+        if tol < SMALLEST_DISTANCE:
+            raise InvalidArgumentError(
+                f"tol is {tol!r}, but rounding of the stationary distribution hides distances "
+                f"below {SMALLEST_DISTANCE:.2g}; that is the smallest tol that works"
+            )
+        excess = self.initial_distribution[seen] - self.stationary_distribution[seen]
+        block = None if start == "worst" else excess[None]
+        P = stepwise.normalized(P)
+        if self.n_states * self._structure.n_classes > MAX_DENSE_STATES**2:
+            return stepwise.mixing_time(stepwise.Decay(P, block), tol)
+        absorption = self._limits.absorption()[seen][:, labels]
+        limits = self._limits.class_distributions[labels][:, seen]
+        return stepwise.mixing_time(stepwise.Decay(P, block, limits, absorption), tol)
 
     # What the methods above share
+
+    @cached_property
+    def _reached(self) -> IntArray:
+        """The states that can be reached from the start, sorted."""
+        start = np.flatnonzero(self.initial_distribution)
+        depth, _ = search_breadth_first(self.transition_matrix, start)
+        return np.flatnonzero(depth >= 0)
 
     @cached_property
     def _start_potential(self) -> FloatArray:
