@@ -113,9 +113,14 @@ class Limits:
         return find_solver(self.P_TT, row_sums(self.P_TR))
 
     @cached_property
+    def _from_ground(self) -> sparse.csr_array:
+        """The transitions from the grounds to the other recurrent states."""
+        return self.P_RR[self.ground][:, self.ungrounded]
+
+    @property
     def _inflow(self) -> FloatArray:
-        """Transitions from the grounds to the other recurrent states."""
-        return np.asarray(np.ones(self.n_classes) @ self.P_RR[self.ground][:, self.ungrounded])
+        """The transitions to each other recurrent state from its ground."""
+        return np.asarray(np.ones(self.n_classes) @ self._from_ground)
 
     @cached_property
     def stationary(self) -> FloatArray:
@@ -134,7 +139,7 @@ class Limits:
         if self._is_rare(p)[self.ground].any():
             # The rough occupancy misled, on a slow chain: factorize again for what follows.
             self.ground = self._choose_ground(p)
-            del self.ungrounded, self.recurrent_solver, self._inflow
+            del self.ungrounded, self.recurrent_solver, self._from_ground
         return p
 
     def class_mean(self, values: FloatArray) -> FloatArray:
@@ -256,7 +261,7 @@ class Limits:
             solver = find_solver(discount * rows[:, U], exit_rate)
             z = solver.solve(np.ones(U.size))
         u = solver.solve(c[U])
-        from_ground = discount * self.P_RR[G][:, U]
+        from_ground = discount * self._from_ground
         off = ((c[G] + from_ground @ u).T / (1.0 + from_ground @ z)).T
         x[U] = u - (off[self.label[U]].T * z).T
         return x - self.class_mean(x)[self.label], off

@@ -24,6 +24,7 @@ DENSE_FLOP, SPARSE_FLOP, ENTRY, SPARSE_CALL = 1e-10, 1.5e-9, 5e-9, 1e-5
 STEP_WORK = 5e10
 STEP_SECONDS = STEP_WORK * SPARSE_FLOP
 DOUBLING_STATES = 2_500
+RESCALE = 1e-100
 
 
 def normalized(P: sparse.csr_array) -> sparse.csr_array:
@@ -172,16 +173,22 @@ def first_time(decay: Decay, size: Callable[[FloatArray], float], tol: float) ->
     n_steps = int(STEP_SECONDS / step_cost)
     if S <= DOUBLING_STATES:
         n_steps = min(n_steps, int(20 * S**3 * DENSE_FLOP / step_cost))
-    x = Scaled.of(decay.deflated(block))
-    if x.is_within(size, tol):
+    rows = decay.deflated(block)
+    if size(rows) <= tol:
         return 0
     if S <= DOUBLING_STATES and is_dense and decay.block is None:
         return _double(decay, None, 0, size, tol)  # a step would cost as much
     step: Any = P.T.toarray() if is_dense else sparse.csr_array(P.T)
+    exponent = 0
     for t in range(1, n_steps + 2):
-        x = Scaled.of(decay.deflated((step @ x.matrix.T).T), x.exponent)
-        if x.is_within(size, tol):
+        rows = decay.deflated((step @ rows.T).T)
+        rest = size(rows)
+        if rest <= math.ldexp(tol, -exponent):
             return t
+        if rest < RESCALE:
+            x = Scaled.of(rows, exponent)
+            rows, exponent = x.matrix, x.exponent
+    x = Scaled.of(rows, exponent)
     if S > DOUBLING_STATES:
         raise ConvergenceError(
             f"not reached within {n_steps} steps, all that is reasonable for {S} states: choose a "
