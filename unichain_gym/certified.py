@@ -155,8 +155,9 @@ class CertifiedSolver:
         self._method = make(self._A)
         self._fallback = fallback
         self._successor: Solver | None = None
+        self._for_many: Solver | None = None
         self._n_iterations = 0
-        self._times: dict[bool, float] = {}
+        self._largest_time: float | None = None
 
     @property
     def method(self) -> str:
@@ -172,7 +173,9 @@ class CertifiedSolver:
         """Return the solution of A x = c; c is (n,) or (n, m)."""
         if c.ndim == 2:
             if c.shape[1] > MANY and not self._method.is_direct:
-                return self._hand_over().solve(c)
+                if self._for_many is None:
+                    self._for_many = self._fallback(f"{c.shape[1]} systems are too many to iterate")
+                return self._for_many.solve(c)
             return np.stack([self.solve(column) for column in c.T], axis=1)
         x = self._solve(c / self._rate, transposed=False)
         return self._hand_over().solve(c) if x is None else x
@@ -196,7 +199,7 @@ class CertifiedSolver:
 
     def _solve(self, c: FloatArray, transposed: bool) -> FloatArray | None:
         """Solve the scaled system; None if the bound is not met."""
-        if self._successor or EPSILON * self._time(transposed) > MAX_ERROR:
+        if self._successor or EPSILON * self._time() > MAX_ERROR:
             return None
         x, n = self._method.solve(c, transposed)
         if self._bound(c, x, transposed) > MAX_ERROR:
@@ -209,7 +212,7 @@ class CertifiedSolver:
 
     def _hand_over(self) -> Solver:
         if not self._successor:
-            worst = EPSILON * max(self._times.values(), default=0.0)
+            worst = EPSILON * (self._largest_time or 0.0)
             self._successor = self._fallback(
                 f"rounding may change the answer of {self._method.name} by {worst:.1e} of its size"
                 if MAX_ERROR < worst < np.inf
@@ -232,18 +235,18 @@ class CertifiedSolver:
         uncertainty = self._uncertainty(c, x, transposed)
         if transposed:
             size, x = float(uncertainty.sum()), np.abs(x) / self._rate
-            return self._time(True) * size / float(x.sum()) if size else 0.0
-        size = float(uncertainty.max())
-        return self._time(False) * size / float(np.abs(x).max()) if size else 0.0
+            return self._time() * size / float(x.sum()) if size else 0.0
+        size = float((self._rate * uncertainty).max())
+        return self._time() * size / float(np.abs(x).max()) if size else 0.0
 
-    def _time(self, transposed: bool) -> float:
-        """Bound the norm of the scaled A^{-1}, or transposed, the largest sum of A^{-1}."""
-        if transposed not in self._times:
-            c = 1.0 / self._rate if transposed else np.ones_like(self._rate)
+    def _time(self) -> float:
+        """Bound the largest entry of A^{-1} 1, by the z of the module's docstring."""
+        if self._largest_time is None:
+            c = 1.0 / self._rate
             z, self._n_iterations = self._method.solve(c, transposed=False)
-            # Rounding by the row sums of |A| z, as in `_uncertainty`
-            missing = (c - self._A @ z) + self._rounding[0] * (c + 2.0 * z - self._A @ z)
-            delta = float((missing / c).max())
-            proven = bool(np.isfinite(z).all()) and z.min() >= 0.0 and delta < 0.5
-            self._times[transposed] = float(z.max()) / (1.0 - delta) if proven else np.inf
-        return self._times[transposed]
+            residual = c - self._A @ z
+            rounding = self._rounding[False] * (c + 2.0 * z - self._A @ z)
+            delta = float(((residual + rounding) * self._rate).max())
+            is_proof = bool(np.isfinite(z).all()) and z.min() >= 0.0 and delta < 0.5
+            self._largest_time = float(z.max()) / (1.0 - delta) if is_proof else np.inf
+        return self._largest_time

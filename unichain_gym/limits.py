@@ -29,6 +29,7 @@ from unichain_gym.structure import Structure, edges, group_sums, row_sums, searc
 from unichain_gym.summary import SolverEntry, SolverReport
 
 ROUGH_WORK = 30_000_000
+POLISHING_STEPS = 30
 
 
 class Limits:
@@ -52,8 +53,8 @@ class Limits:
         self.P_RR = from_recurrent[:, self.recurrent]
         self.P_TR = from_transient[:, self.recurrent]
         self.P_TT = from_transient[:, self.transient]
-        # How many iterations a quantity on R took, where any were needed.
-        self.iterations: dict[str, int] = {}
+        # By which method each quantity was computed, and in how many iterations.
+        self.methods: dict[str, tuple[str, int]] = {}
 
     @cached_property
     def ground(self) -> IntArray:
@@ -88,6 +89,13 @@ class Limits:
             p = 0.5 * (p + backward @ p)
         return p
 
+    def _polish(self, p: FloatArray) -> FloatArray:
+        """Follow the chain from p on R: steps never lengthen an error, and shorten most."""
+        backward = sparse.csr_array(self.P_RR.T)
+        for _ in range(POLISHING_STEPS):
+            p = 0.5 * (p + backward @ p)
+        return p
+
     @cached_property
     def ungrounded(self) -> IntArray:
         """The indices into R of all other states."""
@@ -105,9 +113,14 @@ class Limits:
         return find_solver(self.P_TT, row_sums(self.P_TR))
 
     @cached_property
+    def _from_ground(self) -> sparse.csr_array:
+        """The transitions from the grounds to the other recurrent states."""
+        return self.P_RR[self.ground][:, self.ungrounded]
+
+    @property
     def _inflow(self) -> FloatArray:
-        """Transitions from the grounds to the other recurrent states."""
-        return np.asarray(np.ones(self.n_classes) @ self.P_RR[self.ground][:, self.ungrounded])
+        """The transitions to each other recurrent state from its ground."""
+        return np.asarray(np.ones(self.n_classes) @ self._from_ground)
 
     @cached_property
     def stationary(self) -> FloatArray:
@@ -117,14 +130,16 @@ class Limits:
             # A negative entry is one within the error of 0, and p is not negative.
             entered = self.recurrent_solver.solve_transposed(self._inflow)
             p[self.ungrounded] = np.maximum(entered, 0.0)
-            self.iterations["stationary distribution"] = self.recurrent_solver.n_iterations
+            self._note("stationary distribution", self.recurrent_solver)
+            if self.recurrent_solver.n_iterations:
+                p = self._polish(p)
         # Twice: sums of 1e308 and more are out of range.
         p = p / self._class_maximum(p)[self.label]
         p = p / group_sums(self.label, p, self.n_classes)[self.label]
         if self._is_rare(p)[self.ground].any():
             # The rough occupancy misled, on a slow chain: factorize again for what follows.
             self.ground = self._choose_ground(p)
-            del self.ungrounded, self.recurrent_solver, self._inflow
+            del self.ungrounded, self.recurrent_solver, self._from_ground
         return p
 
     def class_mean(self, values: FloatArray) -> FloatArray:
@@ -136,6 +151,12 @@ class Limits:
         """The stationary distribution of each class as a row, shape (n_classes, n_R)."""
         place = self.label, np.arange(self.label.size)
         return sparse.csr_array((self.stationary, place), shape=(self.n_classes, self.label.size))
+
+    @property
+    def class_distributions(self) -> sparse.csr_array:
+        """The stationary distribution of each class, shape (n_classes, S)."""
+        place = self.label, self.recurrent
+        return sparse.csr_array((self.stationary, place), shape=(self.n_classes, self.n_states))
 
     def carry(self, on_recurrent: FloatArray, source: FloatArray | None = None) -> FloatArray:
         """Solve v_T = source + P_TT v_T + P_TR v_R, and return v on all states.
@@ -166,6 +187,8 @@ class Limits:
 
     def absorption(self) -> FloatArray:
         """Return the probability of ending in each class, shape (S, n_classes)."""
+        if self.n_classes == 1:
+            return np.ones((self.n_states, 1))
         return self.carry(np.eye(self.n_classes)[self.label])
 
     def distribution(self, start: FloatArray) -> FloatArray:
@@ -192,7 +215,7 @@ class Limits:
         """Return D values, where D = Σ_t (P^t - P*), a Cesàro sum, is the deviation matrix.
 
         It is the solution b of (I - P) b = (I - P*) values with P* b = 0. Values are (S,) or
-        (S, m). The iterations it takes are kept under the name of the quantity.
+        (S, m). The method and its iterations are kept under the name of the quantity.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             # D 1 = 0: without a constant that they have in common, values round less.
@@ -200,10 +223,10 @@ class Limits:
             excess = values - self.limit(values)
             b, off = self._excess_sum(excess[self.recurrent], 1.0)
             if self.ungrounded.size:
-                self.iterations[quantity] = self.recurrent_solver.n_iterations
+                self._note(quantity, self.recurrent_solver)
             if self.transient.size:
                 b = self.carry(b, (excess - self._ahead(off))[self.transient])
-                self.iterations[f"{quantity}, transient"] = self.transient_solver.n_iterations
+                self._note(f"{quantity}, transient", self.transient_solver)
             else:
                 b = self.carry(b)
         return finite(b)
@@ -238,7 +261,7 @@ class Limits:
             solver = find_solver(discount * rows[:, U], exit_rate)
             z = solver.solve(np.ones(U.size))
         u = solver.solve(c[U])
-        from_ground = discount * self.P_RR[G][:, U]
+        from_ground = discount * self._from_ground
         off = ((c[G] + from_ground @ u).T / (1.0 + from_ground @ z)).T
         x[U] = u - (off[self.label[U]].T * z).T
         return x - self.class_mean(x)[self.label], off
@@ -284,6 +307,9 @@ class Limits:
                 x[T] = solver.solve(excess[T] + discount * (self.P_TR @ x[R]))
             return finite(mean / (1.0 - discount) + x)
 
+    def _note(self, quantity: str, solver: Solver) -> None:
+        self.methods[quantity] = solver.method, solver.n_iterations
+
     def report(self, values: FloatArray, potential: FloatArray) -> SolverReport:
         """Report methods, residuals and error bounds of `stationary` and of `potential(values)`."""
         p = self.stationary
@@ -293,22 +319,19 @@ class Limits:
         size = max(float(np.abs(potential).max()), SMALLEST)
         b_residual = float(np.abs(excess[self.recurrent] + self.P_RR @ b_R).max()) / size
         p_error, b_error, T_error = self._error_bounds(values, potential)
-        solver = self.recurrent_solver
-        iterations = self.iterations
-        entries = [
-            SolverEntry(what, b_R.size, solver.method, iterations.get(what, 0), residual, error)
-            for what, residual, error in (
-                ("stationary distribution", p_residual, p_error),
-                ("bias", b_residual, b_error),
-            )
+        figures = [
+            ("stationary distribution", b_R.size, p_residual, p_error),
+            ("bias", b_R.size, b_residual, b_error),
         ]
         if b_T.size:
             rest = excess[self.transient] + self.P_TR @ b_R + self.P_TT @ b_T
             residual = float(np.abs(rest).max()) / size
-            method, n = self.transient_solver.method, iterations.get("bias, transient", 0)
-            entries.append(
-                SolverEntry("bias, transient", b_T.size, method, n, residual, T_error)
-            )
+            figures.append(("bias, transient", b_T.size, residual, T_error))
+        direct = self.recurrent_solver.method, 0  # of classes of one state
+        entries = [
+            SolverEntry(what, n, *self.methods.get(what, direct), residual, error)
+            for what, n, residual, error in figures
+        ]
         return SolverReport(tuple(entries))
 
     def _error_bounds(

@@ -167,7 +167,7 @@ def _dense_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
 
 def _spans_widely(N: sparse.csr_array, exit_rate: FloatArray) -> bool:
     """Whether products of a few probabilities may differ by more than doubles can hold."""
-    values = np.concatenate((off_diagonal(N).data, exit_rate[exit_rate > 0.0]))
+    values = np.concatenate((N.data, exit_rate[exit_rate > 0.0]))
     return bool(values.min() < SMALL_PROBABILITY * values.max())
 
 

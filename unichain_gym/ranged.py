@@ -10,6 +10,7 @@ before the final answer is rounded to doubles. It takes a hundred times as long 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +37,13 @@ class Ranged:
         mantissa, shift = np.frexp(values)
         return Ranged(mantissa, np.where(mantissa == 0.0, _ZERO_EXPONENT, exponent + shift))
 
-    def __getitem__(self, key: object) -> Ranged:
+    def __getitem__(self, key: Any) -> Ranged:
         """Return part of the array."""
-        return Ranged(self.mantissa[key], self.exponent[key])  # type: ignore[index]
+        return Ranged(self.mantissa[key], self.exponent[key])
 
-    def __setitem__(self, key: object, values: Ranged) -> None:
+    def __setitem__(self, key: Any, values: Ranged) -> None:
         """Overwrite part of the array."""
-        self.mantissa[key], self.exponent[key] = values.mantissa, values.exponent  # type: ignore[index]
+        self.mantissa[key], self.exponent[key] = values.mantissa, values.exponent
 
     def __add__(self, other: Ranged) -> Ranged:
         """Add number by number."""
