@@ -140,7 +140,7 @@ def rare_chains() -> Iterator[MarkovChain]:
         np.fill_diagonal(N, 0.0)
         N /= np.maximum(1.0, N.sum(axis=1, keepdims=True) * 1.001)
         P = N + np.diag(1.0 - N.sum(axis=1))
-        yield MarkovChain(P, rng.normal(size=n), rng.dirichlet(np.ones(n)))
+        yield MarkovChain(P, rng.normal(size=n), rng.dirichlet(np.ones(n)), drop_below=0)
 
 
 def is_near(ours: FloatArray, exact: list[Decimal], scale: FloatArray | float) -> bool:
