@@ -38,6 +38,12 @@ from unichain_gym.outcomes import (
     settle_outcomes,
 )
 from unichain_gym.policies import DeterministicPolicies, action_probabilities, draw_policy
+from unichain_gym.restriction import (
+    reachable_states,
+    restrict_mdp,
+    transition_graph,
+    uniform_over,
+)
 from unichain_gym.storage import ARRAYS, read_archive, write_archive
 from unichain_gym.structure import group_sums
 from unichain_gym.toy_text import read_toy_text
@@ -89,6 +95,64 @@ class TabularMDP:
         If shapes disagree, a state is out of range, a number is not finite, a probability is
         negative, a row does not sum to 1 (the message names state, action and residual), a
         state has no action, or names do not fit.
+
+    Attributes
+    ----------
+    next_state, probability, reward, initial_distribution, name, state_names
+        As given, the arrays read-only.
+    n_states, n_actions : int
+        S and A.
+    allowed_actions : ndarray of bool, shape (S, A)
+        Which actions each state has.
+    expected_reward : ndarray, shape (S, A)
+        r(s, a).
+    state_classes : ndarray of str, shape (S,)
+        Which states are transient if every action is taken, and which recurrent.
+    outcome_thresholds : ndarray, shape (S, A, K)
+        What turns a uniform draw into an outcome.
+
+    Methods
+    -------
+    from_arrays(P, R, initial)
+        An MDP from transition and reward arrays.
+    from_transitions(transitions, initial)
+        An MDP from a list of transitions.
+    from_gymnasium(env)
+        An MDP from an environment with a toy-text table.
+    to_arrays()
+        The dense arrays that `from_arrays` takes.
+    save(path), load(path)
+        Write an .npz file, and read it.
+    induce(policy)
+        The `MarkovChain` of a policy, which knows every exact quantity.
+    check_policy(policy)
+        A policy as action probabilities, validated.
+    policies()
+        All deterministic policies.
+    random_policy(rng)
+        One of them, or a stochastic one.
+    reachable(from_)
+        The MDP restricted to what the start, or given states, can reach.
+    is_unichain()
+        Whether every deterministic policy has one recurrent class.
+    plot()
+        A picture.
+
+    Examples
+    --------
+    A machine that runs, at full speed (action 1) or not, and breaks; mending is all that can then
+    be done:
+
+    >>> transitions = [  # state, action, next state, probability, reward
+    ...     (0, 0, 0, 0.95, 4.0), (0, 0, 1, 0.05, 4.0),
+    ...     (0, 1, 0, 0.9, 6.0), (0, 1, 1, 0.1, 6.0),
+    ...     (1, 0, 0, 0.5, 0.0), (1, 0, 1, 0.5, 0.0),
+    ... ]
+    >>> mdp = TabularMDP.from_transitions(transitions, [1.0, 0.0], state_names=["runs", "broken"])
+    >>> mdp.allowed_actions.tolist()
+    [[True, True], [True, False]]
+    >>> [round(mdp.induce(policy).gain, 6) for policy in mdp.policies()]
+    [3.636364, 5.0]
     """
 
     next_state: IntArray
@@ -229,6 +293,30 @@ class TabularMDP:
         P.sum_duplicates()
         reward = np.einsum("sa,sa->s", pi, self.expected_reward)
         return MarkovChain(P, reward, self.initial_distribution, mdp=self, policy=pi)
+
+    def reachable(self, from_: ArrayLike | None = None) -> TabularMDP:
+        """Return the MDP restricted to the states that can be reached, by whatever actions.
+
+        Parameters
+        ----------
+        from_ : int or array_like of int, optional
+            Where to start: the new initial distribution is uniform over these states. By
+            default the MDP keeps its own.
+
+        Returns
+        -------
+        TabularMDP
+            Its `state_names` are those the states have here; without any, their numbers here.
+
+        Raises
+        ------
+        InvalidModelError
+            If a state does not exist.
+        """
+        start = self.initial_distribution
+        if from_ is not None:
+            start = uniform_over(from_, self.n_states)
+        return restrict_mdp(self, reachable_states(transition_graph(self), start), start)
 
     @classmethod
     def from_arrays(
