@@ -1,4 +1,4 @@
-"""Chains with probabilities down to 1e-300, held to arithmetic of 150 digits."""
+"""Chains with probabilities down to 1e-300, held to arithmetic of 500 digits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FloatArray = NDArray[np.float64]
 Matrix = list[list[Decimal]]
 
 N_CHAINS = 1_000
-DIGITS = Context(prec=150, Emax=10**9, Emin=-(10**9))
+DIGITS = Context(prec=500, Emax=10**9, Emin=-(10**9))
 
 
 def solve(N: Matrix, leave: list[Decimal], c: Matrix) -> Matrix:
