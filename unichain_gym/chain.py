@@ -333,7 +333,7 @@ class MarkovChain:
         """p* = p^0 P*, shape (S,); p* P = p*.
 
         With one recurrent class it does not depend on the start. Where elimination without
-        subtraction applies, every entry above 1e-200 has a small relative error, however nearly
+        subtraction applies, every entry above 1e-150 has a small relative error, however nearly
         the class falls apart; elsewhere the sum of all errors is at most 1e-8 of the whole, and
         mostly far less: `solver_report` states the bound.
 

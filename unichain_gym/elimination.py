@@ -86,6 +86,7 @@ class GthFactors:
         np.fill_diagonal(a, pivot)
         self._factors = a
 
+    @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
     def solve(self, c: FloatArray) -> FloatArray:
         """Return the solution of A x = c; c is (n,) or (n, m)."""
         scaled = np.ascontiguousarray((c.T / self._rate).T)
@@ -94,6 +95,7 @@ class GthFactors:
         )
         return finite(solve_triangular(self._factors, y, check_finite=False))
 
+    @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
     def solve_transposed(self, c: FloatArray) -> FloatArray:
         """Return the solution of x A = c; c is (n,)."""
         y = solve_triangular(self._factors, c, trans="T", check_finite=False)

@@ -36,17 +36,19 @@ from scipy.sparse.linalg import splu
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.certified import EPSILON, CertifiedSolver, Krylov, Solver, SparseLu
-from unichain_gym.elimination import GthFactors, finite
+from unichain_gym.elimination import OUT_OF_RANGE, SMALLEST, GthFactors, finite
 from unichain_gym.errors import ConvergenceError
 from unichain_gym.ranged import RangedGthFactors
-from unichain_gym.sparse_elimination import MAX_CORE, MAX_ENTRIES, eliminate
+from unichain_gym.sparse_elimination import MAX_CORE, MAX_ENTRIES, SparseGthFactors, eliminate
 from unichain_gym.structure import edges, grounded_matrix, off_diagonal, row_sums
 
 DENSE_STATES = 3_000
 RANGED_STATES = 300
 ELIMINATION_WORK = 1e11
-# Below this many steps, what fell short of 1e-308 on the way is beyond the last digit.
-UNDERFLOW_STEPS = 1e90
+# With fewer moves than this, and rates of leaving that differ by less, what fell short of 1e-308
+# on the way is beyond the last digit of every frequency above 1e-150.
+UNDERFLOW_MOVES = 1e200
+UNDERFLOW_RATES = 1e150
 SMALL_PROBABILITY = 1e-50
 
 
@@ -143,7 +145,10 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     if n_components == n:
         # SciPy numbers the components sinks first: A in that order is lower triangular. Were
         # it another order, the factorization would only be slower.
-        factors = _TriangularFactors(grounded_matrix(N, exit_rate), np.argsort(component))
+        A = grounded_matrix(N, exit_rate)
+        if n and A.diagonal().min() < SMALLEST:
+            raise ConvergenceError(OUT_OF_RANGE)
+        factors = _TriangularFactors(A, np.argsort(component))
         return DirectSolver("triangular", factors, n)
     if n <= DENSE_STATES:
         return _dense_solver(N, exit_rate)
@@ -151,6 +156,7 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
         return CertifiedSolver(N, exit_rate, SparseLu, lambda why: _eliminate(N, exit_rate, why))
     little = eliminate(N, exit_rate, max_entries=2 * N.nnz)
     if little is not None:
+        _refuse_underflow(little, N, exit_rate)
         return DirectSolver("sparse GTH", little, little.n_operations)
     return CertifiedSolver(N, exit_rate, Krylov, lambda why: _eliminate(N, exit_rate, why))
 
@@ -160,8 +166,7 @@ def _dense_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     if n <= RANGED_STATES and _spans_widely(N, exit_rate):
         return DirectSolver("ranged GTH", RangedGthFactors(N.toarray(), exit_rate), n)
     factors = GthFactors(N.toarray(), exit_rate)
-    if factors.may_underflow and not _is_quick(factors, N, exit_rate):
-        raise underflow_error(n)
+    _refuse_underflow(factors, N, exit_rate)
     return DirectSolver("GTH", factors, n)
 
 
@@ -171,14 +176,24 @@ def _spans_widely(N: sparse.csr_array, exit_rate: FloatArray) -> bool:
     return bool(values.min() < SMALL_PROBABILITY * values.max())
 
 
-def _is_quick(factors: Factors, N: sparse.csr_array, exit_rate: FloatArray) -> bool:
-    """Whether the states are left so soon that an underflow on the way cannot matter.
+def _refuse_underflow(
+    factors: GthFactors | SparseGthFactors, N: sparse.csr_array, exit_rate: FloatArray
+) -> None:
+    """Raise `ConvergenceError` if a product that underflowed may matter.
 
-    A probability lost to underflow is below 1e-307 of its row; the change of a solution by it
-    is that times the square of the expected number of moves.
+    A probability lost to underflow is below 1e-307 of its row, and changes a solution by no more
+    than that times the expected number of moves. A flow lost so is a frequency below 1e-308
+    over the rate of leaving.
     """
     rate = row_sums(off_diagonal(N)) + exit_rate
-    return bool(factors.solve(rate).max() <= UNDERFLOW_STEPS)
+    if rate.max() > UNDERFLOW_RATES * rate.min() or (
+        factors.may_underflow and factors.solve(rate).max() > UNDERFLOW_MOVES
+    ):
+        raise ConvergenceError(
+            "products of probabilities fall below the range of doubles (1e-308) and may decide "
+            f"the answer; that is computed for up to {RANGED_STATES} states, and these are "
+            f"{rate.size}. Remove transitions too rare to matter"
+        )
 
 
 def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solver:
@@ -189,18 +204,8 @@ def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solve
             f"without subtraction would fill in on more than {MAX_CORE} states. Look at the "
             "weakly linked parts of the chain apart, or remove transitions too rare to matter"
         )
-    if factors.may_underflow and not _is_quick(factors, N, exit_rate):
-        raise underflow_error(exit_rate.size)
+    _refuse_underflow(factors, N, exit_rate)
     return DirectSolver("sparse GTH", factors, factors.n_operations)
-
-
-def underflow_error(n: int) -> ConvergenceError:
-    """Return the error of a system too large for `unichain_gym.ranged`."""
-    return ConvergenceError(
-        f"products of probabilities fall below the range of doubles (1e-308) and may decide the "
-        f"answer; that is computed for up to {RANGED_STATES} states, and these are {n}. Remove "
-        "transitions too rare to matter"
-    )
 
 
 def elimination_work(N: sparse.csr_array) -> float:

@@ -28,7 +28,7 @@ from unichain_gym.structure import divide_rows, edges, off_diagonal, row_sums
 
 SMALL_CORE = 500
 MAX_CORE = 10_000  # 0.8 GB, and about 40 s
-MAX_ENTRIES = 30_000_000
+MAX_ENTRIES = 10_000_000
 _DENSE = 0.05
 
 
@@ -63,6 +63,7 @@ class SparseGthFactors:
         # What an entry's rounding grows with: the operations in a row, not in all.
         self.n_operations = core_size + 4 * len(rounds)
 
+    @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
     def solve(self, c: FloatArray) -> FloatArray:
         """Return the solution of A x = c; c is (n,) or (n, m)."""
         sources = []
@@ -77,6 +78,7 @@ class SparseGthFactors:
             x = _merge(step, carried.T + source, x)
         return finite(x)
 
+    @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
     def solve_transposed(self, c: FloatArray) -> FloatArray:
         """Return the solution of x A = c; c is (n,)."""
         sources = []

@@ -316,9 +316,10 @@ def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
     ahead = consecutive_powers(P_TT.toarray(), max(1, 2**20 // n**2))
     while True:
         following = power.matrix @ ahead
-        is_near = [Scaled(M, power.exponent).is_within(norm, tol) for M in following]
-        if any(is_near):
-            return t + 1 + is_near.index(True)
+        # Not within tol at t: the factor by which tol is to be scaled is in range.
+        is_near = np.linalg.norm(following, axis=(1, 2)) <= math.ldexp(tol, -power.exponent)
+        if is_near.any():
+            return t + 1 + int(np.argmax(is_near))
         power, t = Scaled.of(following[-1], power.exponent), t + len(ahead)
 
 

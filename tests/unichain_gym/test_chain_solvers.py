@@ -332,3 +332,11 @@ def test_classes_of_a_wide_chain_are_found_without_a_loop_over_them() -> None:
     np.testing.assert_array_equal(chain.bias, 0.0)
     assert chain.period == 1
     assert "199980 more classes" in str(chain.classify())
+
+
+def test_halves_linked_by_less_than_elimination_can_see_have_their_shares() -> None:
+    # Elimination with subtraction meets a pivot of 0 here.
+    one, other = grid_edges(40, 40)
+    grid = walk_on(one, other, np.ones(one.size), 1_600)
+    chain = two_halves([grid, grid], 1e-30, 0.25e-30)
+    assert chain.gain == pytest.approx(0.2, rel=1e-10)
