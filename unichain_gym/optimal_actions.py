@@ -68,7 +68,7 @@ def taken_by_optimal_policies(
             f"states, with ties in their classes, would take {open_states.size} searches of "
             f"{state.size} outcomes; policy, gain and bias are known without"
         )
-    for s in open_states:
+    for s in open_states.tolist():
         without = best & (np.arange(S) != s)[:, None]
         safe = np.flatnonzero(maximal_end_components(next_state, possible, without) >= 0)
         if safe.size:

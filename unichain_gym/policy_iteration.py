@@ -257,7 +257,7 @@ def _is_settled(mdp: TabularMDP, compared: _Comparison) -> bool:
         (mdp.probability[chosen].ravel(), (row, mdp.next_state[chosen].ravel())), shape=shape
     )
     lead = np.repeat(np.arange(tied.size) * A + first, A)
-    return not bool(np.abs(P - P[lead]).max())
+    return not bool(abs(P - P[lead]).max())
 
 
 def _discounted_term(mdp: TabularMDP, chain: MarkovChain, discount: float) -> Iterator[_Term]:
