@@ -56,7 +56,7 @@ def command_line() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("env_id", help="Gymnasium id, or module:id to import a module that registers it")
     add("--criterion", choices=get_args(Criterion), default="gain", help="default: gain")
-    add("--discount", type=float, metavar="γ", help="for --criterion discounted, below 1")
+    add("--discount", type=float, metavar="GAMMA", help="for --criterion discounted, below 1")
     add("--worst", action="store_true", help="the worst policy instead")
     add("--restart", action="store_true", help="start again where an episode ends")
     add("--plot", type=Path, metavar="FILE.png", help="draw actions and values")

@@ -41,6 +41,7 @@ from scipy.sparse.csgraph import connected_components
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import ConvergenceError
+from unichain_gym.linear import find_solver
 from unichain_gym.structure import group_sums
 
 if TYPE_CHECKING:
@@ -100,7 +101,14 @@ def iterate_policies(
     policy = np.where(mdp.allowed_actions, mdp.expected_reward, -np.inf).argmax(axis=1)
     seen: set[bytes] = set()
     while True:
-        evaluation = _evaluate(mdp, policy, n, discount, tie_tolerance)
+        try:
+            evaluation = _evaluate(mdp, policy, n, discount, tie_tolerance)
+        except ConvergenceError:
+            start = policy if discount is not None else _look_far_ahead(mdp, policy)
+            if (start == policy).all():
+                raise
+            policy = start
+            continue
         yield evaluation
         if (evaluation.improved == policy).all():
             return
@@ -111,6 +119,28 @@ def iterate_policies(
                 f"policy iteration came back to a policy after {len(seen)} iterations: rounding "
                 f"outweighs tie_tolerance={tie_tolerance!r}. Choose a larger one"
             )
+
+
+def _look_far_ahead(mdp: TabularMDP, policy: IntArray) -> IntArray:
+    """Return a policy that is about optimal for a discount of 1 - 1e-6.
+
+    The first policies see no further than the next rewards. On a large MDP they stay around
+    many good places, which are left so rarely that no digit of their bias is certain, and whose
+    states an optimal policy leaves for the best. The discount bounds the time that counts.
+    """
+    exit_rate = 1e-6
+    while True:
+        chain = mdp.induce(policy)
+        P = (1.0 - exit_rate) * chain.transition_matrix
+        solver = find_solver(P, np.full(policy.size, exit_rate), "values far ahead")
+        v = solver.solve(chain.reward)
+        score = mdp.expected_reward + (1.0 - exit_rate) * drift(mdp, v)
+        score = np.where(mdp.allowed_actions, score, -np.inf)
+        own = score[np.arange(policy.size), policy]
+        better = score.max(axis=1) > own + 1e-12 * np.abs(v).max()
+        if not better.any():
+            return policy
+        policy = np.where(better, score.argmax(axis=1), policy)
 
 
 def _evaluate(
