@@ -23,7 +23,15 @@ from scipy import sparse
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.builders import read_arrays, read_transitions
 from unichain_gym.chain import MarkovChain
+from unichain_gym.diameter import find_diameter
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
+from unichain_gym.optimal import (
+    TIE_TOLERANCE,
+    Criterion,
+    OptimalPolicy,
+    find_optimal_policy,
+    find_worst_policy,
+)
 from unichain_gym.outcomes import (
     check_distribution,
     check_outcomes,
@@ -571,3 +579,36 @@ class TabularMDP:
             None if it cannot be told within a few seconds.
         """
         return is_unichain(self.next_state, self.probability > 0.0)
+
+    def optimal_policy(
+        self,
+        criterion: Criterion = "gain",
+        discount: float | None = None,
+        *,
+        tie_tolerance: float = TIE_TOLERANCE,
+    ) -> OptimalPolicy:
+        """Find a policy that is optimal in every state.
+
+        See `unichain_gym.optimal.find_optimal_policy` for parameters, result and errors.
+        """
+        return find_optimal_policy(self, criterion, discount, tie_tolerance=tie_tolerance)
+
+    def worst_policy(
+        self,
+        criterion: Criterion = "gain",
+        discount: float | None = None,
+        *,
+        tie_tolerance: float = TIE_TOLERANCE,
+    ) -> OptimalPolicy:
+        """Find a policy that is worst in every state: optimal for the opposite rewards.
+
+        See `unichain_gym.optimal.find_worst_policy`.
+        """
+        return find_worst_policy(self, criterion, discount, tie_tolerance=tie_tolerance)
+
+    def diameter(self) -> float:
+        """Return the diameter, in steps: how long the longest way takes at best.
+
+        See `unichain_gym.diameter.find_diameter`.
+        """
+        return find_diameter(self)
