@@ -83,4 +83,4 @@ def _times(mdp: TabularMDP, policy: IntArray, target: int, others: IntArray) -> 
         return np.zeros(0)
     P = mdp.induce(policy).transition_matrix[others]
     leave = row_sums(P[:, np.array([target])])
-    return find_solver(P[:, others], leave, "times to a target").solve(np.ones(others.size))
+    return find_solver(P[:, others], leave).solve(np.ones(others.size))

@@ -141,6 +141,12 @@ class TabularMDP:
         One of them, or a stochastic one.
     reachable(from_)
         The MDP restricted to what the start, or given states, can reach.
+    optimal_policy(criterion)
+        The best policy by gain, bias, Blackwell's criterion, or discounted value.
+    worst_policy(criterion)
+        The one with the smallest.
+    diameter()
+        The longest of the shortest expected times from one state to another.
     is_unichain()
         Whether every deterministic policy has one recurrent class.
     plot()

@@ -132,7 +132,7 @@ def _look_far_ahead(mdp: TabularMDP, policy: IntArray) -> IntArray:
     while True:
         chain = mdp.induce(policy)
         P = (1.0 - exit_rate) * chain.transition_matrix
-        solver = find_solver(P, np.full(policy.size, exit_rate), "values far ahead")
+        solver = find_solver(P, np.full(policy.size, exit_rate))
         v = solver.solve(chain.reward)
         score = mdp.expected_reward + (1.0 - exit_rate) * drift(mdp, v)
         score = np.where(mdp.allowed_actions, score, -np.inf)
