@@ -7,13 +7,14 @@ Importing the package registers its environments. `make_mdp` makes one of its MD
 """
 
 from unichain_gym.chain import MarkovChain
-from unichain_gym.env import TabularEnv, UnichainEnv
+from unichain_gym.env import TabularEnv
 from unichain_gym.errors import UnichainError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.population import TransitionCounts, simulate_counts
 from unichain_gym.registration import register_envs, register_mnemonics
 from unichain_gym.streams import attach_streams, make_mdp
-from unichain_gym.vector_env import TabularVectorEnv, UnichainVectorEnv
+from unichain_gym.suite import UnichainEnv, UnichainVectorEnv
+from unichain_gym.vector_env import TabularVectorEnv
 
 __version__ = "0.1.0"
 

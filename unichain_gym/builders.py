@@ -1,66 +1,142 @@
-"""Outcome lists from what an MDP is usually given as: arrays, transitions, toy-text tables."""
+"""Outcome lists from arrays and from lists of transitions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray
+from unichain_gym.arrays import BoolArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError
-from unichain_gym.outcomes import Outcomes, read_reals
-from unichain_gym.structure import search_breadth_first
+from unichain_gym.outcomes import (
+    Outcomes,
+    read_floats,
+    read_reals,
+    require_outcomes,
+)
+from unichain_gym.rounding import sums_to_one
+from unichain_gym.structure import group_sums
 
-if TYPE_CHECKING:
-    import gymnasium
 
+def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None, order: str) -> Outcomes:
+    """Read P (S, A, S) or one sparse (S, S) per action, and R (S, A), (S, A, S) or (S,).
 
-def read_arrays(P: Any, R: ArrayLike) -> Outcomes:
-    """Read P (S, A, S) or one sparse (S, S) per action, and R (S, A), (S, A, S) or (S,)."""
+    With order "ass" dense arrays of three dimensions are (A, S, S). Entries of actions that are
+    not allowed (S, A) are left out.
+    """
+    if order not in ("sas", "ass"):
+        raise InvalidArgumentError(f"order must be 'sas' or 'ass'; got {order!r}")
+    axes = (0, 1, 2) if order == "sas" else (1, 0, 2)
     if isinstance(P, Sequence) and all(sparse.issparse(matrix) for matrix in P) and len(P):
         S, A = P[0].shape[0], len(P)
-        for a, matrix in enumerate(P):
-            if matrix.shape != (S, S):
-                raise InvalidModelError(
-                    f"the transition matrices must all be ({S}, {S}) like the first; that of "
-                    f"action {a} is {matrix.shape}"
-                )
-        matrices = [sparse.coo_array(matrix) for matrix in P]
-        state = np.concatenate([m.row for m in matrices])
-        successor = np.concatenate([m.col for m in matrices])
-        action = np.repeat(np.arange(A), [m.data.size for m in matrices])
-        probability = np.concatenate([m.data for m in matrices]).astype(np.float64)
+        state, action, successor, probability = _read_sparse(P)
     else:
-        dense = read_reals(P, "P, unless a list of one sparse matrix per action,")
-        if dense.ndim != 3 or dense.shape[0] != dense.shape[2]:
-            raise InvalidModelError(
-                "P has shape (S, A, S), or is a list of one sparse (S, S) matrix per action; got "
-                f"shape {dense.shape}. Of an array (A, S, S) pass P.transpose(1, 0, 2)"
-            )
+        dense = _read_dense(P, order).transpose(axes)
         S, A = dense.shape[:2]
         state, action, successor = np.nonzero(dense)
         probability = dense[state, action, successor]
+    has = _read_allowed(allowed, S, A)
+    if not has.all():
+        keep = has[state, action]
+        state, action, successor = state[keep], action[keep], successor[keep]
+        probability = probability[keep]
     rewards = read_reals(R, "R")
     if rewards.shape == (S,):
         reward = rewards[state]
     elif rewards.shape == (S, A):
         reward = rewards[state, action]
-    elif rewards.shape == (S, A, S):
-        reward = rewards[state, action, successor]
+    elif rewards.ndim == 3 and rewards.transpose(axes).shape == (S, A, S):
+        reward = rewards.transpose(axes)[state, action, successor]
     else:
+        by_outcome = (S, A, S) if order == "sas" else (A, S, S)
         raise InvalidModelError(
-            f"R has shape ({S}, {A}), ({S}, {A}, {S}) or ({S},) for {S} states and {A} actions; "
-            f"got {rewards.shape}"
+            f"R has shape ({S}, {A}), {by_outcome} or ({S},) for {S} states and {A} actions; "
+            f"got {rewards.shape}" + "; pass R.T" * (rewards.shape == (A, S))
         )
-    return Outcomes(S, A, state, action, successor, probability, reward)
+    outcomes = Outcomes(S, A, state, action, successor, probability, reward)
+    require_outcomes(
+        outcomes,
+        has,
+        "add them, or if the state lacks the action, mark it with allowed=, boolean, shape "
+        f"({S}, {A})",
+    )
+    return outcomes
+
+
+def _read_sparse(
+    matrices: Sequence[Any],
+) -> tuple[IntArray, IntArray, IntArray, NDArray[np.floating[Any]]]:
+    """Return state, action, next state and probability of the entries of a matrix an action."""
+    S = matrices[0].shape[0]
+    for a, matrix in enumerate(matrices):
+        if matrix.shape != (S, S):
+            raise InvalidModelError(
+                f"the transition matrices must all be ({S}, {S}) like the first; that of "
+                f"action {a} is {matrix.shape}"
+            )
+    entries = [sparse.coo_array(matrix) for matrix in matrices]
+    state = np.concatenate([m.row for m in entries])
+    successor = np.concatenate([m.col for m in entries])
+    action = np.repeat(np.arange(len(entries)), [m.data.size for m in entries])
+    data = read_floats(np.concatenate([m.data for m in entries]), "P")
+    doubles = data.astype(np.float64, copy=False)
+    into = group_sums(action * S + successor, doubles, len(entries) * S)
+    out_of = group_sums(action * S + state, doubles, len(entries) * S)
+    if sums_to_one(into, S) and not sums_to_one(out_of[out_of != 0.0], S):
+        raise InvalidModelError(
+            "the columns of P sum to 1 and its rows do not: pass [matrix.T for matrix in P], so "
+            "that P[a][s, s'] leads from s to s'"
+        )
+    return state.astype(np.int64), action, successor.astype(np.int64), data
+
+
+def _read_dense(P: Any, order: str) -> NDArray[np.floating[Any]]:
+    """Return P as an array with the axes of ``order``, or say which axes it seems to have."""
+    dense = read_floats(P, "P, unless a list of one sparse matrix per action,")
+    fits = {
+        "sas": dense.ndim == 3 and dense.shape[0] == dense.shape[2],
+        "ass": dense.ndim == 3 and dense.shape[1] == dense.shape[2],
+    }
+    if not fits[order]:
+        shape, other = ("(S, A, S)", "ass") if order == "sas" else ("(A, S, S)", "sas")
+        raise InvalidModelError(
+            f"P has shape {shape} in order {order!r}, or is a list of one sparse (S, S) matrix "
+            f"per action; got shape {dense.shape}" + f", which fits order={other!r}" * fits[other]
+        )
+    n = dense.shape[2]
+    total = dense.sum(axis=2, dtype=np.float64)
+    if not sums_to_one(total[total != 0.0], n):
+        for axis in (0, 1):
+            x, y, z = np.moveaxis(dense, axis, 2).shape
+            orders = " or ".join(["'sas'"] * (x == z) + ["'ass'"] * (y == z))
+            if orders and sums_to_one(dense.sum(axis=axis, dtype=np.float64), z):
+                raise InvalidModelError(
+                    f"P sums to 1 over axis {axis} and not over the last, which is that of the "
+                    f"next state: pass np.moveaxis(P, {axis}, 2), of order {orders}"
+                )
+    return dense
+
+
+def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
+    """Return which actions each state has, shape (S, A)."""
+    if allowed is None:
+        return np.ones((S, A), dtype=bool)
+    array = np.asarray(allowed)
+    if array.shape != (S, A) or not np.isin(array, (0, 1)).all():
+        raise InvalidModelError(
+            f"allowed must be boolean, of shape ({S}, {A}); got shape {array.shape} and dtype "
+            f"{array.dtype}"
+        )
+    return array.astype(bool)
 
 
 def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> Outcomes:
     """Read a list of (state, action, next state, probability, reward)."""
-    table = read_reals(list(transitions), "transitions")
+    rows = transitions if isinstance(transitions, np.ndarray) else list(transitions)
+    table = read_floats(rows, "transitions")
     if table.ndim != 2 or table.shape[1] != 5:
         raise InvalidModelError(
             "transitions are tuples (state, action, next_state, probability, reward), at least "
@@ -77,111 +153,9 @@ def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> O
         )
     state, action, successor = given.astype(np.int64).T
     n_actions = int(action.max()) + 1
-    return Outcomes(n_states, n_actions, state, action, successor, table[:, 3], table[:, 4])
-
-
-def read_toy_text(
-    env: gymnasium.Env[Any, Any],
-    on_termination: Literal["absorb", "restart"],
-    initial: ArrayLike | None,
-) -> tuple[Outcomes, FloatArray]:
-    """Read the table ``P[state][action] = [(probability, next_state, reward, terminated), …]``.
-
-    Returns
-    -------
-    outcomes : Outcomes
-        In which terminal states pay 0 and stay, or restart.
-    initial : ndarray, shape (S,)
-    """
-    if on_termination not in ("absorb", "restart"):
-        raise InvalidArgumentError(
-            f"on_termination must be 'absorb' or 'restart'; got {on_termination!r}"
-        )
-    table, start = _find_table(env, initial)
-    rows, A = _read_table(table)
-    S = start.size
-    state, action, successor = rows[:, :3].astype(np.int64).T
-    ends = rows[:, 5] != 0.0
-    is_terminal = np.zeros(S, dtype=bool)
-    is_terminal[successor[ends]] = True
-    keep = ~is_terminal[state]
-    # Taxi lists moves between states that no episode visits, some into terminal ones.
-    moves = sparse.csr_array((np.ones(keep.sum()), (state[keep], successor[keep])), shape=(S, S))
-    depth, _ = search_breadth_first(moves, np.flatnonzero(start))
-    ambiguous = np.flatnonzero(keep & ~ends & is_terminal[successor] & (depth[state] >= 0))
-    if ambiguous.size:
-        raise InvalidModelError(
-            f"state {successor[ambiguous[0]]} is entered with and without terminating (without: "
-            f"from state {state[ambiguous[0]]}), so it is two states in one; split it in the "
-            "environment's table"
-        )
-    terminal = np.flatnonzero(is_terminal)
-    if on_termination == "absorb":
-        source, target, p = terminal, terminal, np.ones(terminal.size)
-    else:
-        support = np.flatnonzero(start)
-        source = np.repeat(terminal, support.size)
-        target, p = np.tile(support, terminal.size), np.tile(start[support], terminal.size)
-    outcomes = Outcomes(
-        n_states=S,
-        n_actions=A,
-        state=np.concatenate((state[keep], np.repeat(source, A))),
-        action=np.concatenate((action[keep], np.tile(np.arange(A), source.size))),
-        next_state=np.concatenate((successor[keep], np.repeat(target, A))),
-        probability=np.concatenate((rows[keep, 3], np.repeat(p, A))),
-        reward=np.concatenate((rows[keep, 4], np.zeros(source.size * A))),
-    )
-    return outcomes, start
-
-
-def _find_table(
-    env: gymnasium.Env[Any, Any], initial: ArrayLike | None
-) -> tuple[Mapping[int, Any], FloatArray]:
-    """Return an environment's table and its initial distribution, shape (S,)."""
-    table = getattr(env.unwrapped, "P", None)
-    if not isinstance(table, Mapping):
-        raise InvalidModelError(
-            f"{env.unwrapped} has no transition table P[state][action]; only environments like "
-            "FrozenLake, Taxi and CliffWalking have one"
-        )
-    if initial is None:
-        initial = getattr(env.unwrapped, "initial_state_distrib", None)
-    if initial is None:
-        raise InvalidModelError(
-            f"{env.unwrapped!r} does not tell its initial distribution; pass initial="
-        )
-    start = read_reals(initial, "initial")
-    if start.shape != (len(table),):
-        raise InvalidModelError(f"initial must have shape ({len(table)},), got {start.shape}")
-    return table, start
-
-
-def _read_table(table: Mapping[int, Any]) -> tuple[FloatArray, int]:
-    """Return the table's possible outcomes and its number of actions.
-
-    Each row is (state, action, next state, probability, reward, terminated).
-    """
-    S, A = len(table), len(table.get(0, ()))
-    for s in range(S):
-        if len(table.get(s, ())) != A:
-            raise InvalidModelError(
-                f"the table lists {A} actions for state 0 and {len(table.get(s, ()))} for state "
-                f"{s}; states must be 0 to {S - 1} and have the same actions"
-            )
-    rows = np.array(
-        [
-            (s, a, following, p, r, terminated)
-            for s in range(S)
-            for a in range(A)
-            for p, following, r, terminated in table[s][a]
-        ],
-        dtype=np.float64,
-    )
-    rows = rows[rows[:, 3] != 0.0]
-    successor = rows[:, 2].astype(np.int64)
-    if successor.size and not 0 <= successor.min() <= successor.max() < S:
-        raise InvalidModelError(
-            f"the table leads to states {successor.min()} to {successor.max()}, which must lie in "
-            f"0 to {S - 1}"
-        )
-    return rows, A
+    reward = table[:, 4].astype(np.float64)
+    outcomes = Outcomes(n_states, n_actions, state, action, successor, table[:, 3], reward)
+    listed = np.zeros((n_states, n_actions), dtype=bool)
+    listed[state, action] = True
+    require_outcomes(outcomes, listed, "leave out the transitions of an action that it lacks")
+    return outcomes

@@ -16,15 +16,26 @@ linear in the transitions for chains whose large components are single states, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym import stepwise
+from unichain_gym import (
+    cyclic,
+    hitting,
+    horizon,
+    moments,
+    restriction,
+    spectrum,
+    stepwise,
+    trajectory,
+)
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.elimination import finite
 from unichain_gym.errors import (
     InvalidArgumentError,
     InvalidModelError,
@@ -33,21 +44,29 @@ from unichain_gym.errors import (
     PeriodicChainError,
 )
 from unichain_gym.limits import Limits, hitting_times
-from unichain_gym.outcomes import check_chain, read_only, read_reals, require_integers
+from unichain_gym.outcomes import (
+    read_distribution,
+    read_names,
+    read_only,
+    read_reals,
+    require_integers,
+)
 from unichain_gym.structure import (
     Structure,
-    edges,
     find_periods,
     find_structure,
     group_sums,
     search_breadth_first,
 )
 from unichain_gym.summary import Classification, SolverReport, abbreviate
+from unichain_gym.trajectory import Trajectory
+from unichain_gym.transition_matrix import check_chain, read_transition_matrix
 
 if TYPE_CHECKING:
     from unichain_gym.mdp import TabularMDP
 
 MAX_DENSE_STATES = 5_000
+SMALLEST_DISTANCE = 16 * float(np.finfo(np.float64).eps)
 
 
 class MarkovChain:
@@ -56,18 +75,108 @@ class MarkovChain:
     Parameters
     ----------
     transition_matrix : array_like or sparse, shape (S, S)
-        P; each row sums to 1. Kept as CSR without stored zeros.
+        P; each row sums to 1, in float32 as well as its precision allows. Kept as CSR in double,
+        without stored zeros.
     reward : array_like, shape (S,)
         r, the expected reward of a step from each state.
     initial_distribution : array_like, shape (S,)
         p^0.
     mdp, policy : TabularMDP and ndarray (S, A), optional
-        Where the chain comes from; needed by what compares actions.
+        Where the chain comes from; needed by what compares or draws actions.
+    state_names : sequence of str or of int, length S, optional
+        What the states are called; by default as in the MDP.
+    drop_below : float, optional
+        What becomes of probabilities of the size of rounding errors: see `TabularMDP`.
 
     Raises
     ------
     InvalidModelError
-        If shapes disagree, a number is not finite or negative, or a row does not sum to 1.
+        If shapes disagree, a number is not finite or negative, a row does not sum to 1, or names
+        do not fit.
+
+    Attributes
+    ----------
+    transition_matrix, reward, initial_distribution, mdp, policy
+        As given.
+    n_states : int
+        S.
+    state_names : sequence of str or of int
+        The names of the states; without any, 0 to S - 1.
+    recurrent_classes, recurrent_states, transient_states
+        Which states the chain returns to for ever, and which it leaves for good.
+    is_unichain : bool
+        Whether there is one recurrent class only.
+    class_periods, period, cyclic_classes
+        How many steps a return takes at least, by class and for all; what is visited in turn.
+    stationary_distribution : ndarray, shape (S,)
+        The long-run distribution from the start, p*.
+    gain, gain_vector : float; ndarray, shape (S,)
+        The long-run average reward, of a unichain and from each state.
+    bias : ndarray, shape (S,)
+        The total reward above the gain.
+    action_bias : ndarray, shape (S, A)
+        The bias of taking an action first.
+    variance : float
+        The asymptotic variance of the states' expected rewards.
+    deviation_matrix, fundamental_matrix : ndarray, shape (S, S)
+        D, of which the bias is D r; Z = D + P*.
+    kemeny_constant : float
+        The expected time to a state drawn from p*.
+    mean_absorption_time, absorption_time_variance : ndarray, shape (S,)
+        Of the steps until a recurrent class is entered.
+    expected_visits : ndarray, shape (S,)
+        How often each state is visited in all.
+    spectral_gap, relaxation_time : float
+        1 minus the largest modulus of an eigenvalue that decays, and its inverse.
+    solver_report : SolverReport
+        How stationary distribution and bias were computed.
+
+    Methods
+    -------
+    classify()
+        Classes, periods and gains as a table.
+    class_of(state)
+        The index of a state's recurrent class.
+    reachable(from_)
+        The chain restricted to what the start, or given states, can reach.
+    relative_value(reference)
+        The bias less that of a reference state.
+    asymptotic_variance(of)
+        The asymptotic variance of observed rewards, for the error bars of a mean.
+    discounted_value(discount)
+        The discounted value of each state.
+    bisimulation_distance(discount)
+        How far apart the action values of two states are.
+    absorption_probabilities()
+        The probability of ending in each recurrent class.
+    max_absorption_time(tol)
+        When the transient states are all but left.
+    hitting_time(target), hitting_time_variance(target)
+        Mean and variance of the steps until a target is reached.
+    hitting_probability(targets, avoiding)
+        The probability of ever reaching a target, or of reaching it before others.
+    stepwise_distributions(t_max)
+        The distribution at each timestep.
+    finite_horizon_value(n_steps, terminal)
+        The expected total reward of n steps.
+    simulate(n_steps, seed)
+        One path: states, actions, rewards.
+    mixing_time(tol, start)
+        When the distribution is close to p*.
+
+    Examples
+    --------
+    A machine breaks with probability 0.1, and is then mended with probability 0.5:
+
+    >>> chain = MarkovChain([[0.9, 0.1], [0.5, 0.5]], [6.0, 0.0], initial_distribution=[0, 1])
+    >>> round(chain.gain, 9)
+    5.0
+    >>> chain.relative_value(0).round(9).tolist()  # what being broken costs in all
+    [0.0, -10.0]
+    >>> chain.hitting_time(0).round(9).tolist()
+    [0.0, 2.0]
+    >>> chain.finite_horizon_value(2).round(9).tolist()
+    [11.4, 3.0]
     """
 
     def __init__(
@@ -78,24 +187,27 @@ class MarkovChain:
         *,
         mdp: TabularMDP | None = None,
         policy: FloatArray | None = None,
+        state_names: Sequence[str | int] | None = None,
+        drop_below: float | None = None,
     ) -> None:
-        given: Any = transition_matrix
-        if not sparse.issparse(given):
-            given = read_reals(given, "transition_matrix")
-            if given.ndim != 2:
-                raise InvalidModelError(f"transition_matrix has shape (S, S); got {given.shape}")
-        P: sparse.csr_array = sparse.csr_array(given, dtype=np.float64, copy=True)
-        P.sum_duplicates()
-        P.eliminate_zeros()
+        # What an MDP and a policy give was seen to when these were made.
+        drop_below = drop_below if mdp is None else 0.0
+        P = read_transition_matrix(transition_matrix, drop_below)
+        for part in (P.data, P.indices, P.indptr):
+            read_only(part)
         self.transition_matrix = P
         # Copies: what is computed once must not change with the caller's arrays.
         self.reward = read_only(np.array(read_reals(reward, "reward")))
         self.initial_distribution = read_only(
-            np.array(read_reals(initial_distribution, "initial_distribution"))
+            np.array(read_distribution(initial_distribution, "initial_distribution", drop_below))
         )
         self.mdp = mdp
         self.policy = policy
         check_chain(P, self.reward, self.initial_distribution)
+        names: Sequence[str | int] | None = read_names(state_names, self.n_states)
+        if names is None and mdp is not None:
+            names = mdp.state_names
+        self.state_names: Sequence[str | int] = range(self.n_states) if names is None else names
 
     def __repr__(self) -> str:
         return f"MarkovChain(n_states={self.n_states})"
@@ -118,22 +230,31 @@ class MarkovChain:
     @cached_property
     def recurrent_classes(self) -> list[IntArray]:
         """The recurrent classes, each a sorted array of states, in the order of the lowest."""
-        return self._structure.classes
+        return [read_only(states) for states in self._structure.classes]
 
     @cached_property
     def recurrent_states(self) -> IntArray:
         """All recurrent states, sorted."""
-        return self._structure.recurrent
+        return read_only(self._structure.recurrent)
 
     @cached_property
     def transient_states(self) -> IntArray:
         """All transient states, sorted."""
-        return self._structure.transient
+        return read_only(self._structure.transient)
 
     @property
     def is_unichain(self) -> bool:
         """Whether there is one recurrent class only."""
         return self._structure.n_classes == 1
+
+    @cached_property
+    def cyclic_classes(self) -> list[list[IntArray]]:
+        """For each recurrent class, its cyclic classes: as many as its period, in turn.
+
+        From a state of one the chain goes to the next, and from the last to the first, which is
+        that of the class's lowest state. (Kemeny & Snell, 1960, section 2.2.)
+        """
+        return cyclic.cyclic_classes(self.transition_matrix, self._structure, self.class_periods)
 
     def class_of(self, state: int) -> int | None:
         """Return the index of a state's class in `recurrent_classes`; None if transient."""
@@ -143,7 +264,7 @@ class MarkovChain:
     @cached_property
     def class_periods(self) -> IntArray:
         """The period of each recurrent class, shape (n_classes,)."""
-        return find_periods(self.transition_matrix, self._structure)
+        return read_only(find_periods(self.transition_matrix, self._structure))
 
     @cached_property
     def period(self) -> int:
@@ -167,8 +288,43 @@ class MarkovChain:
 
     @property
     def solver_report(self) -> SolverReport:
-        """How stationary distribution and bias were computed, with residuals; prints a table."""
+        """How stationary distribution and bias were computed, with error bounds; prints a table."""
         return self._limits.report(self.reward, self.bias)
+
+    def reachable(self, from_: ArrayLike | None = None) -> MarkovChain:
+        """Return the chain restricted to the states that can be reached.
+
+        Parameters
+        ----------
+        from_ : int or array_like of int, optional
+            Where to start: the new initial distribution is uniform over these states. By
+            default the chain keeps its own.
+
+        Returns
+        -------
+        MarkovChain
+            Its `state_names` are those the states have here. Its `mdp` has the same states, and
+            of the actions those that do not lead out of them.
+
+        Raises
+        ------
+        InvalidModelError
+            If a state does not exist.
+        """
+        start = self.initial_distribution
+        if from_ is not None:
+            start = restriction.uniform_over(from_, self.n_states)
+        states = restriction.reachable_states(self.transition_matrix, start)
+        mdp, policy = self.mdp, self.policy
+        return MarkovChain(
+            self.transition_matrix[states][:, states],
+            self.reward[states],
+            start[states],
+            mdp=None if mdp is None else restriction.restrict_mdp(mdp, states, start),
+            policy=None if policy is None else policy[states],
+            state_names=restriction.pick(self.state_names, states),
+            drop_below=0.0,  # what there is to say was said of this chain
+        )
 
     # The long run
 
@@ -176,9 +332,15 @@ class MarkovChain:
     def stationary_distribution(self) -> FloatArray:
         """p* = p^0 P*, shape (S,); p* P = p*.
 
-        With one recurrent class it does not depend on the start. In classes of up to 3,000
-        states in all, every entry has a small relative error, however nearly the class falls
-        apart. Beyond that the error is small in norm, times the condition of the chain.
+        With one recurrent class it does not depend on the start. Where elimination without
+        subtraction applies, every entry above 1e-150 has a small relative error, however nearly
+        the class falls apart; elsewhere the sum of all errors is at most 1e-8 of the whole, and
+        mostly far less: `solver_report` states the bound.
+
+        Raises
+        ------
+        ConvergenceError
+            If no method gets there: a very large chain that nearly falls apart.
         """
         return read_only(self._limits.distribution(self.initial_distribution))
 
@@ -205,9 +367,14 @@ class MarkovChain:
 
         The error is about 1e-16 of |r| times the largest entry of D: in a chain that moves
         between two halves once in n steps, n times more than in one that mixes at once. No
-        method can do better from rounded rewards.
+        method can do better from rounded rewards; `solver_report` states the bound.
+
+        Raises
+        ------
+        ConvergenceError
+            If an entry is beyond the range of doubles, or as for `stationary_distribution`.
         """
-        return read_only(self._limits.potential(self.reward))
+        return read_only(self._limits.potential(self.reward, "bias"))
 
     def relative_value(self, reference: int) -> FloatArray:
         """Return b - b(reference), shape (S,)."""
@@ -219,23 +386,45 @@ class MarkovChain:
     def action_bias(self) -> FloatArray:
         """q(s, a) = r(s, a) + Σ_s' p(s'|s, a) (b(s') - g(s')), shape (S, A).
 
-        Averaged over the policy's actions it is the bias.
+        Averaged over the policy's actions it is the bias. NaN where the state lacks the action.
         """
         return read_only(self._action_values(self.bias - self.gain_vector))
 
     @cached_property
     def variance(self) -> float:
-        """The asymptotic variance, lim Var(Σ_{t<n} r(s_t))/n.
+        """The asymptotic variance of the states' expected rewards, lim Var(Σ_{t<n} r(s_t))/n.
 
         Computed as Σ_s p*(s) Σ_s' P(s, s') (r(s) - g + b(s') - b(s))², which is the variance of
         the martingale r(s_t) - g + b(s_{t+1}) - b(s_t). Randomness of the reward given the
-        state is not in it.
+        state is not in it: see `asymptotic_variance`.
         """
+        return self.asymptotic_variance("state_reward")
+
+    def asymptotic_variance(self, of: Literal["reward", "state_reward"] = "reward") -> float:
+        """Return the asymptotic variance, lim Var(Σ_{t<n} R_t)/n.
+
+        The square root of it over n is the standard error of a mean reward over n steps.
+
+        Parameters
+        ----------
+        of : {"reward", "state_reward"}
+            With R_t the reward that is observed, which depends on the action and may depend on
+            the next state or be random besides; or with the expected one, r(s_t), alone. The
+            two are one for a chain that was made from a transition matrix.
+
+        Raises
+        ------
+        MulticlassError
+            With several recurrent classes.
+        ConvergenceError
+            If it exceeds the range of doubles.
+        """
+        if of not in ("reward", "state_reward"):
+            raise InvalidArgumentError(f"of must be 'reward' or 'state_reward'; got {of!r}")
         self._require_unichain("one variance", "recurrent_classes to look at each class alone")
-        P = self.transition_matrix
-        row, column = edges(P)
-        step = (self.reward - self.gain - self.bias)[row] + self.bias[column]
-        return float(((self.stationary_distribution[row] * P.data) * step**2).sum())
+        if of == "reward":
+            return moments.observed_reward_variance(self)
+        return moments.state_reward_variance(self)
 
     @cached_property
     def deviation_matrix(self) -> FloatArray:
@@ -250,6 +439,22 @@ class MarkovChain:
         return read_only(self._limits.potential(np.eye(self.n_states)))
 
     @cached_property
+    def fundamental_matrix(self) -> FloatArray:
+        """Z = (I - P + P*)^{-1} = D + P*, dense, shape (S, S); D is the `deviation_matrix`.
+
+        Z - I sums P^t - P* over t ≥ 1. Between transient states it is (I - P_TT)^{-1}, the
+        expected visits, which is what absorbing chains call their fundamental matrix. (Kemeny &
+        Snell, 1960, sections 3.2 and 4.3; for any chain Puterman, 1994, appendix A.)
+
+        Raises
+        ------
+        ModelTooLargeError
+            Beyond 5,000 states; the message says how large it would be.
+        """
+        self._require_dense("fundamental_matrix")
+        return read_only(self.deviation_matrix + self._limits.limit(np.eye(self.n_states)))
+
+    @cached_property
     def kemeny_constant(self) -> float:
         """Σ_s' p*(s') h(s, s'), the same from every recurrent s; h(s, s') is the hitting time.
 
@@ -262,7 +467,8 @@ class MarkovChain:
     def discounted_value(self, discount: float) -> FloatArray:
         """Return v = (I - γP)^{-1} r, shape (S,), for a discount γ in [0, 1).
 
-        Accurate up to the limit: it is computed as g/(1 - γ) plus a part that tends to b.
+        Accurate up to the limit, relative to the largest value: it is computed as g/(1 - γ) plus
+        a part that tends to b, each to nearly all digits.
         """
         if not 0.0 <= discount < 1.0:
             raise InvalidArgumentError(
@@ -275,11 +481,23 @@ class MarkovChain:
         """Return max_a |q(s, a) - q(s', a)|, shape (S, S), with q the discounted action values.
 
         The paper's d_π, on which its optimal-transport distances rest.
+
+        Raises
+        ------
+        InvalidModelError
+            If states have different actions, between which there is no such distance.
         """
         self._require_dense("bisimulation_distance")
         q = self._action_values(discount * self.discounted_value(discount))
+        absent = np.isnan(q)
+        if (absent != absent[0]).any():
+            state = int(np.argmax((absent != absent[0]).any(axis=1)))
+            raise InvalidModelError(
+                f"bisimulation_distance compares states action by action, and state {state} has "
+                "other actions than state 0: see mdp.allowed_actions"
+            )
         distance = np.zeros((self.n_states, self.n_states))
-        for of_action in q.T:
+        for of_action in q[:, ~absent[0]].T:
             np.maximum(distance, np.abs(of_action[:, None] - of_action), out=distance)
         return distance
 
@@ -303,6 +521,17 @@ class MarkovChain:
         """
         zeros = np.zeros(self.recurrent_states.size)
         return read_only(self._limits.carry(zeros, np.ones(self.transient_states.size)))
+
+    @cached_property
+    def absorption_time_variance(self) -> FloatArray:
+        """Variance of the number of steps until a recurrent class is entered, shape (S,).
+
+        Its mean is `mean_absorption_time`. The second moment is the variance plus the mean
+        squared. (Kemeny & Snell, 1960, theorem 3.3.5.)
+        """
+        T, recurrent = self.transient_states, self.recurrent_states
+        source = hitting.step_variances(self.transition_matrix[T], T, self.mean_absorption_time)
+        return read_only(finite(self._limits.carry(np.zeros(recurrent.size), source)))
 
     def max_absorption_time(self, tol: float = 1e-8) -> int:
         """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.
@@ -328,10 +557,9 @@ class MarkovChain:
         p^0_T (I - P_TT)^{-1} on the transient states T; infinite for recurrent states that can
         be reached from the start, 0 for those that cannot.
         """
+        visits = np.zeros(self.n_states)
         # By what can be reached: a probability may be too small for a positive double.
-        start = np.flatnonzero(self.initial_distribution)
-        depth, _ = search_breadth_first(self.transition_matrix, start)
-        visits = np.where(depth >= 0, np.inf, 0.0)
+        visits[self._reached] = np.inf
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
         return read_only(visits)
 
@@ -341,6 +569,44 @@ class MarkovChain:
         0 on the target, infinite where it may never be reached.
         """
         return hitting_times(self.transition_matrix, self._check_states(target))
+
+    def hitting_time_variance(self, target: int | ArrayLike) -> FloatArray:
+        """Return the variance of the steps until one of the target states is reached, shape (S,).
+
+        0 on the target. NaN where the target may never be reached: there the mean and the
+        second moment are infinite, and the variance does not exist. Elsewhere the second
+        moment is the variance plus `hitting_time` squared.
+        """
+        states = self._check_states(target)
+        mean = self.hitting_time(target)
+        return hitting.hitting_time_variances(self.transition_matrix, states, mean)
+
+    def hitting_probability(
+        self, targets: int | ArrayLike, avoiding: int | ArrayLike | None = None
+    ) -> FloatArray:
+        """Return the probability of ever reaching one of the target states, shape (S,).
+
+        Exactly 1 where it is sure, on the targets themselves to begin with, and exactly 0 where
+        it is impossible. (Norris, 1997, theorem 1.3.2.)
+
+        Parameters
+        ----------
+        targets : int or array_like of int
+            The states to reach.
+        avoiding : int or array_like of int, optional
+            The probability is that of reaching a target before any of these; 0 on them.
+
+        Raises
+        ------
+        InvalidModelError
+            If a state does not exist, or is both a target and to be avoided.
+        """
+        wanted = self._check_states(targets)
+        avoided = wanted[:0] if avoiding is None else self._check_states(avoiding)
+        both = np.intersect1d(wanted, avoided)
+        if both.size:
+            raise InvalidModelError(f"state {both[0]} is both a target and to be avoided")
+        return hitting.hitting_probabilities(self.transition_matrix, wanted, avoided)
 
     # Finite times
 
@@ -355,6 +621,109 @@ class MarkovChain:
             raise InvalidArgumentError(f"t_max must not be negative; got {t_max}")
         return stepwise.distributions(self.transition_matrix, self.initial_distribution, t_max, tol)
 
+    def finite_horizon_value(
+        self, n_steps: int, terminal: ArrayLike | None = None, *, all_horizons: bool = False
+    ) -> FloatArray:
+        """Return the expected total reward of n steps from each state, v_n = r + P v_{n-1}.
+
+        It is n g + b, but for a part that fades: P^n (v_0 - b). Long horizons of large chains
+        are not followed to their end, but to where the rest is certain, within 1e-12 of the
+        largest value.
+
+        Parameters
+        ----------
+        n_steps : int
+            n, the number of rewards.
+        terminal : array_like, shape (S,), optional
+            v_0, what it is worth to end in a state; nothing by default.
+        all_horizons : bool
+            Return v_0 … v_n.
+
+        Returns
+        -------
+        ndarray, shape (S,), or (n_steps + 1, S) for all horizons
+
+        Raises
+        ------
+        InvalidArgumentError
+            If n_steps is no integer of at least 0, or terminal does not fit.
+        ConvergenceError
+            If so many steps of so large a chain are out of reach.
+        """
+        require_integers(InvalidArgumentError, n_steps=n_steps)
+        if n_steps < 0:
+            raise InvalidArgumentError(f"n_steps must not be negative; got {n_steps}")
+        end = np.zeros(self.n_states)
+        if terminal is not None:
+            end = read_reals(terminal, "terminal", InvalidArgumentError)
+        if end.shape != (self.n_states,) or not np.isfinite(end).all():
+            raise InvalidArgumentError(
+                f"terminal must be {self.n_states} finite numbers, one a state; got {terminal!r}"
+            )
+        P, r, n = self.transition_matrix, self.reward, int(n_steps)
+        if all_horizons:
+            return horizon.finite_horizon_values(P, r, end, n)
+        return horizon.finite_horizon_value(P, r, end, n, self.period, lambda: self.gain_vector)
+
+    def simulate(self, n_steps: int, seed: int | np.random.Generator) -> Trajectory:
+        """Draw one path from the initial distribution.
+
+        For many paths see `unichain_gym.simulate_counts`.
+
+        Parameters
+        ----------
+        n_steps : int
+            Number of transitions.
+        seed : int or numpy.random.Generator
+            A seed, or a generator to draw from.
+
+        Returns
+        -------
+        Trajectory
+            ``states`` (n_steps + 1,), ``rewards`` (n_steps,), and ``actions`` (n_steps,) where
+            the chain comes from an MDP.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If n_steps is no integer of at least 0, or the seed is neither.
+        """
+        require_integers(InvalidArgumentError, n_steps=n_steps)
+        if n_steps < 0:
+            raise InvalidArgumentError(f"n_steps must not be negative; got {n_steps}")
+        try:
+            rng = np.random.default_rng(seed)
+        except (TypeError, ValueError):
+            raise InvalidArgumentError(
+                f"seed must be an integer of at least 0 or a generator; got {seed!r}"
+            ) from None
+        return trajectory.simulate(self, int(n_steps), rng)
+
+    @cached_property
+    def spectral_gap(self) -> float:
+        """The absolute spectral gap, 1 - max |λ| over all eigenvalues λ of P but the 1 of P*.
+
+        That is 1 minus the spectral radius of P - P*: each recurrent class has one eigenvalue 1
+        that does not count. 0 if a class is periodic, 1 if P^t is P* from some t on. Within a
+        relative 1e-6. (Levin & Peres, 2017, Markov Chains and Mixing Times, chapter 12.)
+
+        Raises
+        ------
+        ConvergenceError
+            If rounding leaves the eigenvalue open, or it is not found in a large chain.
+        """
+        return spectrum.spectral_gap(self.transition_matrix, self._structure, self.class_periods)
+
+    @property
+    def relaxation_time(self) -> float:
+        """1/`spectral_gap`, the steps in which what is not settled falls to 1/e; inf if periodic.
+
+        It bounds the mixing time of a reversible chain from both sides, up to the logarithm of
+        the smallest probability of p*; of other chains it is the rate in the long run alone.
+        """
+        gap = self.spectral_gap
+        return 1.0 / gap if gap > 0.0 else float("inf")
+
     def mixing_time(
         self,
         tol: float = 1e-10,
@@ -367,7 +736,8 @@ class MarkovChain:
         Parameters
         ----------
         tol : float
-            Distance that counts as mixed.
+            Distance that counts as mixed; at least 3.6e-15, below which rounding of p* hides it,
+            unless `averaged`.
         start : {"initial", "worst"}
             From the initial distribution, or from the state that takes longest.
         averaged : bool
@@ -377,33 +747,57 @@ class MarkovChain:
         Raises
         ------
         PeriodicChainError
-            If p^t has no limit, unless `averaged`.
+            If the start reaches a periodic class, so that p^t has no limit, unless `averaged`.
         MulticlassError
             For start "worst" with several recurrent classes.
         ModelTooLargeError
             For start "worst" beyond 5,000 states.
         ConvergenceError
             If a chain too large for dense powers takes too many steps.
+        InvalidArgumentError
+            For a tolerance that rounding hides.
         """
         _check_tolerance(tol)
         if start not in ("initial", "worst"):
             raise InvalidArgumentError(f"start must be 'initial' or 'worst'; got {start!r}")
-        if self.period > 1 and not averaged:
-            raise PeriodicChainError(
-                f"a chain of period {self.period} never mixes: p^t has no limit. Use "
-                "averaged=True for the running average of p^t"
-            )
         if start == "worst":
             self._require_unichain("a worst-case mixing time", "start='initial'")
             self._require_dense("mixing_time(start='worst')")
-        block = np.eye(self.n_states) if start == "worst" else self.initial_distribution[None]
-        limit = self.stationary_distribution
-        if not averaged:
-            return stepwise.mixing_time(self.transition_matrix, block, limit, tol)
-        potential = self.deviation_matrix if start == "worst" else self._start_potential[None]
-        return stepwise.averaged_mixing_time(self.transition_matrix, potential, self.period, tol)
+        seen = self._reached if start == "initial" else np.arange(self.n_states)
+        labels = np.unique(self._structure.class_label[seen])
+        labels = labels[labels >= 0]
+        period = int(np.lcm.reduce(self.class_periods[labels].astype(object)))
+        P = self.transition_matrix[seen][:, seen]
+        if averaged:
+            sums = self.deviation_matrix if start == "worst" else self._start_potential[None, seen]
+            return stepwise.averaged_mixing_time(P, sums, period, tol)
+        if period > 1:
+            raise PeriodicChainError(
+                f"a chain of period {period} never mixes: p^t has no limit. Use averaged=True for "
+                "the running average of p^t"
+            )
+        if tol < SMALLEST_DISTANCE:
+            raise InvalidArgumentError(
+                f"tol is {tol!r}, but rounding of the stationary distribution hides distances "
+                f"below {SMALLEST_DISTANCE:.2g}; that is the smallest tol that works"
+            )
+        excess = self.initial_distribution[seen] - self.stationary_distribution[seen]
+        block = None if start == "worst" else excess[None]
+        P = stepwise.normalized(P)
+        if self.n_states * self._structure.n_classes > MAX_DENSE_STATES**2:
+            return stepwise.mixing_time(stepwise.Decay(P, block), tol)
+        absorption = self._limits.absorption()[seen][:, labels]
+        limits = self._limits.class_distributions[labels][:, seen]
+        return stepwise.mixing_time(stepwise.Decay(P, block, limits, absorption), tol)
 
     # What the methods above share
+
+    @cached_property
+    def _reached(self) -> IntArray:
+        """The states that can be reached from the start, sorted."""
+        start = np.flatnonzero(self.initial_distribution)
+        depth, _ = search_breadth_first(self.transition_matrix, start)
+        return np.flatnonzero(depth >= 0)
 
     @cached_property
     def _start_potential(self) -> FloatArray:
@@ -419,6 +813,7 @@ class MarkovChain:
             )
         ahead = following[self.mdp.next_state]
         continued: FloatArray = np.einsum("sak,sak->sa", self.mdp.probability, ahead)
+        continued[~self.mdp.allowed_actions] = np.nan
         return self.mdp.expected_reward + continued
 
     def _check_state(self, state: int) -> int:
@@ -428,24 +823,26 @@ class MarkovChain:
         return int(states[0])
 
     def _check_states(self, states: int | ArrayLike) -> IntArray:
-        array = np.atleast_1d(np.asarray(states))
-        if array.ndim != 1 or not array.size or not np.issubdtype(array.dtype, np.integer):
-            raise InvalidModelError(f"states must be integers, one or several; got {states!r}")
-        wrong = array[(array < 0) | (array >= self.n_states)]
-        if wrong.size:
-            raise InvalidModelError(
-                f"state {wrong[0]} does not exist; states are 0 to {self.n_states - 1}"
-            )
-        return array.astype(np.int64)
+        return restriction.check_states(states, self.n_states)
 
     def _require_unichain(self, what: str, instead: str) -> None:
-        if not self.is_unichain:
-            shown = [f"{{{abbreviate(c)}}}" for c in self.recurrent_classes[:5]]
-            more = "" if self._structure.n_classes <= 5 else ", …"
-            raise MulticlassError(
-                f"a chain with {self._structure.n_classes} recurrent classes has not {what} but "
-                f"one for each: {', '.join(shown)}{more}. Use {instead}"
+        if self.is_unichain:
+            return
+        classes, n = self.recurrent_classes, self._structure.n_classes
+        shown = [f"{{{abbreviate(c)}}}" for c in classes[:5]]
+        reached = restriction.reachable_states(self.transition_matrix, self.initial_distribution)
+        entered = np.unique(self._structure.class_label[reached])
+        entered = entered[entered >= 0]
+        hint = ""
+        if entered.size == 1:
+            hint = (
+                f". The initial distribution reaches only {{{abbreviate(classes[entered[0]])}}}: "
+                "chain.reachable(), without the states that it cannot reach, has one"
             )
+        raise MulticlassError(
+            f"a chain with {n} recurrent classes has not {what} but one for each: "
+            f"{', '.join(shown)}{'' if n <= 5 else ', …'}. Use {instead}{hint}"
+        )
 
     def _require_dense(self, what: str) -> None:
         n = self.n_states

@@ -1,7 +1,8 @@
 """Pictures of an MDP, in the manner of the paper's figure ``unichain_generic``.
 
-Transient states are green circles, recurrent ones gray and dashed; each action has a color, and
-an edge is the stronger the more probable it is. matplotlib, the extra ``plot``, is imported only
+Transient states are green circles, recurrent ones gray; dashes mark the recurrent states and what
+leaves them. Each action has a color, and an edge is the stronger the more probable it is; the
+legend says all this. matplotlib, the extra ``plot``, is imported only
 when something is drawn, and drawn on without a display or pyplot's global state.
 """
 
@@ -15,6 +16,14 @@ from numpy.typing import ArrayLike
 from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS, Layout, edge_curves, lay_out
+from unichain_gym.legend import (
+    RECURRENT_COLOR,
+    TRANSIENT_COLOR,
+    action_colors,
+    draw_legend,
+    n_legend_rows,
+    opacity_of,
+)
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_reals
 
@@ -22,20 +31,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TRANSIENT_COLOR = "#8fd694"
-RECURRENT_COLOR = "#d9d9d9"
-ACTION_COLORS = (
-    "#d62728", "#1f5fb4", "#e08a00", "#8041b0", "#12857a", "#a0522d", "#d6489b", "#5f6b2d",
-)  # fmt: skip
 DPI = 100
 MARGIN = 2.4 * NODE_RADIUS  # a state and its loop
 TITLE_INCHES = 0.4
+COLOR_BAR_INCHES = 1.25
+LEGEND_INCHES = 0.22  # a line
 
 
 def draw_mdp(
     mdp: TabularMDP,
     *,
     values: ArrayLike | None = None,
+    value_label: str = "value",
     policy: ArrayLike | None = None,
     state: int | None = None,
     action: int | None = None,
@@ -49,6 +56,8 @@ def draw_mdp(
         What to draw.
     values : array_like of float, shape (S,), optional
         Colors the states, with a color bar: a bias, estimates, errors, a distribution.
+    value_label : str
+        What the color bar says that the values are.
     policy : array_like, shape (S,) of int or (S, A) of float, optional
         Draw only the transitions of this policy; by default those of all actions.
     state, action : int, optional
@@ -70,7 +79,7 @@ def draw_mdp(
     layout = lay_out(mdp)
     if ax is None:
         ax = make_axes(mdp, layout, with_colorbar=values is not None)
-    draw_background(mdp, layout, ax, values, policy)
+    draw_background(mdp, layout, ax, values, value_label, policy)
     if state is not None:
         mark_state(mdp, layout, ax, state, action)
     return ax.figure.figure
@@ -88,15 +97,16 @@ def make_axes(mdp: TabularMDP, layout: Layout, *, with_colorbar: bool = False) -
     # The longer side gets nine inches, or less if the states would become huge.
     extent = np.ptp(layout.position, axis=0) + 2 * MARGIN
     inches = extent * min(9.0 / extent.max(), 0.75)
-    width = max(inches[0], 5.6) + with_colorbar
-    legend = TITLE_INCHES * (1 if mdp.n_actions <= 3 else 2)
+    color_bar = COLOR_BAR_INCHES * with_colorbar
+    width = max(inches[0], 5.8) + color_bar
+    legend = LEGEND_INCHES * (1 + n_legend_rows(mdp.n_actions))
     height = max(inches[1], 1.5) + TITLE_INCHES + legend
     # Video encoders want an even number of pixels.
     width, height = 2.0 * np.ceil(np.array([width, height]) * DPI / 2.0) / DPI
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     bottom = legend / height
-    share = 1.0 - with_colorbar / width
+    share = 1.0 - color_bar / width
     axes: Axes = figure.add_axes((0.0, bottom, share, 1.0 - bottom - TITLE_INCHES / height))
     return axes
 
@@ -106,6 +116,7 @@ def draw_background(
     layout: Layout,
     ax: Axes,
     values: ArrayLike | None = None,
+    value_label: str = "value",
     policy: ArrayLike | None = None,
 ) -> None:
     """Draw everything but the marker of the current state."""
@@ -113,14 +124,17 @@ def draw_background(
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     ax.set_axis_off()
     ax.set_title(mdp.name, loc="left", x=0.02, y=1.0, fontsize=12, fontweight="bold")
-    _draw_edges(mdp, layout, ax, policy)
-    color = _draw_states(mdp, layout, ax, values)
+    strength = _draw_edges(mdp, layout, ax, policy)
+    color = _draw_states(mdp, layout, ax, values, value_label)
     _draw_labels(layout, ax, color)
-    _draw_legend(mdp, ax, with_states=values is None)
+    draw_legend(mdp, ax, strength, with_colors=values is None)
 
 
-def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | None) -> None:
-    """Draw an arrow for each state, action and next state of positive probability."""
+def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | None) -> float:
+    """Draw an arrow for each state, action and next state of positive probability.
+
+    Returns the opacity of a sure transition, 1 unless edges are many.
+    """
     from matplotlib.collections import LineCollection, PolyCollection
 
     S, A = mdp.n_states, mdp.n_actions
@@ -128,15 +142,15 @@ def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | N
     weight = taken[:, :, None] * mdp.probability
     s, a, k = np.nonzero(weight)
     edge, number = np.unique((s * A + a) * S + mdp.next_state[s, a, k], return_inverse=True)
-    probability = np.bincount(number, weights=weight[s, a, k])
+    probability = np.bincount(number, weights=weight[s, a, k]).astype(np.float64)
     rest, after = np.divmod(edge, S)
     before, action = np.divmod(rest, A)
 
     curve = edge_curves(layout, before, action, after, A)
-    rgba = _action_colors(A)[action]
+    rgba = action_colors(A)[action]
     # Many edges at one state make a thicket, in which only the probable ones should stand out.
     crowd = np.sqrt(min(1.0, 12.0 * S / edge.size))
-    rgba[:, 3] = crowd * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
+    rgba[:, 3] = opacity_of(probability, crowd)
     dashed = layout.is_recurrent[before]
     width = 0.036 * _points_per_unit(ax)
     for chosen, style in ((~dashed, "-"), (dashed, (0, (4, 2)))):
@@ -154,9 +168,12 @@ def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | N
     across = 0.4 * back[:, ::-1] * (-1.0, 1.0)
     head = np.stack([tip, tip - back + across, tip - back - across], axis=1)
     ax.add_collection(PolyCollection(list(head), facecolors=rgba, edgecolors="none", zorder=1))
+    return float(crowd)
 
 
-def _draw_states(mdp: TabularMDP, layout: Layout, ax: Axes, values: ArrayLike | None) -> FloatArray:
+def _draw_states(
+    mdp: TabularMDP, layout: Layout, ax: Axes, values: ArrayLike | None, value_label: str
+) -> FloatArray:
     """Draw the states and return their colors (S, 4)."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.collections import EllipseCollection
@@ -179,7 +196,8 @@ def _draw_states(mdp: TabularMDP, layout: Layout, ax: Axes, values: ArrayLike | 
         scale = ScalarMappable(cmap="viridis")
         color = scale.to_rgba(array)
         scale.set_array(array)
-        ax.figure.colorbar(scale, cax=ax.inset_axes((1.01, 0.1, 0.025, 0.8)))
+        place = ax.inset_axes((1.01, 0.1, 0.025, 0.8))
+        ax.figure.colorbar(scale, cax=place, label=value_label)
     for chosen, style in ((~recurrent, "-"), (recurrent, (0, (3, 2)))):
         size = np.full(int(chosen.sum()), 2 * NODE_RADIUS)
         ax.add_collection(
@@ -218,28 +236,6 @@ def _draw_labels(layout: Layout, ax: Axes, color: FloatArray) -> None:
         )
 
 
-def _draw_legend(mdp: TabularMDP, ax: Axes, *, with_states: bool) -> None:
-    from matplotlib.lines import Line2D
-
-    n_colors = len(ACTION_COLORS)
-    handles = [
-        Line2D([], [], color=color, label=f"action {a}" + ", …" * (a + n_colors < mdp.n_actions))
-        for a, color in enumerate(ACTION_COLORS[: mdp.n_actions])
-    ]
-    if with_states:
-        handles += [
-            Line2D([], [], ls="", marker="o", mfc=color, mec="black", ms=9, label=label)
-            for label, color in (("transient", TRANSIENT_COLOR), ("recurrent", RECURRENT_COLOR))
-        ]
-    ax.legend(
-        handles=handles,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0.0),
-        ncols=min(5, len(handles)),
-        frameon=False,
-    )
-
-
 def mark_state(
     mdp: TabularMDP, layout: Layout, ax: Axes, state: int, action: int | None
 ) -> list[Any]:
@@ -251,7 +247,7 @@ def mark_state(
     text = f"state {state}"
     if action is not None:
         check_member("action", action, mdp.n_actions)
-        color = _action_colors(mdp.n_actions)[action]
+        color = action_colors(mdp.n_actions)[action]
         text += f", after action {action}"
     width = min(5.0, 0.15 * _points_per_unit(ax))
     ring = Circle(
@@ -265,13 +261,6 @@ def check_member(what: str, value: int, n: int) -> None:
     """Raise `InvalidArgumentError` unless a state or action is one of ``n``."""
     if not 0 <= value < n:
         raise InvalidArgumentError(f"{what} must be from 0 to {n - 1}; got {value}")
-
-
-def _action_colors(n_actions: int) -> FloatArray:
-    """Return a color (RGBA) for each action."""
-    from matplotlib.colors import to_rgba_array
-
-    return np.asarray(to_rgba_array(ACTION_COLORS))[np.arange(n_actions) % len(ACTION_COLORS)]
 
 
 def _points_per_unit(ax: Axes) -> float:

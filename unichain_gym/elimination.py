@@ -9,6 +9,9 @@ Gaussian elimination the off-diagonal entries only ever grow in size and the piv
 is what is left to be left for: the sum of its remaining entries and of its exit. Computed so,
 nothing is ever subtracted, and every entry of the factors has a small relative error, however
 close to decomposable the chain is (O'Cinneide, 1993, Numer. Math. 65).
+
+Here on dense matrices; `unichain_gym.sparse_elimination` does the same on sparse ones, and
+`unichain_gym.ranged` where products of probabilities leave the range of doubles.
 """
 
 from __future__ import annotations
@@ -23,19 +26,27 @@ _BLOCK = 64
 SMALLEST = float(np.finfo(np.float64).tiny)
 OUT_OF_RANGE = (
     "some states are left so rarely that expected times, or sums of rewards over them, exceed the "
-    "range of doubles (1e308); look at a smaller or faster chain"
+    "range of doubles (1e308); look at a smaller or faster chain, or scale the rewards down"
 )
 
 
 class GthFactors:
-    """Factors (I - L)(D - U) of A = diag(N 1 + e) - N.
+    """Factors D (I - L)(V - U) of A = diag(N 1 + e) - N, with D the rates of leaving.
+
+    Divided by D, each row of N and e sums to 1, so that only ratios of probabilities matter and
+    not how small they are.
 
     Parameters
     ----------
     N : ndarray, shape (n, n)
-        Nonnegative; its diagonal is ignored.
+        Nonnegative; its diagonal is ignored. It is overwritten.
     exit_rate : ndarray, shape (n,)
         Nonnegative; every state must be able to reach one with a positive exit.
+
+    Attributes
+    ----------
+    may_underflow : bool
+        Whether a product of two entries may have fallen below the smallest normal double.
 
     Raises
     ------
@@ -45,42 +56,62 @@ class GthFactors:
 
     def __init__(self, N: FloatArray, exit_rate: FloatArray) -> None:
         n = exit_rate.size
-        a = np.empty((n, n + 1))
-        a[:, :n] = N
-        a[:, n] = exit_rate
+        self.n_operations = n
+        self.may_underflow = False
+        a = N
+        np.fill_diagonal(a, 0.0)
+        self._rate = a.sum(axis=1) + exit_rate
+        if n and not self._rate.min() > 0.0:
+            raise ConvergenceError(OUT_OF_RANGE)
+        a /= self._rate[:, None]
+        leave = exit_rate / self._rate
         pivot = np.empty(n)
         # Right-looking and blocked: a panel of pivots updates its own rows and columns as it
         # goes, and the rest by one matrix product of nonnegative factors.
         for start in range(0, n, _BLOCK):
             stop = min(start + _BLOCK, n)
             for k in range(start, stop):
-                pivot[k] = a[k, k + 1 :].sum()
+                pivot[k] = a[k, k + 1 :].sum() + leave[k]
                 if pivot[k] < SMALLEST:
                     raise ConvergenceError(OUT_OF_RANGE)
                 a[k + 1 :, k] /= pivot[k]
                 a[k + 1 : stop, k + 1 :] += np.outer(a[k + 1 : stop, k], a[k, k + 1 :])
                 a[stop:, k + 1 : stop] += np.outer(a[stop:, k], a[k, k + 1 : stop])
+                leave[k + 1 :] += a[k + 1 :, k] * leave[k]
             a[stop:, stop:] += a[stop:, start:stop] @ a[start:stop, stop:]
-        self._lower = -np.tril(a[:, :n], -1)
-        self._upper = -np.triu(a[:, :n], 1)
-        np.fill_diagonal(self._upper, pivot)
+            smallest = _smallest(a[start + 1 :, start:stop])
+            self.may_underflow |= smallest * _smallest(a[start:stop, start + 1 :]) < SMALLEST
+            self.may_underflow |= smallest * _smallest(leave[start:stop]) < SMALLEST
+        np.negative(a, out=a)
+        np.fill_diagonal(a, pivot)
+        self._factors = a
 
+    @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
     def solve(self, c: FloatArray) -> FloatArray:
         """Return the solution of A x = c; c is (n,) or (n, m)."""
-        y = solve_triangular(self._lower, c, lower=True, unit_diagonal=True, check_finite=False)
-        return _finite(solve_triangular(self._upper, y, check_finite=False))
-
-    def solve_transposed(self, c: FloatArray) -> FloatArray:
-        """Return the solution of x A = c; c is (n,) or (n, m)."""
-        y = solve_triangular(self._upper, c, trans="T", check_finite=False)
-        return _finite(
-            solve_triangular(
-                self._lower, y, lower=True, unit_diagonal=True, trans="T", check_finite=False
-            )
+        scaled = np.ascontiguousarray((c.T / self._rate).T)
+        y = solve_triangular(
+            self._factors, scaled, lower=True, unit_diagonal=True, check_finite=False
         )
+        return finite(solve_triangular(self._factors, y, check_finite=False))
+
+    @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
+    def solve_transposed(self, c: FloatArray) -> FloatArray:
+        """Return the solution of x A = c; c is (n,)."""
+        y = solve_triangular(self._factors, c, trans="T", check_finite=False)
+        y = solve_triangular(
+            self._factors, y, lower=True, unit_diagonal=True, trans="T", check_finite=False
+        )
+        return finite((y.T / self._rate).T)
 
 
-def _finite(x: FloatArray) -> FloatArray:
+def _smallest(a: FloatArray) -> float:
+    """Return the smallest positive entry, infinite if there is none."""
+    return float(np.min(a, where=a > 0.0, initial=np.inf))
+
+
+def finite(x: FloatArray) -> FloatArray:
+    """Return x, or raise `ConvergenceError` if an entry has overflowed."""
     if not np.isfinite(x).all():
         raise ConvergenceError(OUT_OF_RANGE)
     return x

@@ -1,9 +1,12 @@
-"""The package's exceptions: every one derives from `UnichainError`.
+"""The package's exceptions, every one derived from `UnichainError`, and its warning.
 
 Each message says what was wrong, with which value, and what to do instead.
 """
 
 from __future__ import annotations
+
+import sys
+import warnings
 
 
 class UnichainError(Exception):
@@ -38,8 +41,20 @@ class ConvergenceError(UnichainError, ArithmeticError):
 
 
 class ModelTooLargeError(UnichainError, MemoryError):
-    """A dense array over pairs of states was asked of a model too large for one."""
+    """A table of outcomes, or a dense array over pairs of states, would be too large."""
 
 
 class MissingDependencyError(UnichainError, ImportError):
     """An optional extra is needed and not installed."""
+
+
+class RoundingWarning(UserWarning):
+    """A model has probabilities of the size of rounding errors, where 0 may be meant."""
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line, outside this package, that called into it."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "unichain_gym":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -22,6 +22,8 @@ from unichain_gym.structure import edges, search_breadth_first
 SPACING = 1.6
 NODE_RADIUS = 0.42
 ARM_GAP = 1.2 * SPACING
+CORE_SPACING = 1.75 * SPACING  # of a small class, whose edges go everywhere
+MOST_IN_SMALL_CLASS = 12
 MOST_ACROSS = 9  # stream states on a straight line through the core; more go on a spiral
 
 
@@ -46,7 +48,7 @@ class Layout:
 def lay_out(mdp: TabularMDP) -> Layout:
     """Place the states of an MDP in the plane."""
     S, A = mdp.n_states, mdp.n_actions
-    chain = mdp.induce(np.full((S, A), 1.0 / A))
+    chain = mdp.induce(mdp.allowed_actions / mdp.allowed_actions.sum(axis=1, keepdims=True))
     # Searched backwards from the classes, what comes before a state is its way into one.
     distance, successor = search_breadth_first(
         sparse.csr_array(chain.transition_matrix.T), chain.recurrent_states
@@ -57,7 +59,7 @@ def lay_out(mdp: TabularMDP) -> Layout:
     position = np.zeros((S, 2))
     entries = successor[distance == 1]
     hub = int(entries[0]) if entries.size > 1 and (entries == entries[0]).all() else None
-    core_radius = _place_classes(chain.recurrent_classes, hub, position)
+    core_radius = _place_classes(chain.recurrent_classes, hub, entries.size, position)
     _place_transient(successor, distance, core_radius, position)
     loop_angle = _free_angles(chain.transition_matrix, successor, position, A)
     return Layout(position, is_recurrent, loop_angle)
@@ -95,29 +97,44 @@ def edge_curves(
     return curve
 
 
-def _place_classes(classes: list[IntArray], hub: int | None, position: FloatArray) -> float:
+def _place_classes(
+    classes: list[IntArray], hub: int | None, n_streams: int, position: FloatArray
+) -> float:
     """Put each recurrent class on a circle, and the circles on a circle; return the radius of all.
 
-    The ``hub``, a state that several streams enter, goes to the middle of its circle.
+    The ``hub``, a state that all of several streams enter, goes to the middle of its circle.
     """
     rims = [states[states != hub] for states in classes]
     radii = [
-        # Around a hub there is always room for a rim.
-        _ring(rim.size) if rim.size in (0, states.size) else max(SPACING, _ring(rim.size))
-        for states, rim in zip(classes, rims, strict=True)
+        _class_radius(states.size, rim.size) for states, rim in zip(classes, rims, strict=True)
     ]
     between = _ring(len(classes)) * (2 * max(radii) / SPACING + 2)
     for number, (states, rim, radius) in enumerate(zip(classes, rims, radii, strict=True)):
         center = between * _unit(np.pi - 2 * np.pi * number / len(classes))
-        number_in_rim = np.arange(rim.size)
         if rim.size == states.size:  # the first faces left, where a single stream comes from
-            angle = np.pi - 2 * np.pi * number_in_rim / rim.size
-        else:  # as evenly as leaves two states out of line with the hub, and with few streams
-            step = 2 * np.pi / max(rim.size, 8 / 3)
-            angle = np.pi / 2 - step * (number_in_rim - (rim.size - 1) / 2)
+            angle = np.pi - 2 * np.pi * np.arange(rim.size) / rim.size
+        else:
+            angle = _angles_between_streams(rim.size, n_streams)
         position[states] = center
         position[rim] += radius * _unit(angle)
     return between + max(radii)
+
+
+def _class_radius(n_states: int, n_in_rim: int) -> float:
+    """Return the radius of the circle of a recurrent class."""
+    spacing = CORE_SPACING if n_states <= MOST_IN_SMALL_CLASS else SPACING
+    radius = _ring(n_in_rim) * spacing / SPACING
+    return radius if n_in_rim in (0, n_states) else max(spacing, radius)  # room for the hub
+
+
+def _angles_between_streams(n: int, n_streams: int) -> FloatArray:
+    """Return directions of n states around a hub, in the gaps that streams into it leave."""
+    width = 2 * np.pi / n_streams
+    if n == 2 and n_streams <= 4:  # in one gap, so that no stream crosses between the two
+        return _first_angle(n_streams) - width * np.array([0.25, 0.75])
+    gap = np.arange(n) * n_streams // n
+    place = np.arange(n) - np.searchsorted(gap, gap)
+    return _first_angle(n_streams) - width * (gap + (place + 1) / (np.bincount(gap)[gap] + 1))
 
 
 def _free_angles(

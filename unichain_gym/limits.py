@@ -22,12 +22,14 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.elimination import SMALLEST
-from unichain_gym.linear import Solver, direct_solver, find_solver, grounded_matrix, iterate
+from unichain_gym.certified import EPSILON, Solver
+from unichain_gym.elimination import SMALLEST, finite
+from unichain_gym.linear import find_solver
 from unichain_gym.structure import Structure, edges, group_sums, row_sums, search_breadth_first
 from unichain_gym.summary import SolverEntry, SolverReport
 
 ROUGH_WORK = 30_000_000
+POLISHING_STEPS = 30
 
 
 class Limits:
@@ -51,8 +53,8 @@ class Limits:
         self.P_RR = from_recurrent[:, self.recurrent]
         self.P_TR = from_transient[:, self.recurrent]
         self.P_TT = from_transient[:, self.transient]
-        # How many iterations a quantity on R took, where any were needed.
-        self.iterations: dict[str, int] = {}
+        # By which method each quantity was computed, and in how many iterations.
+        self.methods: dict[str, tuple[str, int]] = {}
 
     @cached_property
     def ground(self) -> IntArray:
@@ -71,9 +73,12 @@ class Limits:
         return order[np.searchsorted(self.label[order], np.arange(self.n_classes))]
 
     def _is_rare(self, frequency: FloatArray) -> BoolArray:
+        return np.asarray(frequency < 1e-3 * self._class_maximum(frequency)[self.label])
+
+    def _class_maximum(self, values: FloatArray) -> FloatArray:
         highest = np.zeros(self.n_classes)
-        np.maximum.at(highest, self.label, frequency)
-        return np.asarray(frequency < 1e-3 * highest[self.label])
+        np.maximum.at(highest, self.label, values)
+        return highest
 
     def _rough_occupancy(self) -> FloatArray:
         """Follow the chain on R for a while, half a step at a time, from uniform: (n_R,)."""
@@ -84,49 +89,58 @@ class Limits:
             p = 0.5 * (p + backward @ p)
         return p
 
+    def _polish(self, p: FloatArray) -> FloatArray:
+        """Follow the chain from p on R: steps never lengthen an error, and shorten most."""
+        backward = sparse.csr_array(self.P_RR.T)
+        for _ in range(POLISHING_STEPS):
+            p = 0.5 * (p + backward @ p)
+        return p
+
     @cached_property
     def ungrounded(self) -> IntArray:
         """The indices into R of all other states."""
         return np.setdiff1d(np.arange(self.recurrent.size), self.ground, assume_unique=True)
 
     @cached_property
-    def recurrent_solver(self) -> Solver | None:
-        """Solves systems in I - P on the states that are not grounded; None: iterate on R."""
+    def recurrent_solver(self) -> Solver:
+        """Solves systems in I - P on the states that are not grounded."""
         rows = self.P_RR[self.ungrounded]
-        return direct_solver(rows[:, self.ungrounded], row_sums(rows[:, self.ground]))
+        return find_solver(rows[:, self.ungrounded], row_sums(rows[:, self.ground]))
 
     @cached_property
     def transient_solver(self) -> Solver:
         """Solves systems in I - P_TT."""
-        return find_solver(self.P_TT, row_sums(self.P_TR), "transient states")
+        return find_solver(self.P_TT, row_sums(self.P_TR))
+
+    @cached_property
+    def _from_ground(self) -> sparse.csr_array:
+        """The transitions from the grounds to the other recurrent states."""
+        return self.P_RR[self.ground][:, self.ungrounded]
+
+    @property
+    def _inflow(self) -> FloatArray:
+        """The transitions to each other recurrent state from its ground."""
+        return np.asarray(np.ones(self.n_classes) @ self._from_ground)
 
     @cached_property
     def stationary(self) -> FloatArray:
         """The stationary distributions of all classes, side by side, shape (n_R,)."""
-        solver = self.recurrent_solver
-        class_size = np.bincount(self.label, minlength=self.n_classes)
-        if solver is None:
-            uniform = 1.0 / class_size[self.label]
-            A = sparse.csr_array(self._laplacian.T)
-            zero = np.zeros_like(uniform)
-            p, n = iterate(lambda x: A @ x, zero, uniform, "stationary distribution")
-            self.iterations["stationary distribution"] = n
-        else:
-            p = np.ones(self.recurrent.size)
-            if self.ungrounded.size:
-                inflow = np.ones(self.n_classes) @ self.P_RR[self.ground][:, self.ungrounded]
-                p[self.ungrounded] = solver.solve_transposed(inflow)
+        p = np.ones(self.recurrent.size)
+        if self.ungrounded.size:
+            # A negative entry is one within the error of 0, and p is not negative.
+            entered = self.recurrent_solver.solve_transposed(self._inflow)
+            p[self.ungrounded] = np.maximum(entered, 0.0)
+            self._note("stationary distribution", self.recurrent_solver)
+            if self.recurrent_solver.n_iterations:
+                p = self._polish(p)
+        # Twice: sums of 1e308 and more are out of range.
+        p = p / self._class_maximum(p)[self.label]
         p = p / group_sums(self.label, p, self.n_classes)[self.label]
-        if solver is not None and self._is_rare(p)[self.ground].any():
+        if self._is_rare(p)[self.ground].any():
             # The rough occupancy misled, on a slow chain: factorize again for what follows.
             self.ground = self._choose_ground(p)
-            del self.ungrounded, self.recurrent_solver
+            del self.ungrounded, self.recurrent_solver, self._from_ground
         return p
-
-    @cached_property
-    def _laplacian(self) -> sparse.csr_array:
-        """I - P_RR, its diagonal taken from the rest of each row."""
-        return grounded_matrix(self.P_RR, np.zeros(self.recurrent.size))
 
     def class_mean(self, values: FloatArray) -> FloatArray:
         """Average values on R, (n_R,) or (n_R, m), over each class: (n_classes,) or (…, m)."""
@@ -137,6 +151,12 @@ class Limits:
         """The stationary distribution of each class as a row, shape (n_classes, n_R)."""
         place = self.label, np.arange(self.label.size)
         return sparse.csr_array((self.stationary, place), shape=(self.n_classes, self.label.size))
+
+    @property
+    def class_distributions(self) -> sparse.csr_array:
+        """The stationary distribution of each class, shape (n_classes, S)."""
+        place = self.label, self.recurrent
+        return sparse.csr_array((self.stationary, place), shape=(self.n_classes, self.n_states))
 
     def carry(self, on_recurrent: FloatArray, source: FloatArray | None = None) -> FloatArray:
         """Solve v_T = source + P_TT v_T + P_TR v_R, and return v on all states.
@@ -157,13 +177,18 @@ class Limits:
 
     def limit(self, values: FloatArray) -> FloatArray:
         """Return P* values, where P* = lim (1/n) Σ_{t<n} P^t; values are (S,) or (S, m)."""
-        means = self.class_mean(values[self.recurrent])
+        return self._ahead(self.class_mean(values[self.recurrent]))
+
+    def _ahead(self, of_class: FloatArray) -> FloatArray:
+        """Average what each class has, (n_classes,) or (…, m), over the classes ahead."""
         if self.n_classes == 1:
-            return np.broadcast_to(means[0], values.shape).copy()
-        return self.carry(means[self.label])
+            return np.repeat(of_class, self.n_states, axis=0)
+        return self.carry(of_class[self.label])
 
     def absorption(self) -> FloatArray:
         """Return the probability of ending in each class, shape (S, n_classes)."""
+        if self.n_classes == 1:
+            return np.ones((self.n_states, 1))
         return self.carry(np.eye(self.n_classes)[self.label])
 
     def distribution(self, start: FloatArray) -> FloatArray:
@@ -186,25 +211,65 @@ class Limits:
             return np.zeros(0)
         return self.transient_solver.solve_transposed(start[self.transient])
 
-    def potential(self, values: FloatArray) -> FloatArray:
+    def potential(self, values: FloatArray, quantity: str = "potential") -> FloatArray:
         """Return D values, where D = Σ_t (P^t - P*), a Cesàro sum, is the deviation matrix.
 
         It is the solution b of (I - P) b = (I - P*) values with P* b = 0. Values are (S,) or
-        (S, m).
+        (S, m). The method and its iterations are kept under the name of the quantity.
         """
-        excess = values - self.limit(values)
-        c = excess[self.recurrent]
-        b = np.zeros_like(c)
-        if self.recurrent_solver is None:
-            # With P* added to I - P no part of the error is left alone.
-            b, n = iterate(
-                lambda x: self._laplacian @ x + self.class_mean(x)[self.label], c, b, "bias"
-            )
-            self.iterations["bias"] = n
-        elif self.ungrounded.size:
-            b[self.ungrounded] = self.recurrent_solver.solve(c[self.ungrounded])
-        b -= self.class_mean(b)[self.label]
-        return self.carry(b, excess[self.transient])
+        with np.errstate(over="ignore", invalid="ignore"):
+            # D 1 = 0: without a constant that they have in common, values round less.
+            values = values - values[self.recurrent[self.ground[0]]]
+            excess = values - self.limit(values)
+            b, off = self._excess_sum(excess[self.recurrent], 1.0)
+            if self.ungrounded.size:
+                self._note(quantity, self.recurrent_solver)
+            if self.transient.size:
+                b = self.carry(b, (excess - self._ahead(off))[self.transient])
+                self._note(f"{quantity}, transient", self.transient_solver)
+            else:
+                b = self.carry(b)
+        return finite(b)
+
+    def _excess_sum(self, c: FloatArray, discount: float) -> tuple[FloatArray, FloatArray]:
+        """Sum Σ_t γ^t P^t c on R, for a c, (n_R,) or (n_R, m), of which P* c is 0 up to rounding.
+
+        With u and z the discounted sums of c and of 1 until the ground is entered, u - a z solves
+        the equations of all states but the ground, whatever the a of each class, and with
+
+            a = (c + γ P u) / (1 + γ P z)    on the ground
+
+        all of them up to a constant per class: a is (1 - γ) times the value of the ground, and
+        what was left of P* c. The constant makes P* times the sum 0.
+
+        Returns
+        -------
+        x : ndarray, shape (n_R,) or (n_R, m)
+        off : ndarray, shape (n_classes,) or (n_classes, m)
+            P* c, to all digits of c, for γ = 1.
+        """
+        x = np.zeros_like(c)
+        U, G = self.ungrounded, self.ground
+        off = c[G] * (1.0 - discount)
+        if not U.size:
+            return x, off
+        if discount == 1.0:
+            solver, z = self.recurrent_solver, self._time_to_ground
+        else:
+            rows = self.P_RR[U]
+            exit_rate = (1.0 - discount) + discount * row_sums(rows[:, G])
+            solver = find_solver(discount * rows[:, U], exit_rate)
+            z = solver.solve(np.ones(U.size))
+        u = solver.solve(c[U])
+        from_ground = discount * self._from_ground
+        off = ((c[G] + from_ground @ u).T / (1.0 + from_ground @ z)).T
+        x[U] = u - (off[self.label[U]].T * z).T
+        return x - self.class_mean(x)[self.label], off
+
+    @cached_property
+    def _time_to_ground(self) -> FloatArray:
+        """Expected steps until the ground is entered, from the other recurrent states."""
+        return self.recurrent_solver.solve(np.ones(self.ungrounded.size))
 
     def left_potential(self, start: FloatArray) -> FloatArray:
         """Return start D, shape (S,): the y with y (I - P) = start (I - P*) and y P* = 0."""
@@ -213,17 +278,7 @@ class Limits:
         on_recurrent = np.zeros(self.recurrent.size)
         c = start[self.recurrent] - self.distribution(start)[self.recurrent]
         c = c + on_transient @ self.P_TR
-        if self.recurrent_solver is None:
-            A = sparse.csr_array(self._laplacian.T)
-            on_recurrent, _ = iterate(
-                lambda x: (
-                    A @ x + self.stationary * group_sums(self.label, x, self.n_classes)[self.label]
-                ),
-                c,
-                on_recurrent,
-                "left potential",
-            )
-        elif self.ungrounded.size:
+        if self.ungrounded.size:
             on_recurrent[self.ungrounded] = self.recurrent_solver.solve_transposed(
                 c[self.ungrounded]
             )
@@ -237,47 +292,81 @@ class Limits:
     def discounted(self, values: FloatArray, discount: float) -> FloatArray:
         """Return Σ_t γ^t P^t values, shape (S,).
 
-        As the sum of P* values/(1 - γ) and of the discounted excess, which stays bounded as γ
-        tends to 1.
+        As the sum of P* values/(1 - γ) and of the discounted excess x, which stays bounded as γ
+        tends to 1: on R it has P* x = 0, and is found up to that from x = 0 on the grounds.
         """
-
-        def solve(block: sparse.csr_array, leave: FloatArray, c: FloatArray) -> FloatArray:
-            exit_rate = (1.0 - discount) + discount * leave
-            return find_solver(discount * block, exit_rate, "discounted value").solve(c)
-
         R, T = self.recurrent, self.transient
-        mean = self.limit(values)
-        excess = values - mean
-        x = np.empty(self.n_states)
-        x[R] = solve(self.P_RR, np.zeros(R.size), excess[R])
-        if T.size:
-            c = excess[T] + discount * (self.P_TR @ x[R])
-            x[T] = solve(self.P_TT, row_sums(self.P_TR), c)
-        return mean / (1.0 - discount) + x
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = self.limit(values)
+            excess = values - mean
+            x = np.empty(self.n_states)
+            x[R], _ = self._excess_sum(excess[R], discount)
+            if T.size:
+                exit_rate = (1.0 - discount) + discount * row_sums(self.P_TR)
+                solver = find_solver(discount * self.P_TT, exit_rate)
+                x[T] = solver.solve(excess[T] + discount * (self.P_TR @ x[R]))
+            return finite(mean / (1.0 - discount) + x)
+
+    def _note(self, quantity: str, solver: Solver) -> None:
+        self.methods[quantity] = solver.method, solver.n_iterations
 
     def report(self, values: FloatArray, potential: FloatArray) -> SolverReport:
-        """Report methods and residuals of `stationary` and of `potential(values)`."""
+        """Report methods, residuals and error bounds of `stationary` and of `potential(values)`."""
         p = self.stationary
         b_R, b_T = potential[self.recurrent], potential[self.transient]
         excess = values - self.limit(values) - potential
         p_residual = float(np.abs(p @ self.P_RR - p).max() / p.max())
         size = max(float(np.abs(potential).max()), SMALLEST)
         b_residual = float(np.abs(excess[self.recurrent] + self.P_RR @ b_R).max()) / size
-        method = self.recurrent_solver.method if self.recurrent_solver else "iteration"
-        entries = [
-            SolverEntry(quantity, b_R.size, method, self.iterations.get(quantity, 0), residual)
-            for quantity, residual in (
-                ("stationary distribution", p_residual),
-                ("bias", b_residual),
-            )
+        p_error, b_error, T_error = self._error_bounds(values, potential)
+        figures = [
+            ("stationary distribution", b_R.size, p_residual, p_error),
+            ("bias", b_R.size, b_residual, b_error),
         ]
         if b_T.size:
-            solver = self.transient_solver
             rest = excess[self.transient] + self.P_TR @ b_R + self.P_TT @ b_T
             residual = float(np.abs(rest).max()) / size
-            n = solver.iterations[-1] if solver.iterations else 0
-            entries.append(SolverEntry("bias, transient", b_T.size, solver.method, n, residual))
+            figures.append(("bias, transient", b_T.size, residual, T_error))
+        direct = self.recurrent_solver.method, 0  # of classes of one state
+        entries = [
+            SolverEntry(what, n, *self.methods.get(what, direct), residual, error)
+            for what, n, residual, error in figures
+        ]
         return SolverReport(tuple(entries))
+
+    def _error_bounds(
+        self, values: FloatArray, potential: FloatArray
+    ) -> tuple[float, float, float]:
+        """Bound the relative errors of `stationary`, and of the potential on R and on T.
+
+        The potential's bound has the rounding of values and gain in it, a source of errors of
+        their own that elimination cannot undo.
+        """
+        size = float(np.abs(potential).max())
+        values = values - values[self.recurrent[self.ground[0]]]
+        mean = self.limit(values)
+        rounding = 2.0 * EPSILON * (np.abs(values) + np.abs(mean))
+        p_error = on_R = 0.0
+        U = self.ungrounded
+        if U.size:
+            solver = self.recurrent_solver
+            p = self.stationary / self.stationary[self.ground][self.label]
+            p_error = solver.error_bound_transposed(self._inflow, p[U])
+            c = (values - mean)[self.recurrent][U]
+            x = solver.solve(c)
+            largest = float(np.abs(x).max())
+            source = float(solver.solve(rounding[self.recurrent][U]).max())
+            # Twice, since x is centred; the centre itself is off by the error of p.
+            on_R = 2.0 * (solver.error_bound(c, x) * largest + source) + p_error * largest
+        on_T = on_R
+        if self.transient.size:
+            T = self.transient
+            b_T = potential[T]
+            c = (values - mean)[T] + self.P_TR @ potential[self.recurrent]
+            solver = self.transient_solver
+            on_T += solver.error_bound(c, b_T) * float(np.abs(b_T).max())
+            on_T += float(solver.solve(rounding[T]).max())
+        return p_error, on_R / size if size else 0.0, on_T / size if size else 0.0
 
 
 def hitting_times(P: sparse.csr_array, target: IntArray) -> FloatArray:
@@ -297,5 +386,5 @@ def hitting_times(P: sparse.csr_array, target: IntArray) -> FloatArray:
     if unknown.size:
         rows = P[unknown]
         block, leave = rows[:, unknown], row_sums(rows[:, np.flatnonzero(is_target)])
-        h[unknown] = find_solver(block, leave, "hitting times").solve(np.ones(unknown.size))
+        h[unknown] = find_solver(block, leave).solve(np.ones(unknown.size))
     return h

@@ -6,25 +6,28 @@ All have the matrix A = diag(N 1 + e) - N of `unichain_gym.elimination`. In orde
     Every strongly connected component of N is one state (streams of states that stay or
     advance): in the order of the components A is triangular, and one sweep solves it.
 ``GTH``
-    Up to `DENSE_STATES` states: dense elimination without subtraction.
+    Up to `DENSE_STATES` states: dense elimination without subtraction. On up to
+    `RANGED_STATES` states whose probabilities span more than doubles hold, ``ranged GTH``.
 ``sparse LU``
-    An ordering exists in which elimination takes at most `ELIMINATION_WORK` multiplications.
-``iteration``
+    The reverse Cuthill-McKee ordering shows that elimination takes at most `ELIMINATION_WORK`
+    multiplications.
+``sparse GTH``
+    Elimination without subtraction that hardly fills in (trees, whose bandwidth is large).
+``BiCGStab``
     The rest. The graphs on which elimination fills in are those without small separators, and
-    on those a chain mixes fast, so plain iteration converges. (Krylov methods stall on long
-    streams, which are solved by the first method.)
+    on those a chain mixes fast, so a Krylov method converges.
 
 The diagonal is the sum of what leaves the state, never 1 minus the probability of staying, so
-a state that is left with probability 1e-12 loses no digits. ``triangular`` and ``GTH`` solve
-for nonnegative right-hand sides to a relative accuracy near rounding in every entry; the other
-two to one in norm, times the condition number of A.
+a state that is left with probability 1e-12 loses no digits. The methods without subtraction, and
+``triangular``, solve for nonnegative right-hand sides to a relative accuracy near rounding in
+every entry. The other two are held to `MAX_ERROR` by the bound of
+`unichain_gym.certified`; where it is not met, ``sparse GTH`` takes over at whatever fill-in up
+to `unichain_gym.sparse_elimination.MAX_CORE`, and beyond that the system is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
@@ -32,52 +35,97 @@ from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import splu
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.elimination import GthFactors
+from unichain_gym.certified import EPSILON, CertifiedSolver, Krylov, Solver, SparseLu
+from unichain_gym.elimination import OUT_OF_RANGE, SMALLEST, GthFactors, finite
 from unichain_gym.errors import ConvergenceError
-from unichain_gym.structure import edges, row_sums
+from unichain_gym.ranged import RangedGthFactors
+from unichain_gym.sparse_elimination import MAX_CORE, MAX_ENTRIES, SparseGthFactors, eliminate
+from unichain_gym.structure import edges, grounded_matrix, off_diagonal, row_sums
 
 DENSE_STATES = 3_000
+RANGED_STATES = 300
 ELIMINATION_WORK = 1e11
-MAX_ITERATIONS = 20_000
-MAX_TIME = 2.0**54  # twice 1/(1 - γ) for the largest discount γ
-# Near rounding. A looser tolerance would be met while the quick part of the error dies
-# out, before a slow part (two halves that hardly exchange anything) shows in the residual.
-ITERATION_TOLERANCE = 16.0 * float(np.finfo(np.float64).eps)
+# With fewer moves than this, and rates of leaving that differ by less, what fell short of 1e-308
+# on the way is beyond the last digit of every frequency above 1e-150.
+UNDERFLOW_MOVES = 1e200
+UNDERFLOW_RATES = 1e150
+SMALL_PROBABILITY = 1e-50
 
 
-@dataclass(frozen=True)
-class Solver:
-    """A way to solve A x = c and x A = c, and the method behind it.
+class Factors(Protocol):
+    """A factorization of A = diag(N 1 + e) - N."""
 
-    `iterations` lists how many each solve took so far; it stays empty for direct methods.
+    def solve(self, c: FloatArray) -> FloatArray:
+        """Return the solution of A x = c; c is (n,) or (n, m)."""
+
+    def solve_transposed(self, c: FloatArray) -> FloatArray:
+        """Return the solution of x A = c; c is (n,)."""
+
+
+class DirectSolver:
+    """A factorization without subtraction.
+
+    Parameters
+    ----------
+    method : str
+        Its name.
+    factors
+        What solves A x = c and x A = c.
+    n_operations : int
+        How many operations in a row an entry may go through; each adds a rounding.
     """
 
-    method: str
-    solve: Callable[[FloatArray], FloatArray]
-    solve_transposed: Callable[[FloatArray], FloatArray]
-    iterations: list[int] = field(default_factory=list)
+    n_iterations = 0
+
+    def __init__(self, method: str, factors: Factors, n_operations: int) -> None:
+        self.method = method
+        self._factors = factors
+        self._rounding = 2.0 * EPSILON * (n_operations + 4)
+
+    def solve(self, c: FloatArray) -> FloatArray:
+        """Return the solution of A x = c; c is (n,) or (n, m)."""
+        return self._factors.solve(c)
+
+    def solve_transposed(self, c: FloatArray) -> FloatArray:
+        """Return the solution of x A = c; c is (n,)."""
+        return self._factors.solve_transposed(c)
+
+    def error_bound(self, c: FloatArray, x: FloatArray) -> float:
+        """Bound the largest error of A x = c relative to max |x|; c and x are (n,)."""
+        size = float(np.abs(x).max(initial=0.0))
+        # Every rounding is relative to a term of A^{-1} |c|, where nothing cancels.
+        return self._rounding * float(self.solve(np.abs(c)).max()) / size if size else 0.0
+
+    def error_bound_transposed(self, c: FloatArray, x: FloatArray) -> float:
+        """Bound the summed error of x A = c relative to Σ |x|; c and x are (n,)."""
+        size = float(np.abs(x).sum())
+        total = float(self.solve_transposed(np.abs(c)).sum())
+        return self._rounding * total / size if size else 0.0
 
 
-def off_diagonal(N: sparse.csr_array) -> sparse.csr_array:
-    """Return a nonnegative matrix without its diagonal."""
-    row, column = edges(N)
-    keep = row != column
-    indptr = np.concatenate(([0], np.cumsum(np.bincount(row[keep], minlength=N.shape[0]))))
-    return sparse.csr_array((N.data[keep], N.indices[keep], indptr), shape=N.shape)
+class _TriangularFactors:
+    """Substitution: in the given order of the states A is triangular."""
+
+    def __init__(self, A: sparse.csr_array, order: IntArray) -> None:
+        # Nothing fills in, so panels of several columns would only take time and memory.
+        self._lu: Any = splu(
+            A[order][:, order].tocsc(),
+            permc_spec="NATURAL",
+            diag_pivot_thresh=0.0,
+            panel_size=1,
+            options={"Equil": False, "SymmetricMode": True},
+        )
+        self._order, self._place = order, np.argsort(order)
+
+    def solve(self, c: FloatArray) -> FloatArray:
+        return finite(self._lu.solve(c[self._order])[self._place])
+
+    def solve_transposed(self, c: FloatArray) -> FloatArray:
+        return finite(self._lu.solve(c[self._order], trans="T")[self._place])
 
 
-def grounded_matrix(N: sparse.csr_array, exit_rate: FloatArray) -> sparse.csr_array:
-    """Return A = diag(N 1 + e) - N; the diagonal of N is ignored."""
-    N = off_diagonal(N)
-    n = exit_rate.size
-    leaving: sparse.dia_array[np.float64] = sparse.dia_array(
-        ((row_sums(N) + exit_rate)[None], np.zeros(1, dtype=np.int64)), shape=(n, n)
-    )
-    return sparse.csr_array(leaving - N)
-
-
-def direct_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver | None:
-    """Factorize A, or return None where elimination would fill in too much.
+def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
+    """Return a solver of A = diag(N 1 + e) - N.
 
     Parameters
     ----------
@@ -85,72 +133,79 @@ def direct_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver | None:
         Nonnegative; the diagonal is ignored.
     exit_rate : ndarray, shape (n,)
         Nonnegative; every state must be able to reach one with a positive exit.
+
+    Raises
+    ------
+    ConvergenceError
+        If no digit is certain, or doubles do not hold the numbers; later, by the solver, if its
+        answer cannot be bounded to `unichain_gym.certified.MAX_ERROR`.
     """
     n = exit_rate.size
     n_components, component = connected_components(N, connection="strong")
     if n_components == n:
         # SciPy numbers the components sinks first: A in that order is lower triangular. Were
         # it another order, the factorization would only be slower.
-        return _triangular_solver(grounded_matrix(N, exit_rate), np.argsort(component))
+        A = grounded_matrix(N, exit_rate)
+        if n and A.diagonal().min() < SMALLEST:
+            raise ConvergenceError(OUT_OF_RANGE)
+        factors = _TriangularFactors(A, np.argsort(component))
+        return DirectSolver("triangular", factors, n)
     if n <= DENSE_STATES:
-        factors = GthFactors(N.toarray(), exit_rate)
-        return Solver("GTH", factors.solve, factors.solve_transposed)
+        return _dense_solver(N, exit_rate)
     if elimination_work(N) <= ELIMINATION_WORK:
-        return _sparse_lu_solver(grounded_matrix(N, exit_rate))
-    return None
+        return CertifiedSolver(N, exit_rate, SparseLu, lambda why: _eliminate(N, exit_rate, why))
+    little = eliminate(N, exit_rate, max_entries=2 * N.nnz)
+    if little is not None:
+        _refuse_underflow(little, N, exit_rate)
+        return DirectSolver("sparse GTH", little, little.n_operations)
+    return CertifiedSolver(N, exit_rate, Krylov, lambda why: _eliminate(N, exit_rate, why))
 
 
-def find_solver(N: sparse.csr_array, exit_rate: FloatArray, what: str) -> Solver:
-    """Return the direct solver of A, or where there is none, one that iterates.
+def _dense_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
+    n = exit_rate.size
+    if n <= RANGED_STATES and _spans_widely(N, exit_rate):
+        return DirectSolver("ranged GTH", RangedGthFactors(N.toarray(), exit_rate), n)
+    factors = GthFactors(N.toarray(), exit_rate)
+    _refuse_underflow(factors, N, exit_rate)
+    return DirectSolver("GTH", factors, n)
 
-    Parameters
-    ----------
-    N, exit_rate
-        As in `direct_solver`.
-    what : str
-        What is solved for, for the error message of `iterate`.
+
+def _spans_widely(N: sparse.csr_array, exit_rate: FloatArray) -> bool:
+    """Whether products of a few probabilities may differ by more than doubles can hold."""
+    values = np.concatenate((N.data, exit_rate[exit_rate > 0.0]))
+    return bool(values.min() < SMALL_PROBABILITY * values.max())
+
+
+def _refuse_underflow(
+    factors: GthFactors | SparseGthFactors, N: sparse.csr_array, exit_rate: FloatArray
+) -> None:
+    """Raise `ConvergenceError` if a product that underflowed may matter.
+
+    A probability lost to underflow is below 1e-307 of its row, and changes a solution by no more
+    than that times the expected number of moves. A flow lost so is a frequency below 1e-308
+    over the rate of leaving.
     """
-    return direct_solver(N, exit_rate) or _iterative_solver(grounded_matrix(N, exit_rate), what)
-
-
-def _triangular_solver(A: sparse.csr_array, order: IntArray) -> Solver:
-    """Solve by substitution: in the given order A is triangular."""
-    # Nothing fills in, so panels of several columns would only take time and memory.
-    lu: Any = splu(
-        A[order][:, order].tocsc(),
-        permc_spec="NATURAL",
-        diag_pivot_thresh=0.0,
-        panel_size=1,
-        options={"Equil": False, "SymmetricMode": True},
-    )
-    place = np.argsort(order)
-    return Solver(
-        "triangular",
-        lambda c: lu.solve(c[order])[place],
-        lambda c: lu.solve(c[order], trans="T")[place],
-    )
-
-
-def _sparse_lu_solver(A: sparse.csr_array) -> Solver:
-    """Factorize A in an order that keeps the factors sparse.
-
-    A is diagonally dominant, so elimination without pivoting is stable.
-
-    Raises
-    ------
-    ConvergenceError
-        If no digit is certain, for want of which a wrong answer would look like a right one.
-    """
-    lu: Any = splu(A.tocsc(), permc_spec="COLAMD", diag_pivot_thresh=0.0)
-    # A^{-1} has no negative entry, so that its norm is the largest entry of A^{-1} 1.
-    time = lu.solve(np.ones(A.shape[0]))
-    if not (time.min() > 0.0 and time.max() <= MAX_TIME):
+    rate = row_sums(off_diagonal(N)) + exit_rate
+    if rate.max() > UNDERFLOW_RATES * rate.min() or (
+        factors.may_underflow and factors.solve(rate).max() > UNDERFLOW_MOVES
+    ):
         raise ConvergenceError(
-            f"elimination on {len(time)} states loses all digits: some take {time.max():.1e} "
-            f"steps to leave the rest (a negative number is one beyond {MAX_TIME:.1e}); up to "
-            f"{DENSE_STATES} states there is a method without subtraction"
+            "products of probabilities fall below the range of doubles (1e-308) and may decide "
+            f"the answer; that is computed for up to {RANGED_STATES} states, and these are "
+            f"{rate.size}. Remove transitions too rare to matter"
         )
-    return Solver("sparse LU", lu.solve, lambda c: lu.solve(c, trans="T"))
+
+
+def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solver:
+    factors = eliminate(N, exit_rate, MAX_ENTRIES)
+    if factors is None:
+        raise ConvergenceError(
+            f"the system of {exit_rate.size} states is out of reach: {reason}, and elimination "
+            f"without subtraction would fill in on more than {MAX_CORE} states. Look at the "
+            "weakly linked parts of the chain apart, or remove transitions too rare to matter"
+        )
+    _refuse_underflow(factors, N, exit_rate)
+    return DirectSolver("sparse GTH", factors, factors.n_operations)
 
 
 def elimination_work(N: sparse.csr_array) -> float:
@@ -174,64 +229,3 @@ def elimination_work(N: sparse.csr_array) -> float:
     started = np.cumsum(np.bincount(first, minlength=n))
     changed = (started - np.arange(1, n + 1)).astype(np.float64)
     return float((changed**2).sum())
-
-
-def _iterative_solver(A: sparse.csr_array, what: str) -> Solver:
-    iterations: list[int] = []
-
-    def solve(matrix: sparse.csr_array, c: FloatArray) -> FloatArray:
-        x, n = iterate(lambda x: matrix @ x, c, np.zeros_like(c), what)
-        iterations.append(n)
-        return x
-
-    A_transposed = sparse.csr_array(A.T)
-    return Solver("iteration", lambda c: solve(A, c), lambda c: solve(A_transposed, c), iterations)
-
-
-def iterate(
-    apply: Callable[[FloatArray], FloatArray],
-    c: FloatArray,
-    x: FloatArray,
-    what: str,
-) -> tuple[FloatArray, int]:
-    """Solve A x = c by x ← x + (c - A x)/2.
-
-    Half a step, so that a periodic chain converges too: the iteration matrix (I + P)/2 is that
-    of the chain that stays where it is every other time.
-
-    Parameters
-    ----------
-    apply : callable
-        The product A x.
-    c, x : ndarray, shape (n,) or (n, m)
-        Right-hand side and first iterate.
-    what : str
-        What is solved for, for the error message.
-
-    Returns
-    -------
-    x : ndarray
-    n_iterations : int
-
-    Raises
-    ------
-    ConvergenceError
-        If max |c - A x| stays above `ITERATION_TOLERANCE` max |x|; the message names it.
-    """
-    every = 32
-    previous = residual = rate = np.nan
-    for n in range(every, MAX_ITERATIONS + 1, every):
-        for _ in range(every):
-            step = c - apply(x)
-            x = x + 0.5 * step
-        size = float(np.abs(x).max(initial=0.0))
-        residual = float(np.abs(step).max(initial=0.0)) / size if size > 0.0 else 0.0
-        if residual <= ITERATION_TOLERANCE:
-            return x, n
-        rate = (residual / previous) ** (1.0 / every)
-        previous = residual
-    raise ConvergenceError(
-        f"{what}: the relative residual is {residual:.3g} after {MAX_ITERATIONS} iterations and "
-        f"changes by a factor {rate:.6f} each. Elimination would fill in on these {len(c)} "
-        "states, and the chain mixes too slowly to iterate"
-    )

@@ -2,40 +2,59 @@
 
 A *padded outcome table*: taking action ``a`` in state ``s`` has up to ``K`` outcomes, the
 ``k``-th of which has probability ``probability[s, a, k]``, leads to ``next_state[s, a, k]``
-and pays ``reward[s, a, k]``. Rows with fewer outcomes are padded with probability zero.
+and pays ``reward[s, a, k]``. Rows with fewer outcomes are padded with probability zero; a row
+of zeros alone is an action that the state lacks.
 Memory is linear in the outcomes; dense and sparse matrices are derived from the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from zipfile import is_zipfile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.builders import read_arrays, read_toy_text, read_transitions
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.builders import read_arrays, read_transitions
 from unichain_gym.chain import MarkovChain
+from unichain_gym.diameter import find_diameter
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
+from unichain_gym.optimal import (
+    TIE_TOLERANCE,
+    Criterion,
+    OptimalPolicy,
+    find_optimal_policy,
+    find_worst_policy,
+)
 from unichain_gym.outcomes import (
-    Outcomes,
     check_distribution,
     check_outcomes,
     draw_thresholds,
     pad_outcomes,
+    read_distribution,
+    read_floats,
     read_integers,
+    read_names,
     read_only,
     read_reals,
+    settle_outcomes,
 )
 from unichain_gym.policies import DeterministicPolicies, action_probabilities, draw_policy
+from unichain_gym.restriction import (
+    reachable_states,
+    restrict_mdp,
+    transition_graph,
+    uniform_over,
+)
+from unichain_gym.storage import ARRAYS, read_archive, write_archive
 from unichain_gym.structure import group_sums
+from unichain_gym.toy_text import read_toy_text
 from unichain_gym.unichain import is_unichain
 
 if TYPE_CHECKING:
@@ -56,19 +75,98 @@ class TabularMDP:
     next_state : array_like of int, shape (S, A, K)
         The state each outcome leads to.
     probability : array_like of float, shape (S, A, K)
-        Its probability; the outcomes of each state and action sum to 1.
+        Its probability. The outcomes of each state and action sum to 1, or are all 0: then the
+        state lacks the action. Every state has at least one.
     reward : array_like of float, shape (S, A, K)
         Its reward.
     initial_distribution : array_like of float, shape (S,)
         The distribution of the first state.
     name : str
         What to call the MDP in messages and pictures.
+    state_names : sequence of str or of int, length S, optional
+        What to call the states, each differently; kept as a tuple. An MDP restricted to some
+        states of another keeps their names or numbers here.
+    drop_below : float, optional
+        What becomes of probabilities of the size of rounding errors, such as 1 - 0.7 - 0.3. By
+        default a `RoundingWarning` names them: those from -1e-15 to 0 of their row's largest
+        become 0, positive ones are kept. A number drops all that are smaller than this share of
+        their row's largest, with nothing said; 0 keeps everything.
+
+    Notes
+    -----
+    Probabilities of lower precision than double (float32, float16) may miss the sum 1 by what
+    their precision explains, and are then divided by their sums in double.
 
     Raises
     ------
     InvalidModelError
         If shapes disagree, a state is out of range, a number is not finite, a probability is
-        negative, or a row does not sum to 1 (the message names state, action and residual).
+        negative, a row does not sum to 1 (the message names state, action and residual), a
+        state has no action, or names do not fit.
+
+    Attributes
+    ----------
+    next_state, probability, reward, initial_distribution, name, state_names
+        As given, the arrays read-only.
+    n_states, n_actions : int
+        S and A.
+    allowed_actions : ndarray of bool, shape (S, A)
+        Which actions each state has.
+    expected_reward : ndarray, shape (S, A)
+        r(s, a).
+    state_classes : ndarray of str, shape (S,)
+        Which states are transient if every action is taken, and which recurrent.
+    outcome_thresholds : ndarray, shape (S, A, K)
+        What turns a uniform draw into an outcome.
+
+    Methods
+    -------
+    from_arrays(P, R, initial)
+        An MDP from transition and reward arrays.
+    from_transitions(transitions, initial)
+        An MDP from a list of transitions.
+    from_gymnasium(env)
+        An MDP from an environment with a toy-text table.
+    to_arrays()
+        The dense arrays that `from_arrays` takes.
+    save(path), load(path)
+        Write an .npz file, and read it.
+    induce(policy)
+        The `MarkovChain` of a policy, which knows every exact quantity.
+    check_policy(policy)
+        A policy as action probabilities, validated.
+    policies()
+        All deterministic policies.
+    random_policy(rng)
+        One of them, or a stochastic one.
+    reachable(from_)
+        The MDP restricted to what the start, or given states, can reach.
+    optimal_policy(criterion)
+        The best policy by gain, bias, Blackwell's criterion, or discounted value.
+    worst_policy(criterion)
+        The one with the smallest.
+    diameter()
+        The longest of the shortest expected times from one state to another.
+    is_unichain()
+        Whether every deterministic policy has one recurrent class.
+    plot()
+        A picture.
+
+    Examples
+    --------
+    A machine that runs, at full speed (action 1) or not, and breaks; mending is all that can then
+    be done:
+
+    >>> transitions = [  # state, action, next state, probability, reward
+    ...     (0, 0, 0, 0.95, 4.0), (0, 0, 1, 0.05, 4.0),
+    ...     (0, 1, 0, 0.9, 6.0), (0, 1, 1, 0.1, 6.0),
+    ...     (1, 0, 0, 0.5, 0.0), (1, 0, 1, 0.5, 0.0),
+    ... ]
+    >>> mdp = TabularMDP.from_transitions(transitions, [1.0, 0.0], state_names=["runs", "broken"])
+    >>> mdp.allowed_actions.tolist()
+    [[True, True], [True, False]]
+    >>> [round(mdp.induce(policy).gain, 6) for policy in mdp.policies()]
+    [3.636364, 5.0]
     """
 
     next_state: IntArray
@@ -76,12 +174,16 @@ class TabularMDP:
     reward: FloatArray
     initial_distribution: FloatArray
     name: str = "mdp"
+    state_names: Sequence[str | int] | None = None
+    drop_below: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, drop_below: float | None) -> None:
         next_state = np.array(read_integers(self.next_state, "next_state"), order="C")
-        probability = np.array(read_reals(self.probability, "probability"), order="C")
+        probability = read_floats(self.probability, "probability")
         reward = np.array(read_reals(self.reward, "reward"), order="C")
-        initial = np.array(read_reals(self.initial_distribution, "initial_distribution"))
+        initial = np.array(
+            read_distribution(self.initial_distribution, "initial_distribution", drop_below)
+        )
         if next_state.ndim != 3 or not next_state.shape == probability.shape == reward.shape:
             raise InvalidModelError(
                 "next_state, probability and reward must share one shape (S, A, K); got "
@@ -91,6 +193,7 @@ class TabularMDP:
             raise InvalidModelError(
                 f"an MDP needs a state, an action and an outcome; got (S, A, K) {next_state.shape}"
             )
+        probability = settle_outcomes(next_state, probability, drop_below)
         check_outcomes(next_state, probability, reward)
         if initial.shape != next_state.shape[:1]:
             raise InvalidModelError(
@@ -102,6 +205,7 @@ class TabularMDP:
         object.__setattr__(self, "probability", read_only(probability))
         object.__setattr__(self, "reward", read_only(reward))
         object.__setattr__(self, "initial_distribution", read_only(initial))
+        object.__setattr__(self, "state_names", read_names(self.state_names, initial.size))
 
     def __repr__(self) -> str:
         return f"TabularMDP({self.name!r}, n_states={self.n_states}, n_actions={self.n_actions})"
@@ -113,12 +217,17 @@ class TabularMDP:
 
     @property
     def n_actions(self) -> int:
-        """Number of actions A, the same in every state."""
+        """Number of actions A; `allowed_actions` tells which of them a state has."""
         return int(self.next_state.shape[1])
 
     @cached_property
+    def allowed_actions(self) -> BoolArray:
+        """Whether a state has an action, shape (S, A), read-only."""
+        return read_only(np.any(self.probability > 0.0, axis=2))
+
+    @cached_property
     def expected_reward(self) -> FloatArray:
-        """r(s, a) = Σ_k probability · reward, shape (S, A)."""
+        """r(s, a) = Σ_k probability · reward, shape (S, A); 0 where the state lacks the action."""
         reward: FloatArray = np.einsum("sak,sak->sa", self.probability, self.reward)
         return read_only(reward)
 
@@ -134,7 +243,8 @@ class TabularMDP:
     @cached_property
     def state_classes(self) -> NDArray[np.str_]:
         """Each state's class, "transient" or "recurrent", if every action is taken; shape (S,)."""
-        uniform = np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
+        allowed = self.allowed_actions
+        uniform = allowed / np.count_nonzero(allowed, axis=1)[:, None]
         classes = np.full(self.n_states, "transient")
         classes[self.induce(uniform).recurrent_states] = "recurrent"
         return read_only(classes)
@@ -145,7 +255,9 @@ class TabularMDP:
         Parameters
         ----------
         policy : array_like, shape (S,) of int or (S, A) of float
-            An action for each state, or a distribution over actions for each state.
+            An action for each state, or a distribution over actions for each state. As with
+            transitions, rows of float32 may miss the sum 1 by what their precision explains and
+            are normalized in double, and entries from -1e-15 to 0 become 0, with a warning.
 
         Returns
         -------
@@ -154,9 +266,10 @@ class TabularMDP:
         Raises
         ------
         InvalidModelError
-            If the shape is neither, an action is out of range, or a row does not sum to 1.
+            If the shape is neither, an action is out of range or one that the state lacks, or a
+            row does not sum to 1.
         """
-        return action_probabilities(policy, self.n_states, self.n_actions)
+        return action_probabilities(policy, self.allowed_actions)
 
     def induce(self, policy: ArrayLike) -> MarkovChain:
         """Return the Markov chain that a stationary policy induces.
@@ -176,7 +289,7 @@ class TabularMDP:
         InvalidModelError
             If the policy does not fit the MDP.
         """
-        pi = self.check_policy(policy)
+        pi = read_only(self.check_policy(policy))
         S = self.n_states
         # A deterministic policy, the usual case, needs one action's outcomes and not all A. (A
         # largest probability of 1 is not enough: next to it, 1e-17 still makes an edge.)
@@ -195,6 +308,30 @@ class TabularMDP:
         reward = np.einsum("sa,sa->s", pi, self.expected_reward)
         return MarkovChain(P, reward, self.initial_distribution, mdp=self, policy=pi)
 
+    def reachable(self, from_: ArrayLike | None = None) -> TabularMDP:
+        """Return the MDP restricted to the states that can be reached, by whatever actions.
+
+        Parameters
+        ----------
+        from_ : int or array_like of int, optional
+            Where to start: the new initial distribution is uniform over these states. By
+            default the MDP keeps its own.
+
+        Returns
+        -------
+        TabularMDP
+            Its `state_names` are those the states have here; without any, their numbers here.
+
+        Raises
+        ------
+        InvalidModelError
+            If a state does not exist.
+        """
+        start = self.initial_distribution
+        if from_ is not None:
+            start = uniform_over(from_, self.n_states)
+        return restrict_mdp(self, reachable_states(transition_graph(self), start), start)
+
     @classmethod
     def from_arrays(
         cls,
@@ -202,7 +339,11 @@ class TabularMDP:
         R: ArrayLike,
         initial: ArrayLike,
         *,
+        order: Literal["sas", "ass"] = "sas",
+        allowed: ArrayLike | None = None,
         name: str = "mdp",
+        state_names: Sequence[str | int] | None = None,
+        drop_below: float | None = None,
     ) -> TabularMDP:
         """Build an MDP from transition and reward arrays.
 
@@ -214,15 +355,28 @@ class TabularMDP:
             Reward by state and action, by outcome, or by state alone.
         initial : array_like, shape (S,)
             The initial distribution.
+        order : {"sas", "ass"}
+            The axes of dense P, and of R if it has three: state, action, next state, or with
+            "ass" action, state, next state, as in pymdptoolbox. With as many actions as states
+            no check can tell them apart.
+        allowed : array_like of bool, shape (S, A), optional
+            Which actions each state has; by default all. What P and R hold for the others,
+            such as rows of zeros or rewards of minus infinity, is not read.
         name : str
             What to call the MDP.
+        state_names : sequence of str or of int, length S, optional
+            What to call the states.
+        drop_below : float, optional
+            As for the class.
 
         Raises
         ------
         InvalidModelError
             If shapes disagree, or the MDP is invalid.
         """
-        return cls._from_outcomes(read_arrays(P, R), initial, name)
+        outcomes = read_arrays(P, R, allowed, order)
+        start = read_distribution(initial, "initial", 0.0)
+        return cls(*pad_outcomes(outcomes), start, name, state_names, drop_below)
 
     @classmethod
     def from_transitions(
@@ -231,6 +385,8 @@ class TabularMDP:
         initial: ArrayLike,
         *,
         name: str = "mdp",
+        state_names: Sequence[str | int] | None = None,
+        drop_below: float | None = None,
     ) -> TabularMDP:
         """Build an MDP from a list of (state, action, next state, probability, reward).
 
@@ -239,19 +395,24 @@ class TabularMDP:
         Parameters
         ----------
         transitions : sequence of 5-tuples
-            For every state and action at least one.
+            For every state at least one; a state lacks the actions that it is never listed with.
         initial : array_like, shape (S,)
             The initial distribution; its length is the number of states.
         name : str
             What to call the MDP.
+        state_names : sequence of str or of int, length S, optional
+            What to call the states.
+        drop_below : float, optional
+            As for the class.
 
         Raises
         ------
         InvalidModelError
             If a transition names no state or action, or the MDP is invalid.
         """
-        start = read_reals(initial, "initial")
-        return cls._from_outcomes(read_transitions(transitions, start.size), start, name)
+        start = read_distribution(initial, "initial", 0.0)
+        outcomes = read_transitions(transitions, start.size)
+        return cls(*pad_outcomes(outcomes), start, name, state_names, drop_below)
 
     @classmethod
     def from_gymnasium(
@@ -261,10 +422,13 @@ class TabularMDP:
         on_termination: Literal["absorb", "restart"] = "absorb",
         initial: ArrayLike | None = None,
         name: str | None = None,
+        drop_below: float | None = None,
     ) -> TabularMDP:
         """Build an MDP from an environment with a toy-text table ``P[state][action]``.
 
-        FrozenLake, Taxi and CliffWalking have one. Time limits are not part of it.
+        FrozenLake, Taxi and CliffWalking have one, and so has every environment of this package.
+        Time limits are not part of it. A thousand random steps of a copy of the environment are
+        checked to be in the table.
 
         Parameters
         ----------
@@ -275,28 +439,30 @@ class TabularMDP:
             initial distribution with reward 0. That one step is what Gymnasium's vector
             environments take to reset by default, and makes the task a continuing one.
         initial : array_like, shape (S,), optional
-            By default the environment's ``initial_state_distrib``.
+            By default the environment's ``initial_state_distrib``, or that of its ``mdp``.
         name : str, optional
             By default the id of the environment.
+        drop_below : float, optional
+            As for the class.
 
         Raises
         ------
         InvalidModelError
-            If there is no table or no initial distribution, or if a state is entered with and
-            without ending the episode.
+            If there is no table or no initial distribution, if the environment does what the
+            table does not hold, or if a state is entered with and without ending the episode.
         """
         outcomes, start = read_toy_text(env, on_termination, initial)
-        return cls._from_outcomes(outcomes, start, name or (env.spec.id if env.spec else "mdp"))
-
-    @classmethod
-    def _from_outcomes(cls, outcomes: Outcomes, initial: ArrayLike, name: str) -> TabularMDP:
-        return cls(*pad_outcomes(outcomes), np.asarray(initial), name)
+        name = name or (env.spec.id if env.spec else "mdp")
+        names = getattr(getattr(env.unwrapped, "mdp", None), "state_names", None)
+        return cls(*pad_outcomes(outcomes), start, name, names, drop_below)
 
     def plot(
         self,
         path: str | PathLike[str] | None = None,
         values: ArrayLike | None = None,
         policy: ArrayLike | None = None,
+        *,
+        value_label: str = "value",
     ) -> Figure:
         """Draw the MDP: see `unichain_gym.drawing.draw_mdp`.
 
@@ -308,6 +474,8 @@ class TabularMDP:
             Colors the states.
         policy : array_like, shape (S,) of int or (S, A) of float, optional
             Draw only the transitions of this policy.
+        value_label : str
+            What the color bar says that the values are.
 
         Returns
         -------
@@ -321,7 +489,7 @@ class TabularMDP:
         """
         from unichain_gym.drawing import draw_mdp
 
-        figure = draw_mdp(self, values=values, policy=policy)
+        figure = draw_mdp(self, values=values, policy=policy, value_label=value_label)
         if path is not None:
             figure.savefig(path)
         return figure
@@ -329,9 +497,12 @@ class TabularMDP:
     def to_arrays(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return dense arrays that `from_arrays` takes.
 
+        Where actions are absent, it takes them with ``allowed=mdp.allowed_actions``.
+
         Returns
         -------
         P : ndarray, shape (S, A, S)
+            Rows of zeros where a state lacks an action.
         R : ndarray, shape (S, A, S)
             The expected reward of each transition; 0 where it is impossible.
         initial : ndarray, shape (S,)
@@ -356,16 +527,9 @@ class TabularMDP:
         return P.reshape(S, A, S), R.reshape(S, A, S), self.initial_distribution.copy()
 
     def save(self, path: str | Path) -> None:
-        """Write the MDP to an .npz file, at exactly this path."""
-        with Path(path).open("wb") as file:
-            np.savez_compressed(
-                file,
-                next_state=self.next_state,
-                probability=self.probability,
-                reward=self.reward,
-                initial_distribution=self.initial_distribution,
-                name=np.array(self.name),
-            )
+        """Write the MDP to an .npz file, at exactly this path: all of it, or nothing."""
+        arrays = {field: getattr(self, field) for field in ARRAYS}
+        write_archive(path, arrays, {"name": self.name, "state_names": self.state_names})
 
     @classmethod
     def load(cls, path: str | Path) -> TabularMDP:
@@ -374,21 +538,16 @@ class TabularMDP:
         Raises
         ------
         InvalidModelError
-            If the file is of another kind, an array is missing, or the MDP is invalid.
+            If the file is of another kind or damaged, an array is missing, or the MDP is invalid.
         """
-        fields = ("next_state", "probability", "reward", "initial_distribution", "name")
-        if Path(path).is_file() and not is_zipfile(path):
-            raise InvalidModelError(f"{path} holds no saved MDP: it is no .npz file")
-        with np.load(path, allow_pickle=False) as file:
-            missing = [field for field in fields if field not in file]
-            if missing:
-                raise InvalidModelError(f"{path} holds no saved MDP: it lacks {', '.join(missing)}")
-            arrays = {field: file[field] for field in fields}
-        return cls(**{**arrays, "name": str(arrays["name"])})
+        return cls(**read_archive(path), drop_below=0.0)
 
     def policies(self) -> DeterministicPolicies:
-        """Return all deterministic policies in order, as a lazy sequence of (S,) arrays."""
-        return DeterministicPolicies(self.n_states, self.n_actions)
+        """Return all deterministic policies in order, as a lazy sequence of (S,) arrays.
+
+        They take only actions that the states have.
+        """
+        return DeterministicPolicies(self.allowed_actions)
 
     def random_policy(
         self, rng: np.random.Generator | int, *, deterministic: bool = True
@@ -401,13 +560,18 @@ class TabularMDP:
             A generator, or a seed for one.
         deterministic : bool
             Draw uniformly from the deterministic policies; otherwise the action probabilities
-            of each state uniformly from all distributions.
+            of each state uniformly from all distributions over the actions that it has.
 
         Returns
         -------
         ndarray, shape (S,) of int, or (S, A) of float if not deterministic
+
+        Raises
+        ------
+        InvalidArgumentError
+            If ``rng`` is neither.
         """
-        return draw_policy(self.n_states, self.n_actions, rng, deterministic)
+        return draw_policy(self.allowed_actions, rng, deterministic)
 
     def is_unichain(self) -> bool | None:
         """Whether every deterministic policy induces one recurrent class only.
@@ -421,3 +585,36 @@ class TabularMDP:
             None if it cannot be told within a few seconds.
         """
         return is_unichain(self.next_state, self.probability > 0.0)
+
+    def optimal_policy(
+        self,
+        criterion: Criterion = "gain",
+        discount: float | None = None,
+        *,
+        tie_tolerance: float = TIE_TOLERANCE,
+    ) -> OptimalPolicy:
+        """Find a policy that is optimal in every state.
+
+        See `unichain_gym.optimal.find_optimal_policy` for parameters, result and errors.
+        """
+        return find_optimal_policy(self, criterion, discount, tie_tolerance=tie_tolerance)
+
+    def worst_policy(
+        self,
+        criterion: Criterion = "gain",
+        discount: float | None = None,
+        *,
+        tie_tolerance: float = TIE_TOLERANCE,
+    ) -> OptimalPolicy:
+        """Find a policy that is worst in every state: optimal for the opposite rewards.
+
+        See `unichain_gym.optimal.find_worst_policy`.
+        """
+        return find_worst_policy(self, criterion, discount, tie_tolerance=tie_tolerance)
+
+    def diameter(self) -> float:
+        """Return the diameter, in steps: how long the longest way takes at best.
+
+        See `unichain_gym.diameter.find_diameter`.
+        """
+        return find_diameter(self)

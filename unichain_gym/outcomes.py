@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.errors import InvalidModelError, UnichainError
-from unichain_gym.structure import row_sums
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
+from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-
-EPSILON = float(np.finfo(np.float64).eps)
-
-
-def sum_tolerance(n_terms: int) -> float:
-    """Return how far from 1 a sum of ``n_terms`` probabilities may honestly be.
-
-    Rounding of the terms themselves grows with their number; the factor 1e4 lets through
-    probabilities written down with twelve digits.
-    """
-    return 1e4 * EPSILON * max(1, n_terms)
 
 
 def read_reals(
     values: ArrayLike, what: str, error: type[UnichainError] = InvalidModelError
 ) -> FloatArray:
     """Return ``values`` as an array of float64, or raise ``error`` if they are no real numbers."""
+    return np.asarray(read_floats(values, what, error), dtype=np.float64)
+
+
+def read_floats(
+    values: ArrayLike, what: str, error: type[UnichainError] = InvalidModelError
+) -> NDArray[np.floating[Any]]:
+    """Return ``values`` as `read_reals` does, but leave float16 and float32 as they are."""
     try:
         array = np.asarray(values)
         if np.iscomplexobj(array):
             raise TypeError("got complex ones")
-        return np.asarray(array, dtype=np.float64)
+        return (
+            array
+            if array.dtype in (np.float16, np.float32)
+            else array.astype(np.float64, copy=False)
+        )
     except (TypeError, ValueError) as problem:
         raise error(f"{what} must be an array of real numbers: {problem}") from problem
 
@@ -50,6 +51,28 @@ def read_integers(values: ArrayLike, what: str) -> IntArray:
     if wrong.any():
         raise InvalidModelError(f"{what} must hold integers; got {float(array[wrong].flat[0])!r}")
     return array.astype(np.int64)
+
+
+def read_names(names: Sequence[Any] | None, n_states: int) -> tuple[str | int, ...] | None:
+    """Return the names of the states, all text or all integers, or raise `InvalidModelError`."""
+    if names is None:
+        return None
+    given = names.tolist() if isinstance(names, np.ndarray) else names
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != n_states:
+        raise InvalidModelError(
+            f"state_names must hold one name for each of the {n_states} states; got "
+            f"{reprlib.repr(given)}"
+        )
+    read: tuple[str | int, ...]
+    if all(isinstance(name, str) for name in given):
+        read = tuple(str(name) for name in given)
+    else:
+        require_integers(InvalidModelError, **{f"state_names[{i}]": n for i, n in enumerate(given)})
+        read = tuple(index(name) for name in given)
+    if len(set(read)) < n_states:
+        twice = next(name for i, name in enumerate(read) if name in read[:i])
+        raise InvalidModelError(f"state_names must differ; two states are called {twice!r}")
+    return read
 
 
 def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
@@ -67,6 +90,16 @@ def require_integers(error: type[UnichainError], **values: Any) -> None:
             raise error(f"{name} must be an integer; got {value!r}") from None
 
 
+def read_generator(rng: np.random.Generator | int) -> np.random.Generator:
+    """Return a generator, or one of a seed, or raise `InvalidArgumentError`."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            f"rng must be a generator, such as numpy.random.default_rng(0), or a seed; got {rng!r}"
+        ) from None
+
+
 def draw_thresholds(p: FloatArray) -> FloatArray:
     """Return cumulative sums of p (..., n) that turn a uniform draw u into an index drawn from p.
 
@@ -82,6 +115,17 @@ def draw_thresholds(p: FloatArray) -> FloatArray:
     return thresholds
 
 
+def read_distribution(values: ArrayLike, what: str, drop_below: float | None = None) -> FloatArray:
+    """Return a distribution over states (S,) in double, rounding seen to; it is not checked yet."""
+    p = read_floats(values, what)
+    row = np.zeros(p.shape, dtype=np.int64)
+
+    def place(i: int) -> str:
+        return f"{what} of state {i}"
+
+    return drop_residues(in_double(p, row, 1, place), row, 1, place, drop_below)
+
+
 def check_distribution(p: FloatArray, what: str) -> None:
     """Raise `InvalidModelError` unless ``p`` (S,) is a probability distribution."""
     if not np.isfinite(p).all() or (p < 0.0).any():
@@ -94,75 +138,99 @@ def check_distribution(p: FloatArray, what: str) -> None:
         raise InvalidModelError(f"{what} sums to {1.0 + residual!r}, not 1; normalize it")
 
 
+def settle_outcomes(
+    next_state: IntArray, probability: NDArray[np.floating[Any]], drop_below: float | None
+) -> FloatArray:
+    """Return a copy of the probabilities (S, A, K) in double, rounding seen to."""
+    S, A, K = probability.shape
+    row = np.broadcast_to(np.arange(S * A).reshape(S, A, 1), (S, A, K))
+
+    def place(i: int) -> str:
+        s, a, k = np.unravel_index(i, (S, A, K))
+        return f"state {s}, action {a}, to state {next_state[s, a, k]}"
+
+    doubles = in_double(probability, row, S * A, place)
+    return np.array(drop_residues(doubles, row, S * A, place, drop_below), order="C")
+
+
 def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
-    """Raise `InvalidModelError` for the first invalid entry of an outcome table (S, A, K)."""
+    """Raise `InvalidModelError` for the first invalid entry of an outcome table (S, A, K).
+
+    A row of zeros, an action that the state lacks, is valid unless the state has no other.
+    """
     S, _, K = next_state.shape
-
-    def place(mask: BoolArray) -> tuple[int, ...]:
-        return tuple(int(i) for i in np.unravel_index(np.argmax(mask), mask.shape))
-
-    for mask, problem in (
-        ((next_state < 0) | (next_state >= S), f"leads to a state outside 0 to {S - 1}"),
-        (~(np.isfinite(probability) & (probability >= 0.0)), "has an invalid probability"),
-        (~np.isfinite(reward), "has a reward that is not finite"),
-    ):
-        if mask.any():
-            s, a, k = place(mask)
-            raise InvalidModelError(
-                f"outcome {k} of state {s}, action {a} {problem}: next state "
-                f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
-                f"{float(reward[s, a, k])!r}"
-            )
+    # A NaN makes the least probability NaN, and fails its comparison.
+    in_range = next_state.min() >= 0 and next_state.max() < S
+    if not in_range or not (probability.min() >= 0.0) or not np.isfinite(reward).all():
+        _refuse_outcome(next_state, probability, reward)
     total = probability.sum(axis=2)
-    off = np.abs(total - 1.0) > sum_tolerance(K)
+    idle = np.flatnonzero((total == 0.0).all(axis=1))
+    if idle.size:
+        raise InvalidModelError(
+            f"state {idle[0]} has no action; each state needs one (a state without a way out has "
+            "an action that stays, with probability 1)"
+        )
+    off = (np.abs(total - 1.0) > sum_tolerance(K)) & (total > 0.0)
     if off.any():
-        s, a = place(off)
+        s, a = np.unravel_index(np.argmax(off), off.shape)
         raise InvalidModelError(
             f"the outcomes of state {s}, action {a} sum to {float(total[s, a])!r} (residual "
             f"{total[s, a] - 1.0:.3g}), not 1; normalize them or add the missing outcome"
         )
 
 
-def check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -> None:
-    """Raise `InvalidModelError` unless P (S, S), reward (S,) and initial (S,) make a chain."""
-    S = reward.size
-    if S == 0 or P.shape != (S, S) or reward.shape != (S,) or initial.shape != (S,):
-        raise InvalidModelError(
-            "a chain of S > 0 states needs a transition matrix (S, S), a reward (S,) and an "
-            f"initial distribution (S,); got {P.shape}, {reward.shape} and {initial.shape}"
-        )
-    if not np.isfinite(reward).all():
-        state = int(np.argmax(~np.isfinite(reward)))
-        raise InvalidModelError(f"the reward of state {state} is {reward[state]}; make it finite")
-    bad = np.flatnonzero(~(np.isfinite(P.data) & (P.data > 0.0)))
-    if bad.size:
-        state = int(np.searchsorted(P.indptr, bad[0], side="right")) - 1
-        raise InvalidModelError(
-            f"the probability of going from state {state} to {P.indices[bad[0]]} is "
-            f"{float(P.data[bad[0]])!r}; it must be finite and not negative"
-        )
-    total = row_sums(P)
-    off = np.abs(total - 1.0) > sum_tolerance(int(np.diff(P.indptr).max()))
-    if off.any():
-        state = int(np.argmax(off))
-        raise InvalidModelError(
-            f"the transition probabilities of state {state} sum to {float(total[state])!r}, not 1; "
-            "normalize the row"
-        )
-    check_distribution(initial, "initial_distribution")
+def _refuse_outcome(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
+    """Raise `InvalidModelError` for the first outcome of a table (S, A, K) that is none."""
+    S = len(next_state)
+    for mask, problem in (
+        ((next_state < 0) | (next_state >= S), f"leads to a state outside 0 to {S - 1}"),
+        (~(probability >= 0.0), "has an invalid probability"),
+        (~np.isfinite(reward), "has a reward that is not finite"),
+    ):
+        if mask.any():
+            s, a, k = np.unravel_index(np.argmax(mask), mask.shape)
+            hint = (
+                ". If the state lacks the action, leave the transition out, or mark it in "
+                "from_arrays(..., allowed=)"
+            )
+            raise InvalidModelError(
+                f"outcome {k} of state {s}, action {a} {problem}: next state "
+                f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
+                f"{float(reward[s, a, k])!r}" + hint * bool(reward[s, a, k] == -np.inf)
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """A list of outcomes: one entry of each array an outcome, shape (n,)."""
+    """A list of outcomes: one entry of each array an outcome, shape (n,).
+
+    Probabilities may be of lower precision than double: see `unichain_gym.rounding`.
+    """
 
     n_states: int
     n_actions: int
     state: IntArray
     action: IntArray
     next_state: IntArray
-    probability: FloatArray
+    probability: NDArray[np.floating[Any]]
     reward: FloatArray
+
+    def describe(self, i: int) -> str:
+        """Return what to call outcome i in a message."""
+        return f"state {self.state[i]}, action {self.action[i]}, to state {self.next_state[i]}"
+
+
+def require_outcomes(outcomes: Outcomes, allowed: BoolArray, remedy: str) -> None:
+    """Raise `InvalidModelError` for the first allowed action (S, A) that leads nowhere."""
+    row = outcomes.state * outcomes.n_actions + outcomes.action
+    leads = np.zeros(allowed.size, dtype=bool)
+    leads[row[outcomes.probability != 0.0]] = True
+    missing = allowed.ravel() & ~leads
+    if missing.any():
+        state, action = divmod(int(np.argmax(missing)), outcomes.n_actions)
+        raise InvalidModelError(
+            f"the outcomes of state {state}, action {action} sum to 0.0, not 1; {remedy}"
+        )
 
 
 def pad_outcomes(outcomes: Outcomes) -> tuple[IntArray, FloatArray, FloatArray]:
@@ -178,9 +246,11 @@ def pad_outcomes(outcomes: Outcomes) -> tuple[IntArray, FloatArray, FloatArray]:
         (next state = state) with probability and reward zero.
     """
     S, A = outcomes.n_states, outcomes.n_actions
-    keep = np.flatnonzero(outcomes.probability)
-    row = (outcomes.state * A + outcomes.action)[keep]
-    columns = outcomes.next_state, outcomes.reward, outcomes.probability
+    row = outcomes.state * A + outcomes.action
+    given = in_double(outcomes.probability, row, S * A, outcomes.describe)
+    keep = np.flatnonzero(given)
+    row = row[keep]
+    columns = outcomes.next_state, outcomes.reward, given
     next_state, reward, probability = (column[keep] for column in columns)
     order = np.lexsort((probability < 0.0, reward, next_state, row))
     row, next_state, reward = row[order], next_state[order], reward[order]

@@ -1,38 +1,61 @@
-"""Policies of a tabular MDP: checking one, listing all deterministic ones, drawing one."""
+"""Policies of a tabular MDP: checking one, listing all deterministic ones, drawing one.
+
+A policy takes only actions that a state has: ``allowed``, shape (S, A), tells which.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Sequence
-from typing import overload
+from functools import cached_property
+from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.outcomes import read_reals, sum_tolerance
+from unichain_gym.outcomes import read_floats, read_generator
+from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
+from unichain_gym.summary import abbreviate
 
 
 class DeterministicPolicies(Sequence[IntArray]):
-    """All A^S deterministic policies, each (S,) actions, in lexicographic order.
+    """All deterministic policies, each (S,) actions, in lexicographic order.
 
-    Policy i holds the digits of i in base A, the last state's least significant. Nothing is
-    stored: any policy can be had by its number, however many there are, and a slice is such a
-    sequence again.
+    Policy i is i written in digits, the last state's least significant; a state's digit is the
+    rank of its action among those that the state has. Nothing is stored: any policy can be had
+    by its number, however many there are, and a slice is such a sequence again.
 
     Parameters
     ----------
-    n_states, n_actions : int
+    allowed : ndarray of bool, shape (S, A)
+        The actions that each state has.
     numbers : range, optional
         Which policies, by number; all by default.
     """
 
-    def __init__(self, n_states: int, n_actions: int, numbers: range | None = None) -> None:
-        self._n_states = n_states
-        self._n_actions = n_actions
-        self._numbers = range(n_actions**n_states) if numbers is None else numbers
+    def __init__(self, allowed: BoolArray, numbers: range | None = None) -> None:
+        self._allowed = allowed
+        # Python's integers have no limit and NumPy's have: numbers are cut into words of as
+        # many digits as fit. Row w: the bases of the digits of word w, and what they are worth.
+        S = len(allowed)
+        base = np.count_nonzero(allowed, axis=1).astype(np.int64)
+        width = S if base.max() == 1 else int(62 / math.log2(base.max()))
+        self._base = np.ones((-(-S // width), width), dtype=np.int64)
+        self._base.ravel()[self._base.size - S :] = base
+        values = np.cumprod(self._base[:, ::-1], axis=1)[:, ::-1]
+        self._worth = np.ones_like(values)
+        self._worth[:, :-1] = values[:, 1:]
+        self._word_sizes = [int(size) for size in values[:, 0]]
+        self._numbers = range(_product(self._word_sizes)) if numbers is None else numbers
+
+    @cached_property
+    def _actions(self) -> IntArray | None:
+        """Row s: the actions of state s in order, then those it lacks; None if it has all."""
+        everywhere = bool(self._allowed.all())
+        return None if everywhere else np.argsort(~self._allowed, axis=1, kind="stable")
 
     @property
     def n_policies(self) -> int:
@@ -48,12 +71,13 @@ class DeterministicPolicies(Sequence[IntArray]):
         OverflowError
             If it exceeds `sys.maxsize`, the most that `len` can return.
         """
-        if self.n_policies > sys.maxsize:
+        n = self.n_policies
+        if n > sys.maxsize:
             raise OverflowError(
-                f"{self._n_actions}**{self._n_states} policies are more than len() can return; "
+                f"at least 2**{n.bit_length() - 1} policies are more than len() can return; "
                 "use n_policies"
             )
-        return self.n_policies
+        return n
 
     @overload
     def __getitem__(self, index: int) -> IntArray: ...
@@ -62,66 +86,121 @@ class DeterministicPolicies(Sequence[IntArray]):
     def __getitem__(self, index: int | slice) -> IntArray | DeterministicPolicies:
         """Return the policy of a number, or the policies of a slice."""
         if isinstance(index, slice):
-            return DeterministicPolicies(self._n_states, self._n_actions, self._numbers[index])
+            return DeterministicPolicies(self._allowed, self._numbers[index])
         number = self._numbers[index]
-        S, A = self._n_states, self._n_actions
-        # Python's integers have no limit and NumPy's have: cut the number into words of as many
-        # digits as fit.
-        width = S if A == 1 else int(62 / math.log2(A))
-        n_words = -(-S // width)
-        words = np.empty(n_words, dtype=np.int64)
-        for i in range(n_words - 1, -1, -1):
-            number, words[i] = divmod(number, A**width)
-        digits = words[:, None] // A ** np.arange(width - 1, -1, -1) % A
-        return digits.ravel()[n_words * width - S :]
+        words = np.empty(len(self._word_sizes), dtype=np.int64)
+        for i in range(words.size - 1, -1, -1):
+            number, words[i] = divmod(number, self._word_sizes[i])
+        digits = (words[:, None] // self._worth % self._base).ravel()
+        digits = digits[digits.size - len(self._allowed) :]
+        if self._actions is None:
+            return digits
+        policy: IntArray = self._actions[np.arange(digits.size), digits]
+        return policy
 
     def __contains__(self, policy: object) -> bool:
         """Whether a policy (S,) is one of these."""
         array = np.asarray(policy)
-        if array.shape != (self._n_states,) or not np.issubdtype(array.dtype, np.integer):
+        S, A = self._allowed.shape
+        if array.shape != (S,) or not np.issubdtype(array.dtype, np.integer):
             return False
-        if ((array < 0) | (array >= self._n_actions)).any():
+        if ((array < 0) | (array >= A)).any():
             return False
+        taken = np.arange(S), array
+        if not self._allowed[taken].all():
+            return False
+        digits = np.zeros_like(self._base)
+        digits.ravel()[digits.size - S :] = np.cumsum(self._allowed, axis=1)[taken] - 1
         number = 0
-        for action in array.tolist():
-            number = number * self._n_actions + action
+        words = (digits * self._worth).sum(axis=1).tolist()
+        for size, word in zip(self._word_sizes, words, strict=True):
+            number = number * size + word
         return number in self._numbers
 
 
+def _product(numbers: list[int]) -> int:
+    """Return the product of many numbers, multiplying those of equal length."""
+    while len(numbers) > 1:
+        pairs = zip(numbers[::2], [*numbers[1::2], *([1] * (len(numbers) % 2))], strict=True)
+        numbers = [a * b for a, b in pairs]
+    return numbers[0]
+
+
 def draw_policy(
-    n_states: int, n_actions: int, rng: np.random.Generator | int, deterministic: bool
+    allowed: BoolArray, rng: np.random.Generator | int, deterministic: bool
 ) -> FloatArray | IntArray:
     """Draw uniformly from the deterministic policies (S,), or from all policies (S, A)."""
-    rng = np.random.default_rng(rng)
-    if deterministic:
-        return rng.integers(n_actions, size=n_states)
-    return rng.dirichlet(np.ones(n_actions), size=n_states)
+    rng = read_generator(rng)
+    S, A = len(allowed), allowed.shape[1]
+    everywhere = bool(allowed.all())
+    if not deterministic:
+        # The entries of a uniform distribution that remain, normalized, are uniform again.
+        pi = rng.dirichlet(np.ones(A), size=S)
+        if not everywhere:
+            pi *= allowed
+            pi /= pi.sum(axis=1, keepdims=True)
+        return pi
+    if everywhere:
+        return rng.integers(A, size=S)
+    rank = rng.integers(np.count_nonzero(allowed, axis=1), size=S)
+    policy: IntArray = np.argsort(~allowed, axis=1, kind="stable")[np.arange(S), rank]
+    return policy
 
 
-def action_probabilities(policy: ArrayLike, S: int, A: int) -> FloatArray:
+def action_probabilities(policy: ArrayLike, allowed: BoolArray) -> FloatArray:
     """Check a policy, (S,) actions or (S, A) probabilities, and return it as (S, A)."""
     array = np.asarray(policy)
+    S, A = allowed.shape
     if array.shape == (S,):
-        if not np.issubdtype(array.dtype, np.integer):
-            raise InvalidModelError(
-                f"a policy of shape ({S},) holds one integer action a state; got dtype "
-                f"{array.dtype}. For action probabilities pass shape ({S}, {A})"
-            )
-        wrong = np.flatnonzero((array < 0) | (array >= A))
-        if wrong.size:
-            raise InvalidModelError(
-                f"the policy takes action {array[wrong[0]]} in state {wrong[0]}; actions are "
-                f"0 to {A - 1}"
-            )
-        probabilities = np.zeros((S, A))
-        probabilities[np.arange(S), array] = 1.0
-        return probabilities
-    if array.shape != (S, A):
+        probabilities = _one_hot(array, A)
+    elif array.shape == (S, A):
+        probabilities = _distributions(array)
+    else:
         raise InvalidModelError(
             f"a policy has shape ({S},) (an action a state) or ({S}, {A}) (action "
             f"probabilities); got {array.shape}"
         )
-    probabilities = read_reals(array, "action probabilities")
+    absent = (probabilities > 0.0) & ~allowed
+    if absent.any():
+        state, action = (int(i) for i in np.argwhere(absent)[0])
+        raise InvalidModelError(
+            f"the policy takes action {action} in state {state} with probability "
+            f"{float(probabilities[state, action])!r}, and the state lacks it; it has: "
+            f"{abbreviate(np.flatnonzero(allowed[state]))}"
+        )
+    return probabilities
+
+
+def _one_hot(actions: NDArray[Any], A: int) -> FloatArray:
+    """Check actions (S,) and return them as probabilities (S, A)."""
+    S = actions.size
+    if not np.issubdtype(actions.dtype, np.integer):
+        raise InvalidModelError(
+            f"a policy of shape ({S},) holds one integer action a state; got dtype "
+            f"{actions.dtype}. For action probabilities pass shape ({S}, {A})"
+        )
+    wrong = np.flatnonzero((actions < 0) | (actions >= A))
+    if wrong.size:
+        raise InvalidModelError(
+            f"the policy takes action {actions[wrong[0]]} in state {wrong[0]}; actions are "
+            f"0 to {A - 1}"
+        )
+    probabilities = np.zeros((S, A))
+    probabilities[np.arange(S), actions] = 1.0
+    return probabilities
+
+
+def _distributions(policy: NDArray[Any]) -> FloatArray:
+    """Check action probabilities (S, A) and return them in double, rounding seen to."""
+    S, A = policy.shape
+    row = np.broadcast_to(np.arange(S)[:, None], (S, A))
+
+    def place(i: int) -> str:
+        return f"action {i % A} in state {i // A}"
+
+    given = in_double(read_floats(policy, "action probabilities").copy(), row, S, place)
+    # Small positive ones are honest: the tail of a softmax is that small.
+    probabilities = drop_residues(given, row, S, place, None, small_is_meant=True)
     if not np.isfinite(probabilities).all() or (probabilities < 0.0).any():
         state = int(np.argmax(~(probabilities >= 0.0).all(axis=1)))
         raise InvalidModelError(

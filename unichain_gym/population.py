@@ -22,7 +22,7 @@ from scipy import sparse
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.outcomes import Outcomes, pad_outcomes, require_integers
+from unichain_gym.outcomes import Outcomes, pad_outcomes, read_generator, require_integers
 
 # Counts are added up in double precision, which is exact up to here.
 MAX_TRIALS = 2**53
@@ -131,12 +131,7 @@ def simulate_replicates(
             raise InvalidArgumentError(f"{what} must be {limits}; got {value}")
     if not isinstance(chain, MarkovChain):
         raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {chain!r}")
-    try:
-        rng = np.random.default_rng(rng)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(
-            f"rng must be a generator, such as numpy.random.default_rng(0), or a seed; got {rng!r}"
-        ) from None
+    rng = read_generator(rng)
     S = chain.n_states
     next_state, probability, reward = outcomes_of(chain)
     K = next_state.shape[1]

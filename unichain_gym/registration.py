@@ -19,13 +19,13 @@ def register_envs() -> None:
 def register_mnemonics(mnemonics: Iterable[str]) -> None:
     """Register ``Unichain-<mnemonic>-v0`` for these; bad ones are refused when they are made."""
     for mnemonic in mnemonics:
-        _register(f"Unichain-{mnemonic}-v0", {"mnemonic": mnemonic})
+        _register(f"Unichain-{mnemonic}-v0", {"id_mnemonic": mnemonic})
 
 
 def _register(env_id: str, kwargs: dict[str, Any]) -> None:
     gym.register(
         env_id,
-        entry_point="unichain_gym.env:UnichainEnv",
-        vector_entry_point="unichain_gym.vector_env:UnichainVectorEnv",
+        entry_point="unichain_gym.suite:UnichainEnv",
+        vector_entry_point="unichain_gym.suite:UnichainVectorEnv",
         kwargs=kwargs,
     )

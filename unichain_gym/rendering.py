@@ -63,6 +63,15 @@ def render_ansi(mdp: TabularMDP, state: int, action: int | None, reward: float |
     return line
 
 
+def render_state(
+    mdp: TabularMDP, mode: str, state: int, action: int | None, reward: float | None
+) -> NDArray[np.uint8] | str:
+    """Return what `render` of an environment returns in a mode of its ``render_modes``."""
+    if mode == "ansi":
+        return render_ansi(mdp, state, action, reward)
+    return render_rgb(mdp, state, action)
+
+
 class _Animation:
     """The picture of an MDP, drawn once, on which a marker moves."""
 

@@ -14,6 +14,15 @@ from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import check_distribution, draw_thresholds, read_reals
 
 
+def read_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options of a reset as a dict of one's own, or raise `InvalidArgumentError`."""
+    if not isinstance(options, Mapping | None):
+        raise InvalidArgumentError(
+            f"options of reset() are a dict such as {{'state': 3}}; got {options!r}"
+        )
+    return dict(options or {})
+
+
 def draw_start(
     mdp: TabularMDP,
     thresholds: FloatArray,
@@ -61,6 +70,21 @@ def check_snapshot(snapshot: Mapping[str, Any], *further: str) -> None:
         raise InvalidArgumentError(
             f"a snapshot is what get_state() returns; this one lacks {', '.join(missing)}"
         )
+
+
+def check_timesteps(timesteps: ArrayLike, shape: tuple[int, ...]) -> IntArray:
+    """Return a snapshot's timesteps as an array, or raise `InvalidArgumentError`."""
+    array = np.asarray(timesteps)
+    if shape and array.ndim == 1 and array.shape != shape:
+        raise InvalidArgumentError(
+            f"the snapshot is of {array.size} environments; these are {shape[0]}"
+        )
+    if array.shape != shape or array.dtype.kind not in "iu" or (array < 0).any():
+        wanted = f"{shape[0]} integers" if shape else "one integer"
+        raise InvalidArgumentError(
+            f"the snapshot's timestep must be {wanted}, not negative; got {timesteps!r}"
+        )
+    return array.astype(np.int64)
 
 
 def restore_generator(rng: np.random.Generator, state: Mapping[str, Any]) -> None:

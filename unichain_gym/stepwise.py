@@ -7,7 +7,10 @@ row sum of P grows in proportion to t.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -19,7 +22,9 @@ from unichain_gym.errors import ConvergenceError
 # looked at, and of calling SciPy.
 DENSE_FLOP, SPARSE_FLOP, ENTRY, SPARSE_CALL = 1e-10, 1.5e-9, 5e-9, 1e-5
 STEP_WORK = 5e10
-DOUBLING_STATES = 1_500
+STEP_SECONDS = STEP_WORK * SPARSE_FLOP
+DOUBLING_STATES = 2_500
+RESCALE = 1e-100
 
 
 def normalized(P: sparse.csr_array) -> sparse.csr_array:
@@ -30,18 +35,10 @@ def normalized(P: sparse.csr_array) -> sparse.csr_array:
 
 def square(M: FloatArray) -> FloatArray:
     """Return the square of a stochastic matrix, its rows rescaled to sum to 1."""
-    M = substochastic_square(M)
-    M /= M.sum(axis=1, keepdims=True)
-    return M
-
-
-def substochastic_square(M: FloatArray) -> FloatArray:
-    """Return M @ M without its entries below 1e-150.
-
-    Their products would be subnormal numbers, which many processors multiply slowly.
-    """
     M = M @ M
+    # Products of smaller entries would be subnormal, which many processors multiply slowly.
     M[M < 1e-150] = 0.0
+    M /= M.sum(axis=1, keepdims=True)
     return M
 
 
@@ -82,13 +79,81 @@ def distributions(P: sparse.csr_array, start: FloatArray, t_max: int, tol: float
     return p
 
 
-def first_time(
-    P: sparse.csr_array,
-    block: FloatArray,
-    is_near: Callable[[FloatArray], bool],
-    square: Callable[[FloatArray], FloatArray],
-) -> int:
-    """Return the first t at which `is_near(block P^t)`, which must stay true once it is.
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """A matrix times a power of 2, so that what decays over many steps does not underflow.
+
+    Parameters
+    ----------
+    matrix : ndarray
+        Its largest entry is between ½ and 1 in size, and none is so small that products of two
+        are subnormal, which many processors multiply slowly.
+    exponent : int
+        What stands for the matrix is matrix 2^exponent.
+    """
+
+    matrix: FloatArray
+    exponent: int
+
+    @staticmethod
+    def of(matrix: FloatArray, exponent: int = 0) -> Scaled:
+        """Return matrix 2^exponent."""
+        largest = float(np.abs(matrix).max(initial=0.0))
+        if largest == 0.0:
+            return Scaled(matrix, 0)
+        shift = math.frexp(largest)[1]
+        matrix = np.ldexp(matrix, -shift)
+        matrix[np.abs(matrix) < 1e-150] = 0.0
+        return Scaled(matrix, exponent + shift)
+
+    def times(self, other: Scaled) -> Scaled:
+        """Return the product."""
+        return Scaled.of(self.matrix @ other.matrix, self.exponent + other.exponent)
+
+    def is_within(self, size: Callable[[FloatArray], float], tol: float) -> bool:
+        """Whether a size, such as a norm, is at most tol."""
+        mantissa, exponent = math.frexp(tol)
+        distance = exponent - self.exponent
+        if abs(distance) > 1_000:
+            return distance > 0 or not self.matrix.any()
+        return size(self.matrix) <= math.ldexp(mantissa, distance)
+
+
+@dataclass(frozen=True, eq=False)
+class Decay:
+    """A block of rows x that tends to 0 as it is multiplied by P, again and again.
+
+    Parameters
+    ----------
+    P : csr_array, shape (S, S)
+        What a step multiplies by.
+    block : ndarray, shape (m, S), optional
+        The rows x at time 0; one for every state by default, the identity.
+    limits : csr_array (k, S), optional
+        The stationary distribution of each class. In exact arithmetic no row has a part along
+        them; then what rounding leaves there, and P never reduces, is taken out.
+    absorption : ndarray (S, k), optional
+        The probability of ending in each class; with limits.
+    """
+
+    P: sparse.csr_array
+    block: FloatArray | None
+    limits: sparse.csr_array | None = None
+    absorption: FloatArray | None = None
+
+    def deflated(self, rows: FloatArray) -> FloatArray:
+        """Return rows (m, S) without their part along the limits."""
+        if self.limits is None or self.absorption is None:
+            return rows
+        return np.asarray(rows - (rows @ self.absorption) @ self.limits)
+
+    def dense_step(self) -> Scaled:
+        """Return P, less what leads to the limit."""
+        return Scaled.of(self.deflated(self.P.toarray()))
+
+
+def first_time(decay: Decay, size: Callable[[FloatArray], float], tol: float) -> int:
+    """Return the first t at which size(x P^t) ≤ tol, for a size that never grows with t.
 
     One step at a time at first. Up to `DOUBLING_STATES` states, once that has taken as long as
     doubling would, by doubling and then bisection with dense powers.
@@ -98,53 +163,69 @@ def first_time(
     ConvergenceError
         If it takes more than `STEP_WORK` multiplications, or 2^62 steps.
     """
-    S = P.shape[0]
-    step_work = max(1, P.data.size * len(block))
-    n_steps = int(STEP_WORK / step_work)
+    P, S = decay.P, decay.P.shape[0]
+    block = np.eye(S) if decay.block is None else decay.block
+    m = len(block)
+    sparse_cost = P.data.size * m * SPARSE_FLOP
+    dense_cost = S * S * m * DENSE_FLOP
+    is_dense = dense_cost < sparse_cost
+    step_cost = SPARSE_CALL + min(sparse_cost, dense_cost) + block.size * ENTRY
+    n_steps = int(STEP_SECONDS / step_cost)
     if S <= DOUBLING_STATES:
-        doubling_cost = 20 * S**3 * DENSE_FLOP
-        step_cost = SPARSE_CALL + step_work * SPARSE_FLOP + block.size * ENTRY
-        n_steps = min(n_steps, int(doubling_cost / step_cost))
-    backward = sparse.csr_array(P.T)
-    columns = block.T
-    for t in range(n_steps + 1):
-        if is_near(columns.T):
+        n_steps = min(n_steps, int(20 * S**3 * DENSE_FLOP / step_cost))
+    rows = decay.deflated(block)
+    if size(rows) <= tol:
+        return 0
+    if S <= DOUBLING_STATES and is_dense and decay.block is None:
+        return _double(decay, None, 0, size, tol)  # a step would cost as much
+    step: Any = P.T.toarray() if is_dense else sparse.csr_array(P.T)
+    exponent = 0
+    for t in range(1, n_steps + 2):
+        rows = decay.deflated((step @ rows.T).T)
+        rest = size(rows)
+        if rest <= math.ldexp(tol, -exponent):
             return t
-        columns = backward @ columns
+        if rest < RESCALE:
+            x = Scaled.of(rows, exponent)
+            rows, exponent = x.matrix, x.exponent
+    x = Scaled.of(rows, exponent)
     if S > DOUBLING_STATES:
         raise ConvergenceError(
-            f"not reached within {n_steps} steps, all that {STEP_WORK:.0e} multiplications allow "
-            f"for {S} states: choose a larger tolerance"
+            f"not reached within {n_steps} steps, all that is reasonable for {S} states: choose a "
+            "larger tolerance"
         )
-    t, block = n_steps + 1, columns.T
-    if is_near(block):
-        return t
-    powers = [P.toarray()]
-    while not is_near(block @ powers[-1]):
-        powers.append(square(powers[-1]))
-        if len(powers) > 62:
-            raise ConvergenceError(
-                "not reached within 2^62 steps; rounding may keep the distance above the "
-                "tolerance: choose a larger one"
-            )
+    return _double(decay, x, n_steps + 1, size, tol)
+
+
+def _double(
+    decay: Decay, x: Scaled | None, t: int, size: Callable[[FloatArray], float], tol: float
+) -> int:
+    """Search from the rows x at time t, the identity if None, at which they are not within tol."""
+
+    def ahead(power: Scaled) -> Scaled:
+        return power if x is None else x.times(power)
+
+    powers = [decay.dense_step()]
+    while not ahead(powers[-1]).is_within(size, tol):
+        if len(powers) == 62:
+            raise ConvergenceError("not reached within 2^62 steps: choose a larger tolerance")
+        power = powers[-1].times(powers[-1])
+        powers.append(Scaled.of(decay.deflated(power.matrix), power.exponent))
     # Not near at t, near at t + 2^(j + 1).
     for j in range(len(powers) - 2, -1, -1):
-        ahead = block @ powers[j]
-        if not is_near(ahead):
-            block, t = ahead, t + 2**j
+        following = ahead(powers[j])
+        if not following.is_within(size, tol):
+            x, t = following, t + 2**j
     return t + 1
 
 
-def mixing_time(P: sparse.csr_array, start: FloatArray, stationary: FloatArray, tol: float) -> int:
-    """Return the first t with max over rows of ½ ‖start P^t - p*‖₁ ≤ tol.
+def mixing_time(decay: Decay, tol: float) -> int:
+    """Return the first t with max over rows of ½ ‖p^t - p*‖₁ ≤ tol.
 
-    The distance never grows with t, so it can be searched for. Start is (m, S).
+    The decay is that of p^t - p*: it is the difference itself that is multiplied, not p^t, so
+    that it keeps its digits however small it becomes. It never grows, so it can be searched for.
     """
-
-    def is_near(p: FloatArray) -> bool:
-        return bool(0.5 * np.abs(p - stationary).sum(axis=1).max() <= tol)
-
-    return first_time(normalized(P), start, is_near, square)
+    return first_time(decay, lambda x: float(0.5 * np.abs(x).sum(axis=1).max()), tol)
 
 
 def averaged_mixing_time(
@@ -214,32 +295,32 @@ def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
     n = P_TT.shape[0]
     if n == 0:
         return 0
-    root = float(np.sqrt(n))
+    root = math.sqrt(n)
     backward = sparse.csr_array(P_TT.T)
-    t = first_time(
-        backward,
-        np.ones((1, n)),
-        lambda a: bool(np.linalg.norm(a) <= root * tol),
-        substochastic_square,
-    )
-    power = np.eye(n)
+    t = first_time(Decay(backward, np.ones((1, n))), lambda a: float(np.linalg.norm(a)) / root, tol)
+    power, step = Scaled.of(np.eye(n)), Scaled.of(P_TT.toarray())
     for bit in f"{t:b}":
-        power = substochastic_square(power)
+        power = power.times(power)
         if bit == "1":
-            power = power @ P_TT
-    if np.linalg.norm(power) <= tol:
-        return t
+            power = power.times(step)
+
+    def norm(M: FloatArray) -> float:
+        return float(np.linalg.norm(M))
+
     if n > DOUBLING_STATES:
-        while np.linalg.norm(power) > tol:
-            power, t = power @ P_TT, t + 1
+        while not power.is_within(norm, tol):
+            power, t = Scaled.of(power.matrix @ P_TT, power.exponent), t + 1
+        return t
+    if power.is_within(norm, tol):
         return t
     ahead = consecutive_powers(P_TT.toarray(), max(1, 2**20 // n**2))
     while True:
-        following = power @ ahead
-        is_near = np.linalg.norm(following, axis=(1, 2)) <= tol
+        following = power.matrix @ ahead
+        # Not within tol at t: the factor by which tol is to be scaled is in range.
+        is_near = np.linalg.norm(following, axis=(1, 2)) <= math.ldexp(tol, -power.exponent)
         if is_near.any():
             return t + 1 + int(np.argmax(is_near))
-        power, t = following[-1], t + len(ahead)
+        power, t = Scaled.of(following[-1], power.exponent), t + len(ahead)
 
 
 def consecutive_powers(P: FloatArray, n: int) -> FloatArray:

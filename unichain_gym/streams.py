@@ -20,19 +20,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.conventions import nearest_name
 from unichain_gym.cores import CORES
-from unichain_gym.errors import InvalidMnemonicError, InvalidModelError
+from unichain_gym.errors import (
+    InvalidMnemonicError,
+    InvalidModelError,
+    ModelTooLargeError,
+)
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_reals, require_integers
 
+MOST_OUTCOMES = 10**9  # in the table, padding included; each takes 24 bytes
 _PATTERN = re.compile(r"([a-z])([1-9]\d*)([b-z]?)")
 
-MNEMONICS = (
-    *("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100"),  # the paper's
-    *("h3", "c5"),  # recurrent states only (first row of the paper's table unify_existing)
-    *("x10", "x9d"),  # transient states and one 0-reward recurrent state (its second row)
-    *("r6", "r16", "r36c", "q44", "q64b", "m4", "m16", "m34c", "g10", "g30", "g40c"),
-)
+MNEMONICS = tuple(mnemonic for core in CORES.values() for mnemonic in core.mnemonics)
 """The mnemonics that have an environment id of their own; any other is built as well."""
 
 
@@ -130,18 +131,23 @@ def make_mdp(
         If the mnemonic names no environment.
     InvalidModelError
         If a number is out of range or the core has no such option.
+    ModelTooLargeError
+        If there would be more than 10^9 outcomes.
     """
     parsed = Mnemonic.parse(mnemonic)
-    builder = CORES[parsed.core]
+    build = CORES[parsed.core].build
+    if not isinstance(core_options, Mapping | None):
+        raise InvalidModelError(f"core_options must be a dict of options; got {core_options!r}")
     options = dict(core_options or {})
-    known = inspect.signature(builder).parameters
+    known = inspect.signature(build).parameters
     unknown = [name for name in options if name not in known]
     if unknown:
         raise InvalidModelError(
-            f"core {parsed.core!r} has no option {unknown[0]!r}; it has: "
-            f"{', '.join(known) or 'none'}"
+            f"core {parsed.core!r} has no option {unknown[0]!r}{nearest_name(unknown[0], known)}; "
+            f"it has: {', '.join(known) or 'none'}"
         )
-    core = builder(**options)
+    core = build(**options)
+    _check_size(core, parsed.n_states)
     length = parsed.stream_length(core.n_states)
     # Built with a stream in any case: numbers that do not fit one are an error even without it.
     around = attach_streams(
@@ -198,10 +204,13 @@ def attach_streams(
     ------
     InvalidModelError
         If a number is out of range or does not fit the core's actions.
+    ModelTooLargeError
+        If there would be more than 10^9 outcomes.
     """
     require_integers(InvalidModelError, n_streams=n_streams)
     if n_streams < 1:
         raise InvalidModelError(f"n_streams must be at least 1; got {n_streams}")
+    _check_size(core, n_streams)
     A = core.n_actions
     if advance_probs is None:
         advance_probs = np.linspace(0.3, 0.6, A)
@@ -221,6 +230,7 @@ def attach_streams(
     S = n_transient + core.n_states
     core_outcomes = core.next_state.shape[2]
     K = max(2, core_outcomes)
+    _check_size(core, S)
     next_state = np.broadcast_to(np.arange(S)[:, None, None], (S, A, K)).copy()
     probability = np.zeros((S, A, K))
     reward = np.zeros((S, A, K))
@@ -241,6 +251,17 @@ def attach_streams(
     initial[:n_transient] = 1.0 / n_transient
     name = name or f"{core.name} with {n_streams} streams"
     return TabularMDP(next_state, probability, reward, initial, name=name)
+
+
+def _check_size(core: TabularMDP, n_states: int) -> None:
+    """Raise `ModelTooLargeError` if the table of a core and its streams has too many entries."""
+    A, K = core.n_actions, max(2, core.next_state.shape[2])
+    if n_states * A * K > MOST_OUTCOMES:
+        raise ModelTooLargeError(
+            f"{n_states} states of {A} actions and {K} outcomes would take a table of "
+            f"{n_states * A * K * 24 / 1e9:.3g} GB; the most is {MOST_OUTCOMES * 24 / 1e9:.3g} GB, "
+            f"which are {MOST_OUTCOMES // (A * K)} such states"
+        )
 
 
 def _nearest(text: str) -> str:

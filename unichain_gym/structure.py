@@ -73,6 +73,30 @@ def edges(P: sparse.csr_array) -> tuple[IntArray, IntArray]:
     return row, P.indices.astype(np.int64)
 
 
+def off_diagonal(N: sparse.csr_array) -> sparse.csr_array:
+    """Return a matrix without its diagonal."""
+    row, column = edges(N)
+    keep = row != column
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(row[keep], minlength=N.shape[0]))))
+    return sparse.csr_array((N.data[keep], N.indices[keep], indptr), shape=N.shape)
+
+
+def grounded_matrix(N: sparse.csr_array, exit_rate: FloatArray) -> sparse.csr_array:
+    """Return A = diag(N 1 + e) - N; the diagonal of N is ignored."""
+    N = off_diagonal(N)
+    n = exit_rate.size
+    leaving: sparse.dia_array[np.float64] = sparse.dia_array(
+        ((row_sums(N) + exit_rate)[None], np.zeros(1, dtype=np.int64)), shape=(n, n)
+    )
+    return sparse.csr_array(leaving - N)
+
+
+def divide_rows(N: sparse.csr_array, scale: FloatArray) -> sparse.csr_array:
+    """Return diag(1/scale) N."""
+    data = N.data / np.repeat(scale, np.diff(N.indptr))
+    return sparse.csr_array((data, N.indices, N.indptr), shape=N.shape)
+
+
 def row_sums(P: sparse.csr_array) -> FloatArray:
     """Return P 1."""
     return np.asarray(P.sum(axis=1), dtype=np.float64)

@@ -54,11 +54,15 @@ class SolverEntry:
     n_states : int
         Number of states it was solved for together.
     method : str
-        ``triangular``, ``GTH``, ``sparse LU`` or ``iteration``; see `unichain_gym.linear`.
+        ``triangular``, ``GTH``, ``ranged GTH``, ``sparse GTH``, ``sparse LU`` or ``BiCGStab``;
+        see `unichain_gym.linear`.
     n_iterations : int
         0 for direct methods.
     residual : float
         Largest residual of the equations relative to the largest entry of the solution.
+    error_bound : float
+        Bound of the error: of the distribution, the sum over states; of the bias, the largest
+        relative to the largest bias, with the rounding of the rewards in it.
     """
 
     quantity: str
@@ -66,6 +70,7 @@ class SolverEntry:
     method: str
     n_iterations: int
     residual: float
+    error_bound: float
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,10 @@ class SolverReport:
     entries: tuple[SolverEntry, ...]
 
     def __str__(self) -> str:
-        rows = [("quantity", "states", "method", "iterations", "residual")]
+        rows = [("quantity", "states", "method", "iterations", "residual", "error at most")]
         for e in self.entries:
-            figures = (f"{e.n_states}", e.method, f"{e.n_iterations}", f"{e.residual:.1e}")
-            rows.append((e.quantity, *figures))
+            figures = (f"{e.residual:.1e}", f"{e.error_bound:.1e}")
+            rows.append((e.quantity, f"{e.n_states}", e.method, f"{e.n_iterations}", *figures))
         return format_table(rows)
 
 

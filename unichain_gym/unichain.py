@@ -31,9 +31,11 @@ MAX_ENUMERATED = 2_000_000
 
 
 def is_unichain(next_state: IntArray, possible: BoolArray) -> bool | None:
-    """Decide from the outcomes (S, A, K) and which of them are possible; None: cannot tell."""
-    S, A, _ = next_state.shape
-    label = maximal_end_components(next_state, possible, np.ones((S, A), dtype=bool))
+    """Decide from the outcomes (S, A, K) and which of them are possible; None: cannot tell.
+
+    A state lacks the actions of which no outcome is possible.
+    """
+    label = maximal_end_components(next_state, possible, np.any(possible, axis=2))
     if label.max() > 0:
         return False
     next_state, possible, allowed = restrict(next_state, possible, label == 0)
@@ -95,13 +97,13 @@ def restrict(
     next_state, possible : ndarray, shape (n, A, K)
         The outcomes; none is possible for actions that leave the component.
     allowed : ndarray of bool, shape (n, A)
-        The actions that do not leave it.
+        The actions, of those that a state has, that do not leave it.
     """
     place = np.full(len(inside), -1)
     place[inside] = np.arange(int(inside.sum()))
     next_state = place[next_state[inside]]
     possible = possible[inside]
-    allowed: BoolArray = np.all(~possible | (next_state >= 0), axis=2)
+    allowed: BoolArray = np.all(~possible | (next_state >= 0), axis=2) & possible.any(axis=2)
     return np.maximum(next_state, 0), possible & allowed[:, :, None], allowed
 
 

@@ -1,8 +1,7 @@
-"""`UnichainVectorEnv`: many copies of a `TabularMDP` in lockstep, in numpy.
+"""`TabularVectorEnv`: many copies of a `TabularMDP` that step together, in numpy.
 
-A step is a fixed number of passes over the environments. The outcome is found by bisection in
-a flat table of thresholds whose rows have a power-of-two width: one gather and one comparison
-for each halving, log2(outcomes) in all.
+A step is a fixed number of passes over the copies (`unichain_gym.lockstep`). Time limit and
+autoreset keep the conventions of Gymnasium's `SyncVectorEnv`.
 """
 
 from __future__ import annotations
@@ -14,15 +13,30 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.env import check_info_level
+from unichain_gym.conventions import (
+    RENDER_METADATA,
+    action_masks,
+    check_allowed,
+    check_info_level,
+    check_positive,
+    check_render_mode,
+    read_autoreset_mode,
+)
 from unichain_gym.errors import InvalidArgumentError, UnichainError
+from unichain_gym.lockstep import LockstepOutcomes
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import draw_thresholds, require_integers
-from unichain_gym.start import check_snapshot, check_states, draw_start, restore_generator
-from unichain_gym.streams import make_mdp
+from unichain_gym.outcomes import draw_thresholds
+from unichain_gym.start import (
+    check_snapshot,
+    check_states,
+    check_timesteps,
+    draw_start,
+    read_options,
+    restore_generator,
+)
 
 
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
@@ -30,8 +44,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     Each environment has the law of `TabularEnv`. There is one generator for all of them: a
     step draws ``num_envs`` uniforms, environment by environment, so what a seed gives depends
-    on ``num_envs``. Nothing ends, so nothing is reset unless asked (`AutoresetMode.DISABLED`).
-    All returned arrays are fresh.
+    on ``num_envs``. The task does not end; with a time limit, episodes are truncated and start
+    again as the autoreset mode says. All returned arrays are fresh.
 
     Parameters
     ----------
@@ -39,51 +53,116 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         The model to step through.
     num_envs : int
         Number of environments, at least 1.
+    max_episode_steps : int, optional
+        Steps after which an environment reports ``truncated``; without it, none ever does.
+    autoreset_mode : AutoresetMode or {"NextStep", "SameStep", "Disabled"}
+        What becomes of a truncated environment. "NextStep", Gymnasium's default: its next step
+        takes no action but starts a new episode, with reward 0. "SameStep": it starts at once;
+        ``infos["final_obs"]`` and ``infos["final_info"]`` tell where it was. "Disabled":
+        ``reset`` it, with ``options={"reset_mask": truncated}``, before the next step.
+    render_mode : {"rgb_array", "ansi"}, optional
+        What `render` returns of each environment.
     info_level : {"minimal", "full"}
-        As in `TabularEnv`; the values are arrays of shape (num_envs,).
+        As in `TabularEnv`. Each entry of ``infos`` is an array, first axis ``num_envs``, and
+        the same name with an underscore in front tells which environments have it.
+
+    Attributes
+    ----------
+    mdp : TabularMDP
+        The model.
+    num_envs : int
+        Number of environments.
+    max_episode_steps : int or None
+        The time limit.
+    render_mode : str or None
+        What `render` returns.
+    info_level : str
+        How much ``infos`` tells.
+    single_observation_space, single_action_space : gymnasium.spaces.Discrete
+        The states, and the actions, of one environment.
+    observation_space, action_space : gymnasium.spaces.MultiDiscrete
+        Those of all.
+    metadata : dict
+        Render modes and the autoreset mode.
+
+    Methods
+    -------
+    reset(seed=None, options=None)
+        Start all environments, or some.
+    step(actions)
+        Take an action in each.
+    render()
+        Return a picture or a line of each.
+    get_state()
+        Return everything that decides what happens next.
+    set_state(snapshot)
+        Continue from such a snapshot.
 
     Raises
     ------
     InvalidArgumentError
-        If there is no environment or the information level is unknown.
+        If there is no environment or step, or a mode or the information level is unknown.
+
+    Examples
+    --------
+    Two environments whose action 1 pays 1 at each step, for episodes of two steps:
+
+    >>> from unichain_gym import TabularVectorEnv, make_mdp
+    >>> envs = TabularVectorEnv(make_mdp("h36c"), num_envs=2, max_episode_steps=2)
+    >>> observations, infos = envs.reset(seed=0, options={"state": [0, 11]})
+    >>> observations
+    array([ 0, 11])
+    >>> for _ in range(3):
+    ...     observations, rewards, terminated, truncated, infos = envs.step([1, 1])
+    ...     print(rewards, truncated)
+    [1. 1.] [False False]
+    [1. 1.] [ True  True]
+    [0. 0.] [False False]
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012  (Gymnasium's declaration)
-        "autoreset_mode": AutoresetMode.DISABLED,
-        "render_modes": [],
+        **RENDER_METADATA,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
     }
 
-    def __init__(self, mdp: TabularMDP, num_envs: int = 1, *, info_level: str = "minimal") -> None:
-        require_integers(InvalidArgumentError, num_envs=num_envs)
-        if num_envs < 1:
-            raise InvalidArgumentError(f"num_envs must be at least 1; got {num_envs}")
+    def __init__(
+        self,
+        mdp: TabularMDP,
+        num_envs: int = 1,
+        *,
+        max_episode_steps: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        render_mode: str | None = None,
+        info_level: str = "minimal",
+    ) -> None:
+        check_positive("num_envs", num_envs)
+        if max_episode_steps is not None:
+            check_positive("max_episode_steps", max_episode_steps)
         self.mdp = mdp
         self.num_envs = num_envs
+        self.max_episode_steps = max_episode_steps
+        self.render_mode = check_render_mode(render_mode)
         self.info_level = check_info_level(info_level)
+        self._autoreset_mode = read_autoreset_mode(autoreset_mode)
+        self.metadata = {**self.metadata, "autoreset_mode": self._autoreset_mode}
         self.single_observation_space = gym.spaces.Discrete(mdp.n_states)
         self.single_action_space = gym.spaces.Discrete(mdp.n_actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._start_thresholds = draw_thresholds(mdp.initial_distribution)
-
-        # Row s * A + a of each table has `width` slots, of which the last are never drawn.
-        rows = mdp.outcome_thresholds.reshape(mdp.n_states * mdp.n_actions, -1)
-        n_outcomes = int(np.isfinite(rows).sum(axis=1).max()) + 1
-        self._width = 1 << (n_outcomes - 1).bit_length()
-        thresholds = self._widen(rows[:, :n_outcomes], np.inf)
-        self._next_state = self._widen(mdp.next_state.reshape(rows.shape)[:, :n_outcomes], 0)
-        self._reward = self._widen(mdp.reward.reshape(rows.shape)[:, :n_outcomes], 0.0)
-        # Whether a draw is past the first `half` slots, from where the search stands, is told
-        # by the threshold half - 1 slots on.
-        halves = [self._width >> level for level in range(1, self._width.bit_length())]
-        self._bisection = [(half, thresholds[half - 1 :]) for half in halves]
-
+        self._outcomes = LockstepOutcomes(mdp, num_envs)
+        self._masks = action_masks(mdp)
+        if info_level == "full":
+            self._class_names = mdp.state_classes.astype(object)
+        self._everywhere = np.ones(num_envs, dtype=bool)
+        self._draws = np.empty(num_envs)
         self._states: IntArray | None = None
+        # An environment's timestep is the difference: one number to count up, not num_envs.
         self._steps = 0
         self._first_step = np.zeros(num_envs, dtype=np.int64)
-        self._uniform = np.empty(num_envs)
-        self._threshold = np.empty(num_envs)
-        self._slot = np.empty(num_envs, dtype=np.int64)
+        # What `render` shows, -1 standing for no action; kept if there is a render mode.
+        self._last_action = np.full(num_envs, -1)
+        self._last_reward = np.zeros(num_envs)
 
     def reset(
         self,
@@ -98,19 +177,23 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         seed : int, optional
             Seeds the one generator of all environments.
         options : dict, optional
-            ``"reset_mask"``, a bool array of shape (num_envs,), restarts these environments
-            alone. ``"state"`` (one, or one for each environment) or ``"distribution"`` (shape
-            (S,)) say where to start.
+            ``"state"`` (one, or one for each environment) or ``"distribution"``, as in
+            `TabularEnv.reset`, and ``"reset_mask"``: bool of shape (num_envs,), which
+            environments to start again; the others stay where they are.
 
         Returns
         -------
         observations : ndarray of int64, shape (num_envs,)
         infos : dict
+            Of the environments that were started; ``mdp.allowed_actions[observations]`` tells
+            the actions of all.
 
         Raises
         ------
         InvalidArgumentError
-            If an option is unknown or out of range, or the seed is not one integer.
+            If an option or the seed is wrong.
+        InvalidModelError
+            If the distribution does not sum to 1 or has a negative entry.
         UnichainError
             If a mask leaves out environments that were never reset.
         """
@@ -118,16 +201,16 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             raise InvalidArgumentError(
                 f"there is one generator for all environments: seed is one integer; got {seed!r}"
             )
+        options = read_options(options)
         super().reset(seed=seed)
-        options = dict(options or {})
-        mask = self._check_mask(options.pop("reset_mask", np.ones(self.num_envs, dtype=bool)))
+        mask = self._check_mask(options.pop("reset_mask", self._everywhere))
         if self._states is None and not mask.all():
             raise UnichainError("reset() all environments before some of them")
         # Drawn for all, so that a masked reset gives an environment what a full one would.
         start = draw_start(self.mdp, self._start_thresholds, options, self.num_envs, self.np_random)
         self._states = start.copy() if self._states is None else np.where(mask, start, self._states)
-        self._first_step[mask] = self._steps
-        return self._states.copy(), self._infos()
+        self._begin(mask)
+        return self._states.copy(), self._infos(self._states, mask)
 
     def step(
         self, actions: ArrayLike
@@ -137,14 +220,15 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         Parameters
         ----------
         actions : array_like of int, shape (num_envs,)
-            Each 0 to A - 1.
+            Each 0 to A - 1, and one that the state has. That of an environment that starts
+            again is not looked at.
 
         Returns
         -------
         observations : ndarray of int64, shape (num_envs,)
         rewards : ndarray of float64, shape (num_envs,)
         terminations, truncations : ndarray of bool, shape (num_envs,)
-            All False.
+            The first all False; the second True where the time limit is reached.
         infos : dict
 
         Raises
@@ -152,30 +236,65 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         InvalidArgumentError
             If the shape, the type or an action is wrong.
         UnichainError
-            If the environments were never reset.
+            If the environments were never reset, or one has ended that, autoreset being
+            disabled, the caller has to reset.
         """
         if self._states is None:
             raise UnichainError("these environments have no state; call reset() before step()")
-        chosen = self._check_actions(actions)
-        u, slot, threshold = self._uniform, self._slot, self._threshold
-        self.np_random.random(out=u)
-        np.multiply(self._states, self.mdp.n_actions, out=slot)
-        np.add(slot, chosen, out=slot)
-        np.multiply(slot, self._width, out=slot)
-        # Slots are in range by construction: mode "clip" only spares numpy the check.
-        for half, thresholds in self._bisection:
-            thresholds.take(slot, out=threshold, mode="clip")
-            np.add(slot, np.multiply(u >= threshold, half, dtype=np.int64), out=slot)
-        self._next_state.take(slot, out=self._states, mode="clip")
-        rewards = self._reward.take(slot, mode="clip")
+        restarting = self._at_limit()
+        if restarting is not None and self._autoreset_mode is AutoresetMode.DISABLED:
+            raise UnichainError(
+                f"environment {int(np.argmax(restarting))} is truncated and autoreset is "
+                'disabled; call reset(options={"reset_mask": truncated}) before step()'
+            )
+        chosen = self._check_actions(actions, restarting)
+        self.np_random.random(out=self._draws)
+        rewards = self._outcomes.advance(self._states, chosen, self._draws)
         self._steps += 1
-        n = self.num_envs
-        return (
-            self._states.copy(),
-            rewards,
-            np.zeros(n, dtype=bool),
-            np.zeros(n, dtype=bool),
-            self._infos(),
+        if self.render_mode is not None:
+            self._last_action, self._last_reward = chosen.copy(), rewards.copy()
+        if restarting is not None:
+            self._restart(restarting, self._draws[restarting])
+            rewards[restarting] = 0.0
+        infos: dict[str, Any] = {}
+        truncations = self._at_limit()
+        if truncations is None:
+            truncations = np.zeros(self.num_envs, dtype=bool)
+        elif self._autoreset_mode is AutoresetMode.SAME_STEP:
+            infos = self._final_infos(self._states, truncations)
+            self._restart(truncations, self.np_random.random(np.count_nonzero(truncations)))
+        infos |= self._infos(self._states, self._everywhere)
+        terminations = np.zeros(self.num_envs, dtype=bool)
+        return self._states.copy(), rewards, terminations, truncations, infos
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Return a picture or a line of each environment, as ``render_mode`` says.
+
+        Returns
+        -------
+        tuple of ndarray of uint8, shape (H, W, 3), or of str, or None
+            For "rgb_array", for "ansi", and without a render mode.
+
+        Raises
+        ------
+        UnichainError
+            If the environments were never reset.
+        MissingDependencyError
+            If "rgb_array" is asked for and the extra ``plot`` is not installed.
+        """
+        if self.render_mode is None:
+            gym.logger.warn(
+                "render() does nothing without a render_mode; pass one to gym.make_vec()"
+            )
+            return None
+        if self._states is None:
+            raise UnichainError("these environments have no state; call reset() before render()")
+        from unichain_gym.rendering import render_state
+
+        shown = (a.tolist() for a in (self._states, self._last_action, self._last_reward))
+        return tuple(
+            render_state(self.mdp, self.render_mode, state, *((a, r) if a >= 0 else (None, None)))
+            for state, a, r in zip(*shown, strict=True)
         )
 
     def get_state(self) -> dict[str, Any]:
@@ -198,20 +317,30 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         states = snapshot["state"]
         if states is not None:
             states = check_states(self.mdp, states, self.num_envs, "the snapshot's state").copy()
-        timesteps = np.asarray(snapshot["timestep"])
-        if timesteps.shape != (self.num_envs,):
-            raise InvalidArgumentError(
-                f"the snapshot is of {timesteps.size} environments; these are {self.num_envs}"
-            )
+        timesteps = check_timesteps(snapshot["timestep"], (self.num_envs,))
         restore_generator(self.np_random, snapshot["generator"])
         self._states = states
         self._steps = 0
-        self._first_step = -timesteps.astype(np.int64)
+        self._first_step = -timesteps
+        self._last_action = np.full(self.num_envs, -1)
 
-    def _widen(self, rows: NDArray[Any], fill: float) -> NDArray[Any]:
-        """Return rows padded to the table's width, flat."""
-        padding = ((0, 0), (0, self._width - rows.shape[1]))
-        return np.pad(rows, padding, constant_values=fill).ravel()
+    def _at_limit(self) -> BoolArray | None:
+        """Return which environments have reached the time limit; None if none has."""
+        if self.max_episode_steps is None:
+            return None
+        ended: BoolArray = self._steps - self._first_step >= self.max_episode_steps
+        return ended if ended.any() else None
+
+    def _begin(self, mask: BoolArray) -> None:
+        """Set the clock of the masked environments to 0."""
+        self._first_step[mask] = self._steps
+        self._last_action[mask] = -1
+
+    def _restart(self, mask: BoolArray, draws: FloatArray) -> None:
+        """Start the masked environments in states from the initial distribution."""
+        assert self._states is not None
+        self._states[mask] = np.searchsorted(self._start_thresholds, draws, side="right")
+        self._begin(mask)
 
     def _check_mask(self, mask: ArrayLike) -> BoolArray:
         array = np.asarray(mask)
@@ -220,9 +349,14 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
                 f"options['reset_mask'] must be bool of shape ({self.num_envs},); got "
                 f"{array.dtype} of shape {array.shape}"
             )
+        if not array.any():
+            raise InvalidArgumentError(
+                "options['reset_mask'] names no environment; leave reset() out then"
+            )
         return array
 
-    def _check_actions(self, actions: ArrayLike) -> IntArray:
+    def _check_actions(self, actions: ArrayLike, restarting: BoolArray | None) -> IntArray:
+        """Return the actions, checked; those of environments that start again are replaced."""
         array = np.asarray(actions)
         if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
             raise InvalidArgumentError(
@@ -230,6 +364,9 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
                 f"shape {array.shape}"
             )
         chosen = array.astype(np.int64, copy=False)
+        if restarting is not None:
+            any_action = 0 if self._masks is None else self._masks[self._states].argmax(axis=1)
+            chosen = np.where(restarting, any_action, chosen)
         # As unsigned numbers, negative actions are huge: one pass finds both kinds.
         if chosen.view(np.uint64).max() >= self.mdp.n_actions:
             wrong = int(np.argmax((chosen < 0) | (chosen >= self.mdp.n_actions)))
@@ -237,30 +374,37 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
                 f"an action is an integer from 0 to {self.mdp.n_actions - 1}; environment "
                 f"{wrong} got {array[wrong]}"
             )
+        if self._masks is not None:
+            assert self._states is not None
+            allowed = self._masks[self._states, chosen]
+            if not allowed.all():
+                wrong = int(np.argmin(allowed))
+                state, action = int(self._states[wrong]), int(chosen[wrong])
+                check_allowed(self.mdp, state, action, f"environment {wrong}: ")
         return chosen
 
-    def _infos(self) -> dict[str, Any]:
-        if self.info_level == "minimal":
+    def _infos(self, states: IntArray, where: BoolArray) -> dict[str, Any]:
+        """Return the infos of the environments in ``where``, fresh, in Gymnasium's form."""
+        if self.info_level == "minimal" and self._masks is None:
             return {}
-        assert self._states is not None
-        everywhere = np.ones(self.num_envs, dtype=bool)
+        infos: dict[str, Any] = {}
+        if self.info_level == "full":
+            infos["timestep"] = self._steps - self._first_step
+            infos["state_class"] = self._class_names.take(states)
+        if self._masks is not None:
+            infos["action_mask"] = self._masks[states]
+        if where is not self._everywhere:
+            for values in infos.values():
+                values[~where] = None if values.dtype == object else 0
+        return infos | {f"_{name}": where.copy() for name in infos}
+
+    def _final_infos(self, states: IntArray, ended: BoolArray) -> dict[str, Any]:
+        """Return the infos that tell where environments were before they started again."""
+        final = np.full(self.num_envs, None, dtype=object)
+        final[ended] = states[ended].tolist()
         return {
-            "timestep": self._steps - self._first_step,
-            "_timestep": everywhere,
-            "state_class": self.mdp.state_classes[self._states],
-            "_state_class": everywhere.copy(),
+            "final_obs": final,
+            "_final_obs": ended.copy(),
+            "final_info": self._infos(states, ended),
+            "_final_info": ended.copy(),
         }
-
-
-class UnichainVectorEnv(TabularVectorEnv):
-    """``num_envs`` copies of a `UnichainEnv`, which describes the arguments, in lockstep."""
-
-    def __init__(
-        self,
-        num_envs: int = 1,
-        mnemonic: str = "h36c",
-        *,
-        info_level: str = "minimal",
-        **mdp_options: Any,
-    ) -> None:
-        super().__init__(make_mdp(mnemonic, **mdp_options), num_envs, info_level=info_level)

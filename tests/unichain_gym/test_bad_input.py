@@ -79,6 +79,25 @@ def test_builders_want_whole_numbers(build: Any, message: str):
         build()
 
 
+def test_answers_and_models_are_read_only():
+    mdp = make_mdp("h6")
+    pi = np.full((6, 2), 0.5)
+    chain = mdp.induce(pi)
+    P = chain.transition_matrix
+    arrays = [P.data, P.indices, P.indptr, chain.reward, chain.initial_distribution, chain.policy]
+    arrays += [*chain.recurrent_classes, chain.recurrent_states, chain.transient_states]
+    arrays += [chain.class_periods, chain.stationary_distribution, chain.gain_vector, chain.bias]
+    arrays += [chain.action_bias, chain.deviation_matrix, chain.mean_absorption_time]
+    arrays += [chain.expected_visits, mdp.next_state, mdp.probability, mdp.reward]
+    arrays += [mdp.initial_distribution, mdp.expected_reward, mdp.outcome_thresholds]
+    arrays += [mdp.state_classes, mdp.allowed_actions]
+    for array in arrays:
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = array
+    pi[0] = [1.0, 0.0]  # what was given stays the caller's
+    assert chain.policy[0].tolist() == [0.5, 0.5]
+
+
 def test_a_mnemonic_is_text():
     with pytest.raises(InvalidMnemonicError, match="None is not a mnemonic"):
         make_mdp(None)  # type: ignore[arg-type]
@@ -104,13 +123,6 @@ def test_one_reference_means_one():
         chain.class_of([1, 2])  # type: ignore[arg-type]
 
 
-def test_a_file_of_another_kind_is_no_saved_mdp(tmp_path):
-    path = tmp_path / "other.npz"
-    path.write_text("not an archive")
-    with pytest.raises(InvalidModelError, match=r"holds no saved MDP: it is no \.npz file"):
-        TabularMDP.load(path)
-
-
 class Table(gym.Env[int, int]):
     """An environment with a toy-text table."""
 
@@ -124,7 +136,7 @@ def test_a_table_with_uneven_actions_or_unknown_states_is_refused():
     with pytest.raises(InvalidModelError, match="1 actions for state 0 and 2 for state 1"):
         TabularMDP.from_gymnasium(uneven, initial=[1.0, 0.0])
     outside = Table({0: {0: [(1.0, 7, 0.0, True)]}})
-    with pytest.raises(InvalidModelError, match="leads to states 7 to 7, which must lie in 0 to 0"):
+    with pytest.raises(InvalidModelError, match="leads to state 7, which must lie in 0 to 0"):
         TabularMDP.from_gymnasium(outside, initial=[1.0])
 
 

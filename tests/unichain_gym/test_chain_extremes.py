@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
-from unichain_gym.errors import ConvergenceError
+from unichain_gym.errors import ConvergenceError, InvalidArgumentError, PeriodicChainError
 from unichain_gym.unichain import is_unichain
 
 
@@ -143,3 +143,94 @@ def test_a_table_too_large_to_search_is_given_up(monkeypatch):
     monkeypatch.setattr("unichain_gym.unichain.MAX_VISITED", 3 * n * 2 * n)
     is_unichain(mdp.next_state, mdp.probability > 0.0)
     assert len(searched) == 1 + 3  # all states, then without each of three
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.5, 1 - 1e-6, 1 - 1e-12, 1 - 2.0**-53])
+def test_values_whose_gain_is_zero_stay_right_up_to_the_limit(discount):
+    # Half up and half down whatever the state: v = r.
+    chain = MarkovChain([[0.5, 0.5], [0.5, 0.5]], [1.0, -1.0], [1.0, 0.0])
+    np.testing.assert_allclose(chain.discounted_value(discount), [1.0, -1.0], rtol=1e-15)
+
+
+@pytest.mark.parametrize("discount", [0.3, 1 - 1e-4, 1 - 1e-12])
+def test_discounted_values_of_a_slow_chain_keep_their_digits(discount):
+    a, b = Fraction(1, 2**30), Fraction(1, 2**33)
+    chain = MarkovChain([[1 - a, a], [b, 1 - b]], [1.0, 0.0], [1.0, 0.0])
+    y = Fraction(discount)
+    # p* v = p* r/(1 - y) with p* = (b, a)/(a + b), and v0 - v1 = 1/(1 - y + y (a + b)).
+    difference = 1 / (1 - y + y * (a + b))
+    v1 = (b / (a + b)) / (1 - y) - difference * b / (a + b)
+    expected = [float(v1 + difference), float(v1)]
+    error = np.abs(chain.discounted_value(discount) - expected).max()
+    assert error <= 1e-14 * expected[0]
+
+
+def test_a_variance_is_right_where_steps_are_huge_and_rare():
+    assert MarkovChain([[1.0, 1e-160], [0.0, 1.0]], [1.0, 0.0], [1.0, 0.0]).variance == 0.0
+    slow = MarkovChain([[1.0, 1e-200], [1e-200, 1.0]], [1.0, 0.0], [1.0, 0.0])
+    assert slow.variance == pytest.approx(2.5e199, rel=1e-13)  # p (1 - p) (2 - 2e)/(2e)
+
+
+@pytest.mark.parametrize(
+    ("P", "reward", "name"),
+    [
+        ([[1.0, 1e-320], [0.0, 1.0]], [1.0, 0.0], "mean_absorption_time"),
+        ([[1.0, 1e-320], [0.0, 1.0]], [1.0, 0.0], "bias"),
+        ([[0.5, 0.5], [0.5, 0.5]], [1.7e308, -1.7e308], "bias"),
+        ([[1.0, 1e-300], [1e-300, 1.0]], [1e100, 0.0], "variance"),
+    ],
+)
+def test_numbers_beyond_doubles_are_refused_and_not_infinite(P, reward, name):
+    chain = MarkovChain(P, reward, [1.0, 0.0])
+    with pytest.raises(ConvergenceError, match="exceed the range of doubles"):
+        getattr(chain, name)
+
+
+def test_a_constant_reward_has_no_bias_however_slow_the_chain():
+    chain = MarkovChain([[1 - 1e-14, 1e-14], [1e-15, 1 - 1e-15]], [0.1, 0.1], [1.0, 0.0])
+    assert chain.bias.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("tol", [4e-15, 1e-14, 1e-12, 1e-3])
+def test_mixing_times_are_exact_down_to_the_smallest_tolerance(tol):
+    chain = MarkovChain([[0.75, 0.25], [0.25, 0.75]], [0.0, 0.0], [1.0, 0.0])
+    distance, t = Fraction(1, 2), 0
+    while distance > Fraction(tol):
+        distance, t = distance / 2, t + 1
+    assert chain.mixing_time(tol) == chain.mixing_time(tol, "worst") == t
+
+
+def test_a_tolerance_that_rounding_hides_is_refused_with_the_smallest_that_works():
+    chain = MarkovChain([[0.75, 0.25], [0.25, 0.75]], [0.0, 0.0], [1.0, 0.0])
+    with pytest.raises(InvalidArgumentError, match=r"tol is 1e-20, .* 3\.6e-15; that is the small"):
+        chain.mixing_time(1e-20)
+    assert chain.mixing_time(3.6e-15) == 47  # the first power of a half below it is 2^-48
+
+
+@pytest.mark.parametrize(("tol", "t"), [(1e-200, 665), (1e-300, 997), (5e-324, 1074), (0.5, 1)])
+def test_absorption_times_are_exact_down_to_the_smallest_double(tol, t):
+    chain = MarkovChain([[0.5, 0.5], [0.0, 1.0]], [0.0, 0.0], [1.0, 0.0])
+    assert chain.max_absorption_time(tol) == t
+
+
+def test_a_periodic_class_out_of_reach_does_not_keep_a_chain_from_mixing():
+    P = np.zeros((5, 5))
+    P[:2, :2] = 0.5
+    P[2, 3] = P[3, 2] = 1.0
+    P[4, 0] = P[4, 2] = 0.5
+    assert MarkovChain(P, np.zeros(5), np.eye(5)[0]).mixing_time() == 1
+    assert MarkovChain(P, np.zeros(5), np.eye(5)[2]).mixing_time(averaged=True) == 1
+    for start in (2, 4):
+        with pytest.raises(PeriodicChainError, match="period 2 never mixes"):
+            MarkovChain(P, np.zeros(5), np.eye(5)[start]).mixing_time()
+
+
+def test_a_slow_start_into_two_classes_mixes_when_both_ways_are_over():
+    # From state 0 out with 2e-7 a step, into either class; the classes then mix at once.
+    leave = 1e-7
+    P = np.zeros((5, 5))
+    P[0, 0], P[0, 1], P[0, 3] = 1 - 2 * leave, leave, leave
+    P[1:3, 1:3] = P[3:, 3:] = 0.5
+    t = MarkovChain(P, np.zeros(5), np.eye(5)[0]).mixing_time(1e-3)
+    # What is still in 0, and half of what has just entered, is not where it will be.
+    assert t == pytest.approx(np.log(1e-3) / np.log1p(-2 * leave), rel=1e-9, abs=2)

@@ -227,7 +227,8 @@ def test_summaries_print_as_tables() -> None:
     assert text[1].split() == ["0", "1", "1", "1", "0.5", "1"]
     assert text[3].split() == ["transient", "1", "0"]
     report = str(FORK.solver_report).splitlines()
-    assert report[0].split() == ["quantity", "states", "method", "iterations", "residual"]
+    columns = ["quantity", "states", "method", "iterations", "residual", "error", "at", "most"]
+    assert report[0].split() == columns
 
 
 def test_gain_of_several_classes_names_them() -> None:
@@ -309,7 +310,8 @@ def test_dense_results_of_large_chains_are_refused_with_their_size() -> None:
 
 
 def test_a_mixing_time_out_of_reach_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unichain_gym.stepwise.STEP_WORK", 1e6)
+    monkeypatch.setattr("unichain_gym.stepwise.STEP_SECONDS", 1e-3)
+    monkeypatch.setattr("unichain_gym.stepwise.DOUBLING_STATES", 1_000)
     chain = make_mdp("h2003").induce(np.zeros(2_003, dtype=int))
     with pytest.raises(ConvergenceError, match=r"not reached within \d+ steps.*2003 states"):
         chain.mixing_time()

@@ -124,6 +124,7 @@ def test_anything_else_is_no_action(env, action):
         ({"distribution": [1.0]}, InvalidArgumentError, r"must have shape \(36,\); got \(1,\)"),
         ({"distribution": np.ones(36)}, InvalidModelError, r"\['distribution'\] sums to 36"),
         ({"distribution": -np.eye(36)[0]}, InvalidModelError, "not negative; state 0"),
+        (5, InvalidArgumentError, "are a dict such as {'state': 3}; got 5"),
         ({"sate": 1}, InvalidArgumentError, "reset takes one option, .* got 'sate'"),
         ({"state": 1, "distribution": np.eye(36)[0]}, InvalidArgumentError, "takes one option"),
     ],
@@ -139,7 +140,9 @@ def test_a_wrong_reset_option_is_an_error(env, options, error, message):
         ({"render_mode": "video"}, InvalidArgumentError, "render_mode 'video'; .*rgb_array, ansi"),
         ({"info_level": "all"}, InvalidArgumentError, "info_level 'all'; .* minimal, full"),
         ({"mnemonic": "h4b"}, InvalidMnemonicError, "the nearest valid ones: h5b"),
+        ({"mnemonic": ""}, InvalidMnemonicError, "'' is not a mnemonic"),
         ({"advance_probs": (0, 1)}, InvalidModelError, "above 0 and at most 1"),
+        ({"core_options": 5}, InvalidModelError, "core_options must be a dict of options; got 5"),
     ],
 )
 def test_a_wrong_argument_is_an_error(arguments, error, message):
@@ -164,6 +167,25 @@ def test_a_snapshot_of_a_larger_environment_does_not_fit(env):
     env.reset(options={"state": 30})
     with pytest.raises(InvalidArgumentError, match="the snapshot's state must be from 0 to 5"):
         UnichainEnv("h6").set_state(env.get_state())
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"timestep": "x"}, "timestep must be one integer, not negative; got 'x'"),
+        ({"timestep": -1}, "timestep must be one integer, not negative; got -1"),
+        ({"timestep": 1.0}, "timestep must be one integer, not negative; got 1.0"),
+        ({"state": "x"}, "state must be one integer"),
+        ({"last_action": 2}, "an action is an integer from 0 to 1; got 2"),
+        ({"last_reward": "x"}, "last_reward is no float: 'x'"),
+        ({"generator": {}}, "generator is not one of PCG64"),
+    ],
+)
+def test_a_snapshot_with_a_wrong_entry_is_refused_and_changes_nothing(env, entry, message):
+    before = env.get_state()
+    with pytest.raises(InvalidArgumentError, match=message):
+        env.set_state({**UnichainEnv("h36c").get_state(), "state": 3, **entry})
+    assert env.get_state() == before
 
 
 def test_a_large_environment_steps_at_once():

@@ -6,7 +6,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.wrappers import FlattenObservation, RecordEpisodeStatistics, TransformObservation
-from gymnasium.wrappers.vector import RecordEpisodeStatistics as VectorRecordEpisodeStatistics
 
 import unichain_gym  # noqa: F401  (registers the ids)
 
@@ -60,15 +59,6 @@ def test_gymnasiums_vector_environments_step_single_ones(mode, vector_kwargs):
         expected = [env.step(a)[:2] for env, a in zip(singles, actions, strict=True)]
         np.testing.assert_array_equal(np.column_stack((observations, rewards)), expected)
     envs.close()
-
-
-def test_vector_wrappers_take_the_native_vector_environment():
-    envs = VectorRecordEpisodeStatistics(gym.make_vec("Unichain-h36c-v0", num_envs=4))
-    envs.reset(seed=0)
-    for _ in range(5):
-        _, rewards, *_ = envs.step(envs.action_space.sample())
-    np.testing.assert_array_equal(envs.episode_lengths, 5)
-    assert rewards.shape == (4,)
 
 
 # Stable-Baselines3 and what it imports warn about things of their own.

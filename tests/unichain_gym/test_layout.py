@@ -114,6 +114,38 @@ def test_self_transitions_of_a_stream_stand_on_both_of_its_sides():
     assert turn[0] * turn[1] < 0.0
 
 
+def crossings(mdp):
+    """Pairs of arrows, of other states each, that cross; and arrows over a third state."""
+    layout = lay_out(mdp)
+    s, a, k = np.nonzero(mdp.probability)
+    after = mdp.next_state[s, a, k]
+    moves = s != after
+    s, a, after = s[moves], a[moves], after[moves]
+    curve = edge_curves(layout, s, a, after, mdp.n_actions)
+    apart = np.linalg.norm(curve[:, :, None] - layout.position, axis=-1).min(axis=1)
+    apart[np.arange(s.size), s] = apart[np.arange(s.size), after] = np.inf
+    ends = [{int(one), int(other)} for one, other in zip(s, after, strict=True)]
+    crossed = 0
+    for i in range(s.size):
+        others = [j for j in range(i) if not ends[i] & ends[j]]
+        step = np.diff(curve[i], axis=0)
+        for j in others:
+            between, across = curve[j][:-1, None] - curve[i][:-1], np.diff(curve[j], axis=0)
+            turn = across[:, None, 0] * step[:, 1] - across[:, None, 1] * step[:, 0]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                t = (between[..., 1] * step[:, 0] - between[..., 0] * step[:, 1]) / turn
+                u = (
+                    between[..., 1] * across[:, None, 0] - between[..., 0] * across[:, None, 1]
+                ) / turn
+            crossed += bool(((t >= 0) & (t <= 1) & (u >= 0) & (u <= 1)).any())
+    return crossed, int((apart < NODE_RADIUS).sum())
+
+
+@pytest.mark.parametrize("mnemonic", ["h3", "h6", "h36", "h7b", "h36c", "h39d", "x9d", "c5", "c10"])
+def test_no_arrow_crosses_another_or_a_third_state(mnemonic):
+    assert crossings(make_mdp(mnemonic)) == (0, 0)
+
+
 @pytest.mark.parametrize("mnemonic", MNEMONICS)
 def test_every_arrow_runs_from_the_rim_of_one_state_to_that_of_the_other(mnemonic):
     mdp = make_mdp(mnemonic)

@@ -302,3 +302,5 @@ def test_what_makes_no_generator_is_refused(rng):
     chain = make_mdp("x1").induce([0])
     with pytest.raises(InvalidArgumentError, match=f"rng must be a generator.*got {rng!r}"):
         simulate_counts(chain, 1, 1, rng)
+    with pytest.raises(InvalidArgumentError, match=f"rng must be a generator.*got {rng!r}"):
+        make_mdp("h6").random_policy(rng)

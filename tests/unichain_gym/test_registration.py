@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from unichain_gym import make_mdp, register_mnemonics
-from unichain_gym.errors import InvalidMnemonicError
+from unichain_gym.errors import InvalidArgumentError, InvalidMnemonicError, InvalidModelError
 from unichain_gym.streams import MNEMONICS
 
 PAPER = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100")
@@ -72,6 +72,48 @@ def test_the_default_mnemonic_is_h36c():
 def test_a_wrong_mnemonic_is_told_by_make():
     with pytest.raises(InvalidMnemonicError, match="the nearest valid ones: h5b"):
         gym.make("Unichain-v0", mnemonic="h4b")
+
+
+def test_the_mnemonic_of_an_id_may_be_repeated_but_not_contradicted():
+    assert gym.make("Unichain-h6-v0", mnemonic="h6").unwrapped.mdp.name == "h6"
+    for make in (gym.make, gym.make_vec):
+        with pytest.raises(
+            InvalidArgumentError, match="is the environment 'h6'; for mnemonic='h5' make"
+        ):
+            make("Unichain-h6-v0", mnemonic="h5")
+
+
+@pytest.mark.parametrize("make", [gym.make, gym.make_vec])
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("advance_prob", "advance_probs"),
+        ("mnemnic", "mnemonic"),
+        ("Stream_Rewards", "stream_rewards"),
+        ("infolevel", "info_level"),
+    ],
+)
+def test_a_misspelled_argument_is_an_error_with_the_nearest_right_one(make, name, nearest):
+    with pytest.raises(
+        InvalidArgumentError, match=rf"no argument '{name}' \(did you mean '{nearest}'\?\)"
+    ):
+        make("Unichain-v0", **{name: 1})
+
+
+def test_an_argument_like_no_other_is_an_error_that_lists_them():
+    with pytest.raises(
+        InvalidArgumentError,
+        match="UnichainEnv has no argument 'zzz'; it has: mnemonic, render_mode, info_level, "
+        "advance_probs, stream_rewards, entry_state, core_options",
+    ):
+        gym.make("Unichain-v0", zzz=1)
+    with pytest.raises(InvalidArgumentError, match="num_envs, mnemonic, max_episode_steps"):
+        gym.make_vec("Unichain-v0", zzz=1)
+
+
+def test_a_misspelled_option_of_a_core_is_an_error_with_the_nearest_right_one():
+    with pytest.raises(InvalidModelError, match=r"'n_server' \(did you mean 'n_servers'\?\)"):
+        gym.make("Unichain-q64b-v0", core_options={"n_server": 4})
 
 
 def test_import_brings_in_nothing_heavy():

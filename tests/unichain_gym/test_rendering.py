@@ -11,11 +11,13 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from unichain_gym import TabularMDP, make_mdp
-from unichain_gym.drawing import ACTION_COLORS, RECURRENT_COLOR, TRANSIENT_COLOR, draw_mdp
+from unichain_gym.drawing import draw_mdp
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS, lay_out
+from unichain_gym.legend import ACTION_COLORS, RECURRENT_COLOR, TRANSIENT_COLOR
 from unichain_gym.rendering import _Animation, render_ansi, render_rgb
 
 
@@ -60,6 +62,69 @@ def test_values_color_the_states_by_their_place_between_the_extremes():
     assert np.abs(colors_of_states(figure, mdp) - expected).max() < 0.01
     colorbar = figure.axes[0].child_axes[0]
     assert colorbar.get_ylim() == pytest.approx((bias.min(), bias.max()))
+
+
+def test_the_color_bar_says_what_the_values_are():
+    mdp = make_mdp("h6")
+    for arguments, label in (({}, "value"), ({"value_label": "bias"}, "bias")):
+        figure = mdp.plot(values=np.arange(6), **arguments)
+        (bar,) = figure.axes[0].child_axes
+        assert bar.get_ylabel() == label
+        figure.canvas.draw()
+        assert bar.yaxis.label.get_window_extent().x1 <= figure.bbox.x1
+
+
+def legend_of(figure):
+    """What the legend says: label to the artists beside it."""
+    legend = figure.axes[0].get_legend()
+    labels = [text.get_text() for text in legend.get_texts()]
+    return dict(zip(labels, legend.legend_handles, strict=True))
+
+
+def test_the_legend_explains_colors_dashes_and_opacity():
+    figure = draw_mdp(make_mdp("h36c"))
+    legend = legend_of(figure)
+    assert [to_rgb(legend[f"action {a}"].get_color()) for a in (0, 1)] == [
+        to_rgb(color) for color in ACTION_COLORS[:2]
+    ]
+    transient, recurrent = legend["transient (solid)"], legend["recurrent (dashed)"]
+    assert (transient.get_linestyle(), recurrent.get_linestyle()) == ("-", "--")
+    assert transient.get_markerfacecolor() == TRANSIENT_COLOR
+    assert recurrent.get_markerfacecolor() == RECURRENT_COLOR
+    assert "probability 1, 0.5, 0.1" in legend
+
+
+def test_the_opacity_that_the_legend_shows_is_that_of_the_arrows():
+    """A transition of each probability, in a thicket of ten states and in a ring of three."""
+    for n in (3, 10):
+        P = np.zeros((n, 3, n))
+        P[:, 0] = np.eye(n)[(np.arange(n) + 1) % n]
+        P[:, 1, :2] = 0.5
+        P[:, 2] = np.full(n, 1 / n) if n == 10 else [0.1, 0.1, 0.8]
+        figure = draw_mdp(TabularMDP.from_arrays(P, np.zeros((n, 3)), np.eye(n)[0]))
+        drawn = {
+            round(float(color[3]), 6)
+            for lines in figure.axes[0].collections
+            if isinstance(lines, LineCollection)
+            for color in lines.get_colors()
+        }
+        legend = figure.axes[0].get_legend()
+        shown = {line.get_alpha() for line in legend.findobj(Line2D)} - {None}
+        assert len(shown) == 3
+        assert {round(float(alpha), 6) for alpha in shown} <= drawn
+
+
+@pytest.mark.parametrize("n_actions", [1, 2, 5, 8, 12])
+@pytest.mark.parametrize("with_values", [False, True])
+def test_the_legend_fits_on_the_picture(n_actions, with_values):
+    P = np.full((4, n_actions, 4), 0.25)
+    mdp = TabularMDP.from_arrays(P, np.zeros((4, n_actions)), np.full(4, 0.25))
+    figure = draw_mdp(mdp, values=np.arange(4) if with_values else None)
+    figure.canvas.draw()
+    extent = figure.axes[0].get_legend().get_window_extent()
+    assert extent.x0 >= 0
+    assert extent.y0 >= 0
+    assert extent.x1 <= figure.bbox.x1
 
 
 def test_equal_values_are_drawn_without_complaint():

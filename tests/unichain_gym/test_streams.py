@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unichain_gym.cores import CORES, absorbing_state, machine_replacement, taxicab
-from unichain_gym.errors import InvalidMnemonicError, InvalidModelError
+from unichain_gym.errors import InvalidMnemonicError, InvalidModelError, ModelTooLargeError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.streams import MNEMONICS, Mnemonic, attach_streams, make_mdp
 
@@ -156,3 +156,15 @@ def test_a_million_states_are_built_as_arrays():
     assert mdp.n_states == 1_000_003
     ends = mdp.next_state[199_999:1_000_000:200_000, 0, 1]
     np.testing.assert_array_equal(ends, [1_000_000] * 5)
+
+
+@pytest.mark.parametrize("mnemonic", ["h99999999999", "h999999999", f"x{10**30}", "c9999999995d"])
+def test_more_states_than_a_table_can_hold_are_refused_with_the_most_there_can_be(mnemonic):
+    with pytest.raises(ModelTooLargeError, match=r"GB; the most is 24 GB, which are \d+ such"):
+        make_mdp(mnemonic)
+
+
+@pytest.mark.parametrize(("n_streams", "length"), [(10**12, 1), (2, 10**9)])
+def test_streams_longer_or_more_than_a_table_can_hold_are_refused(n_streams, length):
+    with pytest.raises(ModelTooLargeError, match="the most is 24 GB"):
+        attach_streams(taxicab(), n_streams, length)

@@ -8,7 +8,6 @@ import pickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 
 from unichain_gym import TabularMDP, TabularVectorEnv, UnichainVectorEnv
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
@@ -73,7 +72,8 @@ def test_a_mask_resets_the_environments_it_names(envs):
     options = {"reset_mask": mask, "state": np.arange(10, 16)}
     after, infos = envs.reset(options=options)
     np.testing.assert_array_equal(after, np.where(mask, np.arange(10, 16), before))
-    np.testing.assert_array_equal(infos["timestep"], np.where(mask, 0, 4))
+    np.testing.assert_array_equal(infos["_timestep"], mask)
+    np.testing.assert_array_equal(envs.get_state()["timestep"], np.where(mask, 0, 4))
     assert set(options) == {"reset_mask", "state"}
 
 
@@ -90,10 +90,6 @@ def test_information_is_given_in_arrays_if_asked_for():
     np.testing.assert_array_equal(infos["state_class"], ["transient", "recurrent"])
     assert infos["_timestep"].all()
     assert infos["_state_class"].all()
-
-
-def test_nothing_is_reset_unless_asked():
-    assert UnichainVectorEnv.metadata["autoreset_mode"] is AutoresetMode.DISABLED
 
 
 def test_a_state_set_replays_what_followed_it(envs):
@@ -148,14 +144,24 @@ def test_wrong_actions_are_errors(envs, actions, message):
     [
         ({"reset_mask": np.ones(5, bool)}, r"bool of shape \(6,\); got bool of shape \(5,\)"),
         ({"reset_mask": np.ones(6, int)}, r"bool of shape \(6,\); got int64"),
+        ({"reset_mask": np.zeros(6, bool)}, "names no environment"),
         ({"state": 36}, "must be from 0 to 35; got 36"),
         ({"state": [0, 1]}, "one integer or 6 of them"),
         ({"start": 0}, "reset takes one option, .* got 'start'"),
+        ([0], r"are a dict such as {'state': 3}; got \[0\]"),
     ],
 )
 def test_wrong_reset_options_are_errors(envs, options, message):
     with pytest.raises(InvalidArgumentError, match=message):
         envs.reset(options=options)
+
+
+@pytest.mark.parametrize("timesteps", ["x", 3, [-1] * 6, [1.0] * 6])
+def test_a_snapshot_with_wrong_timesteps_is_refused_and_changes_nothing(envs, timesteps):
+    before = envs.get_state()
+    with pytest.raises(InvalidArgumentError, match="timestep must be 6 integers, not negative"):
+        envs.set_state({**before, "state": np.zeros(6, int), "timestep": timesteps})
+    np.testing.assert_array_equal(envs.get_state()["state"], before["state"])
 
 
 def test_one_generator_takes_one_seed(envs):

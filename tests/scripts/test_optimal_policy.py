@@ -1,0 +1,68 @@
+"""The command that finds an optimal policy: its figures, its picture, its errors."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numpy.testing import assert_allclose
+
+from unichain_gym import make_mdp
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "optimal_policy.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> Any:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.syspath_prepend(SCRIPT.parent)
+        return importlib.import_module(SCRIPT.stem)
+
+
+def test_json_holds_policy_and_values(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert script.main(["Unichain-h9b-v0", "--criterion", "bias", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    optimal = make_mdp("h9b").optimal_policy("bias")
+    assert shown["policy"] == optimal.policy.tolist() == [1] * 9
+    assert shown["optimal_actions"] == [[1]] * 9
+    assert_allclose(shown["bias"], optimal.bias)
+    assert shown["value"] is None
+
+
+def test_a_continuing_toy_text_task_is_solved_and_drawn(
+    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    picture = tmp_path / "cliff.png"
+    assert script.main(["CliffWalking-v1", "--restart", "--plot", str(picture)]) == 0
+    assert "gain-optimal" in capsys.readouterr().out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_worst_is_the_worst(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert script.main(["Unichain-h3-v0", "--worst", "--json"]) == 0
+    assert_allclose(json.loads(capsys.readouterr().out)["gain"], 8.620689655172415)
+
+
+BAD_ARGUMENTS = [
+    (("FrozenPond-v1",), "Environment `FrozenPond` doesn't exist."),
+    (("CartPole-v1",), "CartPole-v1 has no exact model"),
+    (("Unichain-h6-v0", "--criterion", "discounted"), "needs discount="),
+    (("Unichain-h6-v0", "--criterion", "best"), "invalid choice: 'best'"),
+    (("Unichain-h6-v0", "--plot", "no/such/x.png"), "there is no such directory"),
+    (("Unichain-h6-v0", "--plot", "x.foo"), "cannot draw x.foo: name a .png, .pdf or .svg file"),
+]
+
+
+@pytest.mark.parametrize(("argv", "message"), BAD_ARGUMENTS)
+def test_bad_arguments_end_in_one_clear_error(
+    script: Any, capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        script.main(argv)
+    assert stop.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err

@@ -1,0 +1,188 @@
+"""Single paths, and the asymptotic variance of the rewards seen along them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from unichain_gym import MarkovChain, TabularMDP, make_mdp
+from unichain_gym.errors import ConvergenceError, InvalidArgumentError, MulticlassError
+
+
+def coin(low: float, high: float) -> MarkovChain:
+    """One state, whose reward is either of two with probability ½."""
+    transitions = [(0, 0, 0, 0.5, low), (0, 0, 0, 0.5, high)]
+    return TabularMDP.from_transitions(transitions, [1.0]).induce([0])
+
+
+def variances_of_sums(chain: MarkovChain, n_steps: int) -> np.ndarray:
+    """Var(Σ_{t<n} R_t) for n = 0 … n_steps from the stationary distribution, by recursion."""
+    assert chain.mdp is not None
+    assert chain.policy is not None
+    weight = chain.policy[:, :, None] * chain.mdp.probability
+    reward = chain.mdp.reward - chain.gain
+    P = np.zeros((chain.n_states, chain.n_states))
+    mixed = np.zeros_like(P)  # Σ p R over the outcomes that lead from s to s'
+    state = np.broadcast_to(np.arange(chain.n_states)[:, None, None], weight.shape)
+    np.add.at(P, (state, chain.mdp.next_state), weight)
+    np.add.at(mixed, (state, chain.mdp.next_state), weight * reward)
+    first, second = np.zeros(chain.n_states), np.zeros(chain.n_states)
+    sums = [0.0]
+    for _ in range(n_steps):
+        second = (weight * reward**2).sum(axis=(1, 2)) + 2.0 * mixed @ first + P @ second
+        first = mixed.sum(axis=1) + P @ first
+        p = chain.stationary_distribution
+        sums.append(float(p @ second - (p @ first) ** 2))
+    return np.array(sums)
+
+
+@pytest.mark.parametrize("mnemonic", ["h3", "h36c", "c11b", "x10"])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_variance_of_observed_rewards_is_that_of_long_sums(
+    mnemonic: str, deterministic: bool
+) -> None:
+    mdp = make_mdp(mnemonic)
+    chain = mdp.induce(mdp.random_policy(5, deterministic=deterministic))
+    sums = variances_of_sums(chain, 4_000)
+    expected = (sums[-1] - sums[2_000]) / 2_000
+    assert chain.asymptotic_variance() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_noise_counts_with_the_observed_reward_alone() -> None:
+    chain = coin(-1.0, 3.0)
+    assert chain.variance == 0.0
+    assert chain.asymptotic_variance("state_reward") == 0.0
+    assert chain.asymptotic_variance() == pytest.approx(4.0, rel=1e-15)
+
+
+def test_a_reward_that_goes_with_the_next_state_may_cancel_or_double() -> None:
+    # From either state to either with ½. The reward of a step is ±1 by where it leads, so two
+    # in a row agree or not by chance; with r(s) = ∓1 as well, each ±1 is taken back or doubled.
+    P = np.full((2, 1, 2), 0.5)
+    ahead = np.array([[[1.0, -1.0]], [[1.0, -1.0]]])
+    back = np.array([-1.0, 1.0])[:, None, None]
+    for R, expected in ((ahead, 1.0), (ahead + back, 0.0), (ahead - back, 4.0)):
+        chain = TabularMDP.from_arrays(P, R, [0.5, 0.5]).induce([0, 0])
+        assert chain.asymptotic_variance() == pytest.approx(expected, abs=1e-14)
+
+
+def test_a_periodic_chain_without_chance_has_no_variance() -> None:
+    P = np.roll(np.eye(5), 1, axis=1)
+    chain = MarkovChain(P, np.arange(5), np.eye(5)[0])
+    assert chain.asymptotic_variance() == pytest.approx(0.0, abs=1e-25)
+
+
+def test_without_an_mdp_the_observed_reward_is_that_of_the_state(chain: MarkovChain) -> None:
+    if chain.is_unichain:
+        assert chain.asymptotic_variance() == chain.variance
+    else:
+        with pytest.raises(MulticlassError, match="not one variance"):
+            chain.asymptotic_variance()
+
+
+def test_variance_of_rare_switches_is_right_or_refused() -> None:
+    # Two states that exchange with e pay 1 and 0: p (1 - p) (2/e - 2)/2 … = (1 - e)/(4 e).
+    for e in (1e-3, 1e-9, 1e-200):
+        chain = MarkovChain([[1 - e, e], [e, 1 - e]], [1, 0], [1, 0], drop_below=0)
+        assert chain.variance == pytest.approx((1.0 - e) / (4.0 * e), rel=1e-7)
+    hidden = MarkovChain([[1.0, 1e-160], [0.0, 1.0]], [1, 0], [1, 0], drop_below=0)
+    assert hidden.variance == 0.0
+    with pytest.raises(ConvergenceError, match="exceed the range of doubles"):
+        coin(-1e200, 1e200).asymptotic_variance()
+
+
+def test_error_bars_of_a_simulated_mean_cover_the_gain() -> None:
+    mdp = make_mdp("h3")
+    chain = mdp.induce(mdp.random_policy(2, deterministic=False))
+    n_batches, n_steps = 400, 1_000
+    rewards = chain.simulate(n_batches * n_steps, seed=7).rewards.reshape(n_batches, n_steps)
+    error = np.sqrt(chain.asymptotic_variance() / n_steps)
+    # Means of batches scatter by the error bar, to within 5 of its own standard errors.
+    assert rewards.mean(axis=1).std() == pytest.approx(error, rel=5.0 / np.sqrt(2 * n_batches))
+    assert rewards.mean() == pytest.approx(chain.gain, abs=5.0 * error / np.sqrt(n_batches))
+    # The states' expected rewards alone would give another error bar: the noise goes against them.
+    assert chain.variance > 1.2 * chain.asymptotic_variance()
+
+
+def test_of_must_be_one_of_two() -> None:
+    with pytest.raises(InvalidArgumentError, match="'reward' or 'state_reward'; got 'rewards'"):
+        coin(0, 1).asymptotic_variance("rewards")  # type: ignore[arg-type]
+
+
+def test_a_path_takes_only_steps_that_are_possible(chain: MarkovChain) -> None:
+    path = chain.simulate(500, seed=1)
+    assert path.states.shape == (501,)
+    assert path.actions is None
+    P = chain.transition_matrix.toarray()
+    assert chain.initial_distribution[path.states[0]] > 0.0
+    assert (P[path.states[:-1], path.states[1:]] > 0.0).all()
+    np.testing.assert_array_equal(path.rewards, chain.reward[path.states[:-1]])
+
+
+def test_a_path_of_an_mdp_shows_actions_and_the_rewards_of_its_outcomes() -> None:
+    transitions = [
+        (0, 0, 0, 0.5, 1.0),
+        (0, 0, 1, 0.5, 2.0),
+        (0, 2, 1, 1.0, 3.0),
+        (1, 1, 0, 0.25, 4.0),
+        (1, 1, 0, 0.75, 5.0),
+    ]
+    mdp = TabularMDP.from_transitions(transitions, [0.0, 1.0])
+    chain = mdp.induce([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
+    n = 40_000
+    path = chain.simulate(n, seed=3)
+    assert path.states[0] == 1
+    assert path.actions is not None
+    seen: dict[tuple[float, ...], int] = {}
+    columns = path.states[:-1], path.actions, path.states[1:], path.rewards
+    for step in zip(*(c.tolist() for c in columns), strict=True):
+        seen[step] = seen.get(step, 0) + 1
+    expected = {(s, a, s2, r): p for s, a, s2, p, r in transitions}
+    assert seen.keys() == expected.keys()
+    for (s, a, s2, r), count in seen.items():
+        p = chain.policy[s, a] * expected[s, a, s2, r]  # type: ignore[index]
+        visits = int(np.count_nonzero(path.states[:-1] == s))
+        assert abs(count - visits * p) <= 5.0 * np.sqrt(visits * p * (1.0 - p))
+
+
+def test_a_path_is_told_by_its_seed_or_goes_on_with_a_generator() -> None:
+    mdp = make_mdp("h36c")
+    chain = mdp.induce(mdp.random_policy(0, deterministic=False))
+    one, same = chain.simulate(100, 5), chain.simulate(100, np.random.default_rng(5))
+    np.testing.assert_array_equal(one.states, same.states)
+    np.testing.assert_array_equal(one.rewards, same.rewards)
+    rng = np.random.default_rng(5)
+    first, second = chain.simulate(100, rng), chain.simulate(100, rng)
+    assert (first.states != second.states).any()
+    assert repr(one) == "Trajectory(n_steps=100)"
+
+
+def test_the_shortest_path_is_one_state() -> None:
+    path = coin(0, 1).simulate(0, 0)
+    assert path.states.tolist() == [0]
+    assert path.rewards.size == 0
+    assert path.actions is not None
+    assert path.actions.size == 0
+
+
+def test_a_long_path_crosses_the_blocks_in_which_it_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n, n_steps = 50_000, 1_000
+    s = np.arange(n)
+    P = sparse.csr_array((np.ones(n), (s, (s + 1) % n)), shape=(n, n))
+    chain = MarkovChain(P, s, s == 7)
+    monkeypatch.setattr("unichain_gym.trajectory.DRAWS", 64)
+    np.testing.assert_array_equal(chain.simulate(n_steps, 0).states, 7 + np.arange(n_steps + 1))
+
+
+def test_numbers_of_steps_and_seeds_that_do_not_fit_are_refused() -> None:
+    chain = coin(0, 1)
+    with pytest.raises(InvalidArgumentError, match="n_steps must not be negative; got -3"):
+        chain.simulate(-3, 0)
+    with pytest.raises(InvalidArgumentError, match=r"n_steps must be an integer; got 2\.0"):
+        chain.simulate(2.0, 0)  # type: ignore[arg-type]
+    for seed in (-1, "0", 0.5):
+        with pytest.raises(InvalidArgumentError, match="seed must be an integer of at least 0"):
+            chain.simulate(1, seed)  # type: ignore[arg-type]

@@ -1,0 +1,53 @@
+"""Recurrent cores by letter: the small MDPs that streams of transient states feed into.
+
+A core is a file with the numbers of its source on top, an `IntEnum` of its actions, the function
+that builds it, and a `Core`, which describes it; `CORES` holds them all. Whatever the
+(deterministic, stationary) policy, each has one recurrent class; of the random core ``g`` that
+holds for the default arguments and is not promised for others.
+"""
+
+from unichain_gym.cores.absorbing_state import ABSORBING_STATE, IdleAction, absorbing_state
+from unichain_gym.cores.access_control import ACCESS_CONTROL, QueueAction, access_control
+from unichain_gym.cores.core import Argument, Core
+from unichain_gym.cores.garnet import GARNET, garnet
+from unichain_gym.cores.machine_replacement import (
+    MACHINE_REPLACEMENT,
+    MachineAction,
+    machine_replacement,
+)
+from unichain_gym.cores.river_swim import RIVER_SWIM, SwimAction, river_swim
+from unichain_gym.cores.strens_chain import STRENS_CHAIN, ChainAction, strens_chain
+from unichain_gym.cores.taxicab import TAXICAB, TaxicabAction, taxicab
+
+__all__ = [
+    "CORES",
+    "Argument",
+    "ChainAction",
+    "Core",
+    "IdleAction",
+    "MachineAction",
+    "QueueAction",
+    "SwimAction",
+    "TaxicabAction",
+    "absorbing_state",
+    "access_control",
+    "garnet",
+    "machine_replacement",
+    "river_swim",
+    "strens_chain",
+    "taxicab",
+]
+
+CORES: dict[str, Core] = {
+    core.letter: core
+    for core in (
+        TAXICAB,
+        STRENS_CHAIN,
+        ABSORBING_STATE,
+        RIVER_SWIM,
+        ACCESS_CONTROL,
+        MACHINE_REPLACEMENT,
+        GARNET,
+    )
+}
+"""Core letter to core."""

@@ -1,0 +1,43 @@
+"""Core ``x``: one absorbing state that pays nothing, which is the end of an episodic task."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from unichain_gym.cores.core import Core
+from unichain_gym.mdp import TabularMDP
+
+
+class IdleAction(IntEnum):
+    """Two actions, as the streams have; here neither does anything."""
+
+    WAIT = 0
+    IDLE = 1
+
+
+def absorbing_state() -> TabularMDP:
+    """Return core ``x``."""
+    P = np.ones((1, len(IdleAction), 1))
+    return TabularMDP.from_arrays(P, np.zeros((1, len(IdleAction))), [1.0], name="x1")
+
+
+ABSORBING_STATE = Core(
+    letter="x",
+    name="Absorbing state",
+    build=absorbing_state,
+    actions=IdleAction,
+    description=(
+        "The end of an episodic task, written as a state that is never left and pays nothing. "
+        "Only the streams before it matter."
+    ),
+    observations="The one state, 0.",
+    rewards="None: 0.",
+    references=(
+        "V. Dewanto and M. Gallagher. Discounting-free policy evaluation from transient and "
+        "recurrent states. arXiv:2204.04324, 2022.",
+    ),
+    mnemonics=("x9d", "x10"),
+    state_names=("end",),
+)

@@ -1,0 +1,97 @@
+"""`Core`: what there is to know about one recurrent core, for programs and for readers."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from unichain_gym.mdp import TabularMDP
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An option of a core.
+
+    Parameters
+    ----------
+    default : object
+        Its value if it is left out.
+    meaning : str
+        What it is, in words.
+    """
+
+    default: Any
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Core:
+    """A recurrent core: the function that builds it, and its description.
+
+    Calling a core builds it: ``CORES["r"](n_states=8)`` is a `TabularMDP`.
+
+    Parameters
+    ----------
+    letter : str
+        What its mnemonics begin with.
+    name : str
+        What the problem is called.
+    build : callable
+        Returns the core; its parameters are the core's options.
+    actions : type of IntEnum, optional
+        The names of the actions; None if they have none.
+    description : str
+        The problem and its dynamics, in Markdown.
+    observations : str
+        What the number of a state means.
+    rewards : str
+        What is paid, and when.
+    references : tuple of str
+        Where the problem and its numbers come from.
+    mnemonics : tuple of str
+        Those that have an environment id of their own.
+    state_names : tuple of str
+        Names of the states under default options; empty if they have none.
+    """
+
+    letter: str
+    name: str
+    build: Callable[..., TabularMDP]
+    actions: type[IntEnum] | None
+    description: str
+    observations: str
+    rewards: str
+    references: tuple[str, ...]
+    mnemonics: tuple[str, ...]
+    state_names: tuple[str, ...] = ()
+
+    def __call__(self, **options: Any) -> TabularMDP:
+        """Build the core; the arguments are its options."""
+        return self.build(**options)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The registered environment ids."""
+        return tuple(f"Unichain-{mnemonic}-v0" for mnemonic in self.mnemonics)
+
+    @property
+    def arguments(self) -> Mapping[str, Argument]:
+        """The core's options by name, as the builder's signature and docstring give them."""
+        meanings = _parameter_meanings(inspect.getdoc(self.build) or "")
+        parameters = inspect.signature(self.build).parameters
+        return {name: Argument(p.default, meanings.get(name, "")) for name, p in parameters.items()}
+
+    def action_name(self, action: int) -> str:
+        """Return an action's name in lower case, or its number if it has none."""
+        return str(action) if self.actions is None else self.actions(action).name.lower()
+
+
+def _parameter_meanings(docstring: str) -> dict[str, str]:
+    """Read the section Parameters of a NumPy-style docstring."""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w+\n-+$|\Z)", docstring, re.M | re.S)
+    entries = re.findall(r"^(\S.*?) :.*\n((?:[ \t]+.*\n?)+)", section[1] if section else "", re.M)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}

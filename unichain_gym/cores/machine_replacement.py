@@ -1,0 +1,64 @@
+"""Core ``m``: when to replace a machine that deteriorates.
+
+The kind of problem is Puterman's (1994); the numbers are the prototype example of Hillier &
+Lieberman, chapter on Markov decision processes, which publishes what each policy costs.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from unichain_gym.cores.core import Core
+from unichain_gym.mdp import TabularMDP
+
+STATES = ("good as new", "minor wear", "major wear", "inoperable")
+WEAR = np.array([[0, 14, 1, 1], [0, 12, 2, 2], [0, 0, 8, 8]]) / 16  # of a machine that is kept
+# Thousands a week, by state and action: running in wear 0, 1 or 2, an overhaul, a replacement.
+COST = np.array([[0, 0, 0], [1, 1, 6], [3, 4, 6], [6, 6, 6]])
+
+
+class MachineAction(IntEnum):
+    """What to do with the machine this week."""
+
+    KEEP = 0
+    OVERHAUL = 1
+    REPLACE = 2
+
+
+def machine_replacement() -> TabularMDP:
+    """Return core ``m``."""
+    new, minor = np.eye(4)[0], np.eye(4)[1]
+    P = [
+        [WEAR[0], WEAR[0], WEAR[0]],
+        [WEAR[1], WEAR[1], new],
+        [WEAR[2], minor, new],
+        [new, new, new],
+    ]
+    return TabularMDP.from_arrays(P, -COST, np.full(4, 1 / 4), name="m4")
+
+
+MACHINE_REPLACEMENT = Core(
+    letter="m",
+    name="Machine replacement",
+    build=machine_replacement,
+    actions=MachineAction,
+    description=(
+        "A machine wears out. Each week it is kept running, overhauled (back to minor wear) or "
+        "replaced (back to good as new). An overhaul is for major wear only, a new machine "
+        "cannot be replaced, and an inoperable one must be: there, any action does what is left "
+        "to do (keep, keep, replace)."
+    ),
+    observations=", ".join(f"{s}: {name}" for s, name in enumerate(STATES)) + ".",
+    rewards=(
+        "Minus the cost of the week in thousands: running with minor wear 1 and with major wear "
+        "3, an overhaul 4, a replacement 6."
+    ),
+    references=(
+        "M. Puterman. Markov decision processes. Wiley, 1994.",
+        "F. Hillier and G. Lieberman. Introduction to operations research. McGraw-Hill.",
+    ),
+    mnemonics=("m4", "m16", "m34c"),
+    state_names=STATES,
+)

@@ -1,0 +1,173 @@
+"""What the environments are, in words: Gymnasium's headings, filled from the cores.
+
+`describe_core` is the page of one core's environments, `describe_suite` that of all of them,
+which is the docstring of `UnichainEnv`. Everything that a core knows about itself, its numbers
+included, is read from it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+
+from unichain_gym.cores import CORES, Core
+from unichain_gym.mdp import TabularMDP
+
+MOST_ROWS = 12  # pairs of state and action that a table still shows well
+
+STREAMS = """\
+A mnemonic such as ``h36c`` is the letter of a recurrent core, the number of states, and a letter
+for the number of streams (none: one, ``b``: two, ``c``: three, …). The transient states divide
+evenly among the streams and are numbered first, stream after stream, the farthest from the core
+first; the core's states come last. Every stream enters the core at the core's first state (see
+``entry_state``).
+
+In a transient state, action a advances by one state with probability ``advance_probs[a]`` and
+stays where it is otherwise. With two actions these are 0.3 and 0.6; with more, they are evenly
+spaced between."""
+
+STARTING_STATE = """\
+Uniform over the transient states; over all states if there are none.
+``reset(options={"state": s})`` and ``reset(options={"distribution": p})`` start elsewhere."""
+
+STREAM_REWARDS = """\
+In a transient state, action a pays ``stream_rewards[a]`` whatever its outcome: 0 and 1 with two
+actions, evenly spaced from 0 to 1 with more."""
+
+EPISODE_END = """\
+None: the task continues and ``terminated`` and ``truncated`` are always False. Pass
+``max_episode_steps`` to ``gymnasium.make`` or ``gymnasium.make_vec`` for episodes of a fixed
+length; ``make_vec`` takes ``autoreset_mode`` too."""
+
+INFORMATION = """\
+``info`` is empty unless ``info_level="full"``: then it holds ``"timestep"`` (0 at reset) and
+``"state_class"``, "transient" or "recurrent" under policies that take every action.
+
+Where a state of the model lacks an action, ``info["action_mask"]`` (int8, an entry an action) is
+1 for those that the current state has, and ``step`` refuses the others. Every state of the
+suite's own models has all actions: there the mask is left out, since it would be all ones."""
+
+ARGUMENTS = {
+    "mnemonic": "as above. The ids ``Unichain-<mnemonic>-v0`` set it.",
+    "advance_probs": "a number for each action, or a list of those for each stream.",
+    "stream_rewards": "likewise.",
+    "entry_state": "the core's state, from 0, that streams enter, or one for each stream.",
+    "core_options": "a dict of the core's own numbers.",
+    "render_mode": '"rgb_array" or "ansi"; with pygame installed, Gymnasium shows the pictures '
+    'of "rgb_array" in a window for "human" (``gymnasium.make`` only).',
+    "info_level": '"minimal" or "full".',
+}
+
+PAPER = (
+    "V. Dewanto and M. Gallagher. Discounting-free policy evaluation from transient and recurrent "
+    "states. arXiv:2204.04324, 2022."
+)
+VERSION_HISTORY = "* v0: initial version."
+
+
+def describe_suite() -> str:
+    """Return what all environments share, with each core in brief, in Markdown."""
+    cores = CORES.values()
+    references = dict.fromkeys([PAPER, *(r for core in cores for r in core.references)])
+    counts = ", ".join(f"{core().n_actions} for ``{core.letter}``" for core in cores)
+    about = "\n\n".join(
+        f"``{core.letter}``: {core.name}. {core.description}{_outcomes(core())}" for core in cores
+    )
+    rewards = "\n".join(_bullet(f"``{core.letter}``: {core.rewards}") for core in cores)
+    observations = "\n".join(_bullet(f"``{core.letter}``: {core.observations}") for core in cores)
+    return _page(
+        {
+            "Description": f"{STREAMS}\n\nThe cores:\n\n{about}",
+            "Action Space": f"``Discrete(A)``, A being the core's number of actions: {counts}.",
+            "Observation Space": "``Discrete(S)``: the state. Observations are Python ints. In "
+            f"the core, less the number of transient states, they mean:\n\n{observations}",
+            "Starting State": STARTING_STATE,
+            "Rewards": f"{STREAM_REWARDS} In the core:\n\n{rewards}",
+            "Episode End": EPISODE_END,
+            "Information": INFORMATION,
+            "Arguments": _example("h36c", "Unichain-v0") + "\n\n" + _list_arguments(ARGUMENTS),
+            "References": "\n".join(map(_bullet, references)),
+            "Version History": VERSION_HISTORY,
+        }
+    )
+
+
+def describe_core(core: Core) -> str:
+    """Return the page of one core's environments in Markdown, under Gymnasium's headings."""
+    mdp = core()
+    actions = "\n".join(f"* {a}: {core.action_name(a)}" for a in range(mdp.n_actions))
+    names = "" if core.actions is None else f"\n\n{actions}"
+    options = {
+        f"core_options[{name!r}]": f"{argument.meaning} Default: {argument.default!r}."
+        for name, argument in core.arguments.items()
+    }
+    return _page(
+        {
+            "Description": f"{core.name}. {core.description}{_outcomes(mdp)}\n\n{STREAMS}",
+            "Action Space": f"``Discrete({mdp.n_actions})``{names}",
+            "Observation Space": "``Discrete(S)``: the state. In the core, less the number of "
+            f"transient states:\n\n{core.observations}",
+            "Starting State": STARTING_STATE,
+            "Rewards": f"{STREAM_REWARDS} In the core:\n\n{core.rewards}",
+            "Episode End": EPISODE_END,
+            "Information": INFORMATION,
+            "Arguments": _example(core.mnemonics[-1], core.ids[-1])
+            + "\n\n"
+            + _list_arguments({**ARGUMENTS, **options}),
+            "References": "\n".join(map(_bullet, dict.fromkeys([PAPER, *core.references]))),
+            "Version History": VERSION_HISTORY,
+        }
+    )
+
+
+def outcome_table(mdp: TabularMDP) -> str:
+    """Return the outcomes of an MDP as a Markdown table: a row for each state and its actions.
+
+    A row's one reward is in its last cell; where outcomes differ in reward, theirs follows in
+    parentheses.
+    """
+    lines = ["| s | a | next state: probability (reward) | r |", "|---|---|---|---|"]
+    for s in range(mdp.n_states):
+        for a in range(mdp.n_actions):
+            columns = (mdp.next_state[s, a], mdp.probability[s, a], mdp.reward[s, a])
+            outcomes = [o for o in zip(*(c.tolist() for c in columns), strict=True) if o[1] > 0.0]
+            if not outcomes:
+                continue
+            rewards = {reward for *_, reward in outcomes}
+            shared = f"{rewards.pop():g}" if len(rewards) == 1 else ""
+            cells = (f"{n}: {p:g}" + ("" if shared else f" ({r:g})") for n, p, r in outcomes)
+            lines.append(f"| {s} | {a} | {', '.join(cells)} | {shared} |")
+    return "\n".join(lines)
+
+
+def _outcomes(core: TabularMDP) -> str:
+    """Return a table of a core's outcomes, or nothing if it would be long."""
+    if core.n_states * core.n_actions > MOST_ROWS:
+        return ""
+    return f"\n\n{outcome_table(core)}"
+
+
+def _page(sections: Mapping[str, str]) -> str:
+    return "\n\n".join(f"## {name}\n{_wrap(text)}" for name, text in sections.items())
+
+
+def _wrap(text: str) -> str:
+    """Break the lines of plain paragraphs evenly; lists, tables and code stay as they are."""
+    return "\n\n".join(
+        part if part.startswith(("* ", "|", "```")) else textwrap.fill(" ".join(part.split()), 96)
+        for part in text.split("\n\n")
+    )
+
+
+def _example(mnemonic: str, env_id: str) -> str:
+    keyword = f', mnemonic="{mnemonic}"' if env_id == "Unichain-v0" else ""
+    return f'```python\ngymnasium.make("unichain_gym:{env_id}"{keyword}, info_level="full")\n```'
+
+
+def _list_arguments(arguments: Mapping[str, str]) -> str:
+    return "\n".join(_bullet(f"``{name}``: {meaning}") for name, meaning in arguments.items())
+
+
+def _bullet(text: str) -> str:
+    words = " ".join(text.split())
+    return textwrap.fill(words, 96, initial_indent="* ", subsequent_indent="  ")

@@ -1,0 +1,68 @@
+"""The asymptotic variance of rewards, from the variance of a martingale.
+
+With the gain g and the bias b of a chain with one recurrent class,
+
+    R_t - g + b(s_{t+1}) - b(s_t)
+
+has mean 0 given the past, and adds up over n steps to Σ_t R_t - n g but for a bounded part.
+Hence lim Var(Σ_{t<n} R_t)/n is the mean square of it under the stationary distribution. With
+R_t = r(s_t), the expected reward of the state, this is the usual variance of a chain's central
+limit theorem (Kemeny & Snell, 1960, section 4.6; Meyn & Tweedie, 1993, Markov Chains and
+Stochastic Stability, theorem 17.4.4). With R_t as observed it holds the noise of actions and
+rewards too, which may go along with the next state, or against it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.elimination import finite
+from unichain_gym.structure import edges
+
+if TYPE_CHECKING:
+    from unichain_gym.chain import MarkovChain
+
+
+def state_reward_variance(chain: MarkovChain) -> float:
+    """Return lim Var(Σ_{t<n} r(s_t))/n, the rewards being the expected ones of the states."""
+    recurrent = chain.recurrent_states
+    rows = chain.transition_matrix[recurrent]
+    row, following = edges(rows)
+    state = recurrent[row]
+    weight = np.sqrt(chain.stationary_distribution[state]) * np.sqrt(rows.data)
+    return _mean_square(chain, weight, state, chain.reward[state], following)
+
+
+def observed_reward_variance(chain: MarkovChain) -> float:
+    """Return lim Var(Σ_{t<n} R_t)/n, the rewards being those of a trajectory."""
+    mdp, policy, recurrent = chain.mdp, chain.policy, chain.recurrent_states
+    if mdp is None or policy is None:
+        return state_reward_variance(chain)
+    taken = np.sqrt(chain.stationary_distribution[recurrent, None] * policy[recurrent])
+    weight = taken[:, :, None] * np.sqrt(mdp.probability[recurrent])
+    row, action, k = np.nonzero(weight)
+    outcome = recurrent[row], action, k
+    return _mean_square(
+        chain, weight[row, action, k], outcome[0], mdp.reward[outcome], mdp.next_state[outcome]
+    )
+
+
+def _mean_square(
+    chain: MarkovChain,
+    weight: FloatArray,
+    state: IntArray,
+    reward: FloatArray,
+    following: IntArray,
+) -> float:
+    """Return Σ (weight (reward - g + b(following) - b(state)))² over outcomes, each (n,).
+
+    The weights are roots of probabilities: those may be too small for doubles, and the squares
+    of what they multiply too large.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = (reward - chain.gain) + (chain.bias[following] - chain.bias[state])
+        squares: FloatArray = (weight * step) ** 2
+        return float(finite(squares.sum(keepdims=True))[0])

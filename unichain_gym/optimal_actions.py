@@ -1,0 +1,167 @@
+"""The actions that optimal policies take.
+
+With y* the terms of an n-discount optimal policy (`unichain_gym.policy_iteration`), call an
+action *conserving* to n if it is among the best of its state in all terms up to y*_n. A
+deterministic policy is n-discount optimal exactly if its actions are conserving to n everywhere
+and to n + 1 in its own recurrent states: there, what y*_{n+1} shows to be worse is met again and
+again and costs at once, while a transient state is left before it shows. (From
+P* (r + P y*_0 - y*_0) = P* r, and likewise for higher terms.)
+
+So an action that conserves to n but not to n + 1 is taken by some optimal policy if its state can
+be transient under it: if from an outcome, by conserving actions and without coming back, a
+*refuge* can be reached, a set of states without this one that actions conserving to n + 1 need
+never leave. Where the state lies outside of all such sets, that is a question of dominators:
+does every way from the outcome to a refuge lead through the state?
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from unichain_gym.arrays import BoolArray, IntArray
+from unichain_gym.errors import ModelTooLargeError
+from unichain_gym.structure import edges, search_breadth_first
+from unichain_gym.unichain import maximal_end_components
+
+MAX_SEARCHED = 10**10
+
+
+def taken_by_optimal_policies(
+    next_state: IntArray, possible: BoolArray, conserving: BoolArray, best: BoolArray
+) -> BoolArray:
+    """Return the actions that some optimal deterministic policy takes, shape (S, A).
+
+    Parameters
+    ----------
+    next_state, possible : ndarray, shape (S, A, K)
+        The outcomes, and which of them have a positive probability.
+    conserving : ndarray of bool, shape (S, A)
+        The actions that conserve all terms of the criterion.
+    best : ndarray of bool, shape (S, A)
+        Those of them that conserve the next term as well; at least one in each state.
+
+    Raises
+    ------
+    ModelTooLargeError
+        If too many states with ties would have to be looked at one by one.
+    """
+    S = len(next_state)
+    refuge = maximal_end_components(next_state, possible, best)
+    state, action, k = np.nonzero(possible & conserving[:, :, None])
+    successor = next_state[state, action, k]
+    graph = sparse.csr_array((np.ones(state.size), (successor, state)), shape=(S, S))
+    # An outcome helps if it is another state, from which a refuge can be reached without this.
+    helps = (successor != state) & (refuge[state] < 0)
+    helps[helps] = ~_dominates(graph, np.flatnonzero(refuge >= 0), state[helps], successor[helps])
+    taken = best.copy()
+    taken[state[helps], action[helps]] = True
+
+    open_states = np.flatnonzero((conserving & ~taken).any(axis=1) & (refuge >= 0))
+    open_states = open_states[
+        ~_has_one_refuge(graph, next_state, possible, best, refuge)[open_states]
+    ]
+    if open_states.size * state.size > MAX_SEARCHED:
+        raise ModelTooLargeError(
+            f"whether optimal policies take the other actions of {open_states.size} recurrent "
+            f"states, with ties in their classes, would take {open_states.size} searches of "
+            f"{state.size} outcomes; policy, gain and bias are known without"
+        )
+    for s in open_states.tolist():
+        without = best & (np.arange(S) != s)[:, None]
+        safe = np.flatnonzero(maximal_end_components(next_state, possible, without) >= 0)
+        if safe.size:
+            depth, _ = search_breadth_first(_without_state(graph, s), safe)
+            out = (state == s) & (successor != s) & (depth[successor] >= 0)
+            taken[s, action[out]] = True
+    return taken
+
+
+def _has_one_refuge(
+    graph: sparse.csr_array,
+    next_state: IntArray,
+    possible: BoolArray,
+    best: BoolArray,
+    refuge: IntArray,
+) -> BoolArray:
+    """Whether (S,) a state's refuge is alone in its part of the graph, and has no smaller one.
+
+    It has none if each of its states has one best action that stays, since these go round it.
+    """
+    stays = best & (~possible | (refuge[next_state] == refuge[:, None, None])).all(axis=2)
+    inside = np.flatnonzero(refuge >= 0)
+    _, part = connected_components(graph, directed=False)
+    n_refuges, is_loose = np.zeros((2, part.max() + 1), dtype=np.int64)
+    _, representative = np.unique(refuge[inside], return_index=True)
+    np.add.at(n_refuges, part[inside[representative]], 1)
+    np.maximum.at(is_loose, part[inside], np.count_nonzero(stays[inside], axis=1) > 1)
+    alone: BoolArray = (n_refuges == 1) & (is_loose == 0)
+    return alone[part]
+
+
+def _without_state(graph: sparse.csr_array, state: int) -> sparse.csr_array:
+    """Return a graph without the edges of one state."""
+    row, column = edges(graph)
+    keep = (row != state) & (column != state)
+    return sparse.csr_array((graph.data[keep], (row[keep], column[keep])), shape=graph.shape)
+
+
+def _dominates(
+    graph: sparse.csr_array, sources: IntArray, node: IntArray, other: IntArray
+) -> BoolArray:
+    """Whether every way from the sources to `other` leads through `node`, pair by pair.
+
+    The dominator tree: in it, the parent of a node is the lowest common ancestor of all nodes
+    with an edge to it. Setting every parent so, again and again, starting from a tree of
+    shortest ways, only ever moves nodes up, and ends in that tree.
+    """
+    S = graph.shape[0]
+    root = S
+    depth, parent = search_breadth_first(graph, sources)
+    reached = depth >= 0
+    parent = np.append(np.where(reached, parent, root), root)
+    parent[sources] = root
+    tail, head = edges(graph)
+    inner = reached[tail] & (depth[head] > 0)
+    tail, head = tail[inner], head[inner]
+    while True:
+        lift, level = _ancestors(parent)
+        meet = _lowest_common_ancestor(lift, level, tail, parent[head])
+        moved = np.flatnonzero(level[meet] < level[parent[head]])
+        if not moved.size:
+            break
+        # They lie on the way from the parent to the root: the nearest to it, written last, counts.
+        moved = moved[np.argsort(-level[meet[moved]], kind="stable")]
+        parent[head[moved]] = meet[moved]
+    lift, level = _ancestors(parent)
+    answer: BoolArray = _lowest_common_ancestor(lift, level, node, other) == node
+    return answer | ~reached[other]
+
+
+def _ancestors(parent: IntArray) -> tuple[list[IntArray], IntArray]:
+    """Return the 2^i-th ancestor of every node, for all i that matter, and the nodes' levels."""
+    root = parent.size - 1
+    level = (np.arange(parent.size) != root).astype(np.int64)
+    lift = [parent]
+    ancestor = parent
+    while (ancestor != root).any():
+        level = level + level[ancestor]
+        ancestor = ancestor[ancestor]
+        lift.append(ancestor)
+    return lift, level
+
+
+def _lowest_common_ancestor(
+    lift: list[IntArray], level: IntArray, a: IntArray, b: IntArray
+) -> IntArray:
+    """Return the lowest common ancestor of nodes pair by pair, either of them included."""
+    deep, other = np.where(level[a] >= level[b], a, b), np.where(level[a] >= level[b], b, a)
+    excess = level[deep] - level[other]
+    for i, ancestor in enumerate(lift):
+        deep = np.where(excess >> i & 1, ancestor[deep], deep)
+    for ancestor in reversed(lift):
+        apart = ancestor[deep] != ancestor[other]
+        deep, other = np.where(apart, ancestor[deep], deep), np.where(apart, ancestor[other], other)
+    answer: IntArray = np.where(deep == other, deep, lift[0][deep])
+    return answer

@@ -1,0 +1,117 @@
+"""`UnichainEnv` and `UnichainVectorEnv`: the suite's environments by mnemonic.
+
+They are what the ids ``Unichain-<mnemonic>-v0`` and ``Unichain-v0`` make: `TabularEnv` and
+`TabularVectorEnv` with an MDP of `make_mdp`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from unichain_gym.conventions import nearest_name
+from unichain_gym.descriptions import describe_suite
+from unichain_gym.env import TabularEnv
+from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.mdp import TabularMDP
+from unichain_gym.streams import make_mdp
+from unichain_gym.vector_env import TabularVectorEnv
+
+DEFAULT_MNEMONIC = "h36c"
+
+
+class UnichainEnv(TabularEnv):
+    """A unichain MDP by mnemonic: streams of transient states around a recurrent core."""
+
+    def __init__(
+        self,
+        mnemonic: str | None = None,
+        *,
+        id_mnemonic: str | None = None,
+        render_mode: str | None = None,
+        info_level: str = "minimal",
+        **mdp_options: Any,
+    ) -> None:
+        mdp = _make(type(self), mnemonic, id_mnemonic, mdp_options)
+        super().__init__(mdp, render_mode=render_mode, info_level=info_level)
+
+
+class UnichainVectorEnv(TabularVectorEnv):
+    """``num_envs`` copies of a `UnichainEnv` in lockstep.
+
+    `UnichainEnv` describes the environments and their arguments, `TabularVectorEnv` those of a
+    vector environment: ``max_episode_steps``, ``autoreset_mode``.
+
+    Examples
+    --------
+    >>> import gymnasium as gym, unichain_gym
+    >>> envs = gym.make_vec("Unichain-h6-v0", num_envs=3, max_episode_steps=50)
+    >>> envs
+    UnichainVectorEnv(Unichain-h6-v0, num_envs=3)
+    >>> envs.max_episode_steps
+    50
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        mnemonic: str | None = None,
+        *,
+        id_mnemonic: str | None = None,
+        max_episode_steps: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        render_mode: str | None = None,
+        info_level: str = "minimal",
+        **mdp_options: Any,
+    ) -> None:
+        super().__init__(
+            _make(type(self), mnemonic, id_mnemonic, mdp_options),
+            num_envs,
+            max_episode_steps=max_episode_steps,
+            autoreset_mode=autoreset_mode,
+            render_mode=render_mode,
+            info_level=info_level,
+        )
+
+
+_EXAMPLE = """
+## Example
+>>> import gymnasium as gym, unichain_gym
+>>> env = gym.make("Unichain-h36c-v0", info_level="full")
+>>> env.reset(seed=0, options={"state": 32})
+(32, {'timestep': 0, 'state_class': 'transient'})
+>>> env.unwrapped.P[32][1]
+[(0.4, 32, 1.0, False), (0.6, 33, 1.0, False)]
+"""
+
+UnichainEnv.__doc__ = f"{UnichainEnv.__doc__}\n\n{describe_suite()}\n{_EXAMPLE}"
+
+
+def _make(
+    cls: type, mnemonic: str | None, id_mnemonic: str | None, options: Mapping[str, Any]
+) -> TabularMDP:
+    """Build the MDP that the arguments of an environment name, or say which of them is wrong.
+
+    ``id_mnemonic`` is the mnemonic in the environment's id, which ``mnemonic`` may repeat only.
+    """
+    if id_mnemonic is not None and mnemonic not in (None, id_mnemonic):
+        raise InvalidArgumentError(
+            f"Unichain-{id_mnemonic}-v0 is the environment {id_mnemonic!r}; for mnemonic="
+            f"{mnemonic!r} make 'Unichain-v0'"
+        )
+    known = list(inspect.signature(make_mdp).parameters)
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        own = inspect.signature(cls).parameters.values()
+        keywords = [p.name for p in own if p.kind is not p.VAR_KEYWORD and p.name != "id_mnemonic"]
+        names = list(dict.fromkeys([*keywords, *known]))
+        raise InvalidArgumentError(
+            f"{cls.__name__} has no argument {unknown[0]!r}{nearest_name(unknown[0], names)}; "
+            f"it has: {', '.join(names)}"
+        )
+    if mnemonic is None:
+        mnemonic = DEFAULT_MNEMONIC if id_mnemonic is None else id_mnemonic
+    return make_mdp(mnemonic, **options)
