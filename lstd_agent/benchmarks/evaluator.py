@@ -22,6 +22,7 @@ from lstd_agent.benchmarks.work import (
 from lstd_agent.study.exact_study import ExactSettings, ExactTask, exact_rows
 from lstd_agent.study.problems import random_chain
 from lstd_agent.study.schemes import SCHEMES, regimes
+from lstd_agent.system.fit_system import solve_windows
 from unichain_gym import UnichainVectorEnv
 from unichain_gym.population import simulate_counts
 
@@ -90,7 +91,7 @@ def population(setting: Setting) -> Iterator[Row]:
     def pipeline() -> None:
         statistics_ = sampled(ENV, 50_000, 5_000, 49)
         statistics_.moments(stepwise(5_000), chain.gain)
-        statistics_.minimize(stepwise(5_000), chain.gain, 1e-10)
+        solve_windows(statistics_, stepwise(5_000), chain.gain, 1e-10)
 
     times = [seconds(pipeline, time.process_time) for _ in range(setting.repeats)]
     name = "simulate, X, Z, y, minimisers: 100 states, 5,001 t, d = 49"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from lstd_agent.benchmarks.environments import envpool, quantecon, stepping
 from lstd_agent.benchmarks.evaluator import collection, population, statistics_group, study
 from lstd_agent.benchmarks.model import exact, growth_group
+from lstd_agent.benchmarks.optimal import optimal
 from lstd_agent.benchmarks.processes import imports, memory
 from lstd_agent.benchmarks.timing import Row, Setting
 
@@ -18,6 +19,7 @@ GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "statistics": statistics_group,
     "population": population,
     "exact": exact,
+    "optimal": optimal,
     "study": study,
     "growth": growth_group,
     "imports": imports,

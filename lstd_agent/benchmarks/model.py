@@ -13,7 +13,7 @@ from lstd_agent.benchmarks.processes import probe
 from lstd_agent.benchmarks.timing import Row, Setting, Work, against_limit, compare, growth
 from lstd_agent.benchmarks.work import ENV, collect_work, policy_of, sampled, solve_policy, stepwise
 from lstd_agent.system.distances import MMD, sampled_distance
-from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.fit_system import fit_system, solve_windows
 from lstd_agent.system.neighborhoods import find_anchors
 from unichain_gym import UnichainVectorEnv
 
@@ -68,7 +68,7 @@ def growth_group(setting: Setting) -> Iterator[Row]:
 
     def minimize_work(d: int) -> Work:
         statistics_ = sampled(ENV, 10_000, 200, d)
-        return lambda: statistics_.minimize(stepwise(100), 0.0, 1e-10)
+        return lambda: solve_windows(statistics_, stepwise(100), 0.0, 1e-10)
 
     yield growth("stepwise minimisers, features", minimize_work, [12, 24, 48, 96], setting, "<= 3")
 

@@ -13,6 +13,7 @@ from unichain_gym import __version__
 COMMANDS = {
     "evaluate": ("lstd_agent.commands.evaluate", "evaluate a policy from sampled trials"),
     "list": ("lstd_agent.commands.environments", "list this package's environments"),
+    "optimal": ("lstd_agent.commands.optimal", "find an optimal policy from an exact model"),
     "study": ("lstd_agent.commands.study", "run the paper's experiments again"),
     "bench": ("lstd_agent.benchmarks.command", "measure speed and memory as ratios"),
 }

@@ -73,8 +73,8 @@ def _agreement(ratios: Mapping[tables.Cell, float], n_seeds: int) -> str:
 
 def _references(medians: Mapping[tuple[str, str, float], Mapping[tuple[str, str], float]]) -> str:
     lines = [
-        "| calibration, reference rule | median total rems / projection limit | best alone in | tied for "
-        "best in |",
+        "| calibration, reference rule | median total rems / projection limit | best alone in | "
+        "tied for best in |",
         "|---|---:|---:|---:|",
     ]
     best = [[c for c in row if row[c] == min(row.values())] for row in medians.values()]
