@@ -56,7 +56,7 @@ def test_every_core_has_a_row_in_the_table_of_environments() -> None:
     }
     for core, _, gain in rows:
         best = made[core].optimal_policy("gain").gain.max()
-        assert float(gain.replace("−", "-")) == pytest.approx(best, abs=5e-5)
+        assert float(gain) == pytest.approx(best, abs=5e-5)
 
 
 def test_the_first_command_prints_what_is_shown() -> None:
