@@ -19,6 +19,7 @@ from lstd_agent.diagnostics import Diagnostics, diagnose
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Comparison, Fit, FitOptions
+from lstd_agent.statistics.backups import Backup, check_backup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
@@ -72,6 +73,9 @@ class SeminormLSTDAgent(TrialCollector):
     tail : {"window", "settled"}
         Whether the last neighbourhood is fitted to all its timesteps, or to their second half
         only, with ``calibration="references"``; see `average_reward`.
+    backup : {"one_step", "model"}, MultiStep or LambdaReturn
+        How far targets run before they bootstrap; others than one step with Discrete
+        observations only. See `lstd_agent.statistics.backups`.
     gain : float or None
         The gain; None estimates it from the second half of all timesteps; see
         `lstd_agent.system.gain`.
@@ -117,6 +121,7 @@ class SeminormLSTDAgent(TrialCollector):
         calibration: CalibrationName = "linked",
         reference: RuleName = "occupancy",
         tail: AgentTailName = "window",
+        backup: Backup = "one_step",
         gain: float | None = None,
         on_termination: TerminationName = "raise",
         rcond: float = DEFAULT_RCOND,
@@ -146,6 +151,7 @@ class SeminormLSTDAgent(TrialCollector):
         self.calibration: CalibrationName = calibration
         self.reference: RuleName = reference
         self.tail: AgentTailName = tail
+        self.backup = check_backup(backup)
         self.gain = _check_gain(gain)
         self.rcond = check_rcond(rcond)
         self._fitted: Fit | None = None
@@ -424,7 +430,9 @@ class SeminormLSTDAgent(TrialCollector):
         return Fit.of(statistics, anchors, batches, self._domain, self._fit_options())
 
     def _fit_options(self) -> FitOptions:
-        return FitOptions(self.calibration, self.reference, self.tail, self.gain, self.rcond)
+        return FitOptions(
+            self.calibration, self.reference, self.tail, self.gain, self.rcond, self.backup
+        )
 
     def _anchors_of(self, statistics: SampledStatistics) -> IntArray:
         """Return the anchors: given, the only ones possible, or found by the search."""

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
+from lstd_agent.statistics.backups import Backup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
 from lstd_agent.system.gain import estimate_gain
@@ -33,6 +34,7 @@ class FitOptions:
     tail: TailName
     gain: float | None
     rcond: float
+    backup: Backup = "one_step"
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Fit:
             reference=options.reference,
             tail=options.tail,
             rcond=options.rcond,
+            backup=options.backup,
         )
         return cls(system, statistics, batches, domain, options)
 
@@ -244,6 +247,7 @@ class Fit:
             calibration=self.options.calibration,
             reference=self.options.reference,
             rcond=self.options.rcond,
+            backup=self.options.backup,
         )
         return system, statistics.occupancy_of(system.windows)
 

@@ -26,6 +26,7 @@ from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.tables import GaussianFeatures, OneHot, is_table
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
 from lstd_agent.fit import Fit
+from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, check_backup
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.fit_system import System
 from lstd_agent.system.references import ReferenceStates
@@ -42,7 +43,7 @@ _BUILDERS = {c.__name__: c for c in (OneHot, GaussianFeatures, RadialBasis, Poly
 
 Arrays = dict[str, NDArray[Any]]
 
-# What the agent was made with, besides features, distance and anchors.
+# What the agent was made with, besides features, distance, backup and anchors.
 _OPTIONS = (
     "n_anchors",
     "search",
@@ -70,6 +71,7 @@ def save_agent(agent: SeminormLSTDAgent, path: str | os.PathLike[str]) -> None:
         "anchors": None if agent.anchors is None else np.asarray(agent.anchors).tolist(),
         "features": pack_features(agent.features, table, arrays),
         "distance": pack_distance(agent.distance),
+        "backup": pack_backup(agent.backup),
         "space": None if domain is None else pack_space(domain.space),
         "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(batches.sums)],
         "system": None if agent._fitted is None else pack_system(agent.system_, arrays),
@@ -101,6 +103,7 @@ def load_agent(
         given["features"] if held["features"] is None else held["features"],
         anchors=facts["anchors"],
         distance=held["distance"] or distance,
+        backup=unpack_backup(facts.get("backup", "one_step")),
         **facts["options"],
     )
     if facts["space"] is not None:
@@ -189,6 +192,18 @@ def unpack_distance(facts: Any) -> Any:
     if isinstance(facts, dict):
         return MMD(facts["estimator"], Kernel(**facts["kernel"]))
     return facts
+
+
+def pack_backup(backup: Backup) -> Any:
+    """Return what to write of a backup."""
+    return backup if isinstance(backup, str) else dataclasses.asdict(backup)
+
+
+def unpack_backup(facts: Any) -> Backup:
+    """Return the backup."""
+    if isinstance(facts, dict):
+        return MultiStep(**facts) if "steps" in facts else LambdaReturn(**facts)
+    return check_backup(facts)
 
 
 def pack_space(space: Space[Any]) -> Any:

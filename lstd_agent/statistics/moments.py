@@ -30,7 +30,8 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.equations import Moments, window_sums
+from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.equations import FeatureBasis, Moments, window_sums
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import check_pairs, paired_vector_discrepancy
 from lstd_agent.statistics.structure import RecurrentClass
@@ -45,6 +46,11 @@ MIN_SAMPLES = 10
 _COUNTABLE = (
     "this distance compares distributions over countable states; vector observations have "
     "distance='mmd' or MMD(estimator='linear')"
+)
+
+_ONE_STEP = (
+    "sums over vector observations hold single steps only: use backup='one_step', the default, or "
+    "Discrete observations"
 )
 
 # Distances are averages over so many stored observations that there are this many numbers.
@@ -191,6 +197,14 @@ class MomentStatistics:
         y[:, -1, 1] = one * n * sums.n_trials
         moments = _means(Z - S, Z, np.concatenate((y, leaving), axis=2), n * sums.n_trials)
         return replace(moments, scale=self.feature_scale)
+
+    def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
+        """There is none."""
+        raise InvalidInputError(_ONE_STEP)
+
+    def step(self, t: int) -> Step | None:
+        """There is none."""
+        raise InvalidInputError(_ONE_STEP)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""
