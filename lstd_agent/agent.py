@@ -25,6 +25,7 @@ from lstd_agent.statistics.making import make_statistics
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
 from lstd_agent.system.fit_system import CALIBRATIONS, CalibrationName, Neighborhood, System
 from lstd_agent.system.minimizer import DEFAULT_RCOND, check_rcond
+from lstd_agent.system.model import check_model
 from lstd_agent.system.neighborhoods import (
     SEARCHES,
     SearchName,
@@ -74,8 +75,10 @@ class SeminormLSTDAgent(TrialCollector):
         Whether the last neighbourhood is fitted to all its timesteps, or to their second half
         only, with ``calibration="references"``; see `average_reward`.
     backup : {"one_step", "model"}, MultiStep or LambdaReturn
-        How far targets run before they bootstrap; others than one step with Discrete
-        observations only. See `lstd_agent.statistics.backups`.
+        How far targets run before they bootstrap (see `lstd_agent.statistics.backups`), or
+        ``"model"``: fits to the values of the transitions of all timesteps, which takes
+        observations to be Markov states (see `lstd_agent.statistics.pooled`). Others than one
+        step with Discrete observations only.
     gain : float or None
         The gain; None estimates it from the second half of all timesteps; see
         `lstd_agent.system.gain`.
@@ -143,6 +146,7 @@ class SeminormLSTDAgent(TrialCollector):
                 "tail='settled' leaves samples out, and a linked system uses them all: leave it "
                 "out, or use calibration='references'"
             )
+        check_model(check_backup(backup), calibration)
         super().__init__(features, on_termination, n_stored_trials, n_batches)
         self.n_anchors = check_n_anchors(n_anchors)
         self.anchors = anchors
@@ -304,8 +308,9 @@ class SeminormLSTDAgent(TrialCollector):
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
         """Return whether the samples determine the values of observations.
 
-        A linked system keeps track of what its samples leave open; in others a value counts as
-        determined where `coverage` is positive.
+        A linked system keeps track of what its samples leave open, by ``backup="model"`` which
+        states lead to the main reference state; in others a value counts as determined where
+        `coverage` is positive.
 
         Parameters
         ----------

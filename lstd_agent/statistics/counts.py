@@ -32,6 +32,7 @@ from lstd_agent.statistics.pairs import (
     paired_feature_discrepancy,
     paired_mean_discrepancy,
 )
+from lstd_agent.statistics.pooled import PooledModel, pooled_counts
 from lstd_agent.statistics.sparse_counts import SparseCounts, sparse_features
 from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
 from lstd_agent.trials.counting import TransitionCounts
@@ -229,6 +230,10 @@ class CountStatistics:
         if t > self.t_max:
             return None
         return counted_step(self.counts, t, self.terminal)
+
+    def pooled(self, gain: float, main: int) -> PooledModel:
+        """Return values by the counts of all timesteps, 0 at the main reference state."""
+        return pooled_counts(self.counts, gain, main)
 
     def _basis(self, rcond: float) -> FeatureBasis:
         # States that no trial saw play no part, and large features of theirs must not either.

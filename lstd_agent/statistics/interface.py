@@ -17,6 +17,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.statistics.backups import Step
 from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
+from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.structure import RecurrentClass
 
 SquaredDistance = Callable[[int, int, int], FloatArray]
@@ -88,6 +89,9 @@ class Statistics(Protocol):
 
         Beyond ``t_max`` what happens ever after, or None where trials are over.
         """
+
+    def pooled(self, gain: float, main: int) -> PooledModel:
+        """Return values by all timesteps' transitions, where states are countable."""
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Mean probability (n, M) of each candidate state in each window (Def ``pbar``)."""

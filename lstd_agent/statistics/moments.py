@@ -34,6 +34,7 @@ from lstd_agent.statistics.backups import Step
 from lstd_agent.statistics.equations import FeatureBasis, Moments, window_sums
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import check_pairs, paired_vector_discrepancy
+from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.structure import RecurrentClass
 from lstd_agent.trials.moment_sums import MomentSums, VectorFeatures
 
@@ -203,6 +204,10 @@ class MomentStatistics:
         raise InvalidInputError(_ONE_STEP)
 
     def step(self, t: int) -> Step | None:
+        """There is none."""
+        raise InvalidInputError(_ONE_STEP)
+
+    def pooled(self, gain: float, main: int) -> PooledModel:
         """There is none."""
         raise InvalidInputError(_ONE_STEP)
 

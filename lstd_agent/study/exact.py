@@ -17,6 +17,7 @@ from lstd_agent.statistics.equations import (
     window_chunks,
 )
 from lstd_agent.statistics.interface import SquaredDistance
+from lstd_agent.statistics.pooled import PooledModel, pooled_model
 from unichain_gym import MarkovChain
 
 
@@ -119,6 +120,10 @@ class ExactStatistics:
         if self.terminal is None:
             return Step(states, p, P, chain.reward, 0)
         return Step(states, p[living], P[living], chain.reward[living], 0)
+
+    def pooled(self, gain: float, main: int) -> PooledModel:
+        """Return the chain's own values, 0 at the main reference state."""
+        return pooled_model(self.chain.transition_matrix, self.chain.reward, gain, main, 0)
 
     def _factors(
         self, p: FloatArray, leaving: FloatArray, features: FloatArray, rcond: float

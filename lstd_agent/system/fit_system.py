@@ -20,6 +20,7 @@ from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.calibration import calibrate_offsets
 from lstd_agent.system.linked import solve_backwards
 from lstd_agent.system.minimizer import DEFAULT_RCOND, Minimizer, minimize
+from lstd_agent.system.model import check_model, solve_model
 from lstd_agent.system.multistep import solve_backwards_multistep, solve_windows_multistep
 from lstd_agent.system.neighborhoods import TailName, neighborhood_windows
 from lstd_agent.system.references import (
@@ -197,6 +198,7 @@ def fit_system(
     -------
     System
     """
+    check_model(backup, calibration)
     if calibration == "linked":
         windows = neighborhood_windows(anchors, statistics.t_max, "window")
         occupancy = statistics.occupancy(windows)
@@ -231,7 +233,16 @@ def refit(
     """
     if calibration == "linked":
         windows, occupancy = system.windows, system.occupancy
-        return _linked_system(statistics, windows, occupancy, gain, rcond, backup, directions=False)
+        return _linked_system(
+            statistics,
+            windows,
+            occupancy,
+            gain,
+            rcond,
+            backup,
+            directions=False,
+            main=system.references.main,
+        )
     neighborhoods = (system.anchors, system.windows, system.references, system.occupancy)
     return _referenced_system(statistics, *neighborhoods, gain, reference, rcond, backup)
 
@@ -244,9 +255,12 @@ def _linked_system(
     rcond: float,
     backup: Backup,
     directions: bool = True,
+    main: int | None = None,
 ) -> System:
-    """Solve backwards in time."""
-    if isinstance(backup, MultiStep | LambdaReturn) and not is_one_step(backup):
+    """Solve backwards in time, or by the pooled model."""
+    if backup == "model":
+        solution = solve_model(statistics, windows, gain, rcond, main)
+    elif isinstance(backup, MultiStep | LambdaReturn) and not is_one_step(backup):
         solution = solve_backwards_multistep(
             statistics, windows, gain, rcond, backup, directions=directions
         )
