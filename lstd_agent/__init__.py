@@ -1,9 +1,9 @@
 """A model-free evaluator of the bias from transient and recurrent states.
 
 The system of seminorm LSTD approximators of Dewanto & Gallagher (arXiv:2204.04324).
-`SeminormLSTDAgent` is the evaluator; the rest are its features, distances and results, trials to
-give it, a wrapper that makes episodic environments continuing, the base of all errors, and the
-warnings of a fit that may be far off and of trials that are summed up.
+`SeminormLSTDAgent` is the evaluator; the rest are its features, distances, backups and results,
+trials to give it, a wrapper that makes episodic environments continuing, the base of all errors,
+and the warnings of a fit that may be far off and of trials that are summed up.
 """
 
 from lstd_agent.agent import SeminormLSTDAgent
@@ -13,6 +13,7 @@ from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
+from lstd_agent.statistics.backups import LambdaReturn, MultiStep
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.fit_system import Neighborhood
 from lstd_agent.trials.counting import TransitionCounts
@@ -28,6 +29,8 @@ __all__ = [
     "GaussianFeatures",
     "KeptTrials",
     "Kernel",
+    "LambdaReturn",
+    "MultiStep",
     "Neighborhood",
     "OneHot",
     "Polynomial",

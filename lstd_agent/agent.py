@@ -19,11 +19,13 @@ from lstd_agent.diagnostics import Diagnostics, diagnose
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Comparison, Fit, FitOptions
+from lstd_agent.statistics.backups import Backup, check_backup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
 from lstd_agent.system.fit_system import CALIBRATIONS, CalibrationName, Neighborhood, System
 from lstd_agent.system.minimizer import DEFAULT_RCOND, check_rcond
+from lstd_agent.system.model import check_model
 from lstd_agent.system.neighborhoods import (
     SEARCHES,
     SearchName,
@@ -72,6 +74,11 @@ class SeminormLSTDAgent(TrialCollector):
     tail : {"window", "settled"}
         Whether the last neighbourhood is fitted to all its timesteps, or to their second half
         only, with ``calibration="references"``; see `average_reward`.
+    backup : {"one_step", "model"}, MultiStep or LambdaReturn
+        How far targets run before they bootstrap (see `lstd_agent.statistics.backups`), or
+        ``"model"``: fits to the values of the transitions of all timesteps, which takes
+        observations to be Markov states (see `lstd_agent.statistics.pooled`). Others than one
+        step with Discrete observations only.
     gain : float or None
         The gain; None estimates it from the second half of all timesteps; see
         `lstd_agent.system.gain`.
@@ -123,6 +130,7 @@ class SeminormLSTDAgent(TrialCollector):
         calibration: CalibrationName = "linked",
         reference: RuleName = "occupancy",
         tail: AgentTailName = "window",
+        backup: Backup = "one_step",
         gain: float | None = None,
         on_termination: Termination = "raise",
         rcond: float = DEFAULT_RCOND,
@@ -145,6 +153,7 @@ class SeminormLSTDAgent(TrialCollector):
                 "tail='settled' leaves samples out, and a linked system uses them all: leave it "
                 "out, or use calibration='references'"
             )
+        check_model(check_backup(backup), calibration)
         super().__init__(
             features, on_termination, n_stored_trials, n_batches, observations, max_bytes
         )
@@ -155,6 +164,7 @@ class SeminormLSTDAgent(TrialCollector):
         self.calibration: CalibrationName = calibration
         self.reference: RuleName = reference
         self.tail: AgentTailName = tail
+        self.backup = check_backup(backup)
         self.gain = _check_gain(gain)
         self.rcond = check_rcond(rcond)
         self._fitted: Fit | None = None
@@ -313,8 +323,9 @@ class SeminormLSTDAgent(TrialCollector):
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
         """Return whether the samples determine the values of observations.
 
-        A linked system keeps track of what its samples leave open; in others a value counts as
-        determined where `coverage` is positive.
+        A linked system keeps track of what its samples leave open, by ``backup="model"`` which
+        states lead to the main reference state; in others a value counts as determined where
+        `coverage` is positive.
 
         Parameters
         ----------
@@ -439,7 +450,9 @@ class SeminormLSTDAgent(TrialCollector):
         return Fit.of(statistics, anchors, batches, self._encoding, self._fit_options())
 
     def _fit_options(self) -> FitOptions:
-        return FitOptions(self.calibration, self.reference, self.tail, self.gain, self.rcond)
+        return FitOptions(
+            self.calibration, self.reference, self.tail, self.gain, self.rcond, self.backup
+        )
 
     def _anchors_of(self, statistics: SampledStatistics) -> IntArray:
         """Return the anchors: given, the only ones possible, or found by the search."""

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
+from lstd_agent.statistics.backups import Backup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
 from lstd_agent.system.gain import estimate_gain
@@ -34,6 +35,7 @@ class FitOptions:
     tail: TailName
     gain: float | None
     rcond: float
+    backup: Backup = "one_step"
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class Fit:
             reference=options.reference,
             tail=options.tail,
             rcond=options.rcond,
+            backup=options.backup,
         )
         return cls(system, statistics, batches, encoding, options)
 
@@ -181,11 +184,19 @@ class Fit:
 
     @cached_property
     def _independent_samples(self) -> Callable[[States], FloatArray]:
-        return self.statistics.independent_samples(self.system.windows)
+        if self.options.backup != "model":
+            return self.statistics.independent_samples(self.system.windows)
+        # Values are those of all timesteps' transitions.
+        whole = np.array([[0, self.system.t_max + 1]])
+        samples = self.statistics.independent_samples(whole)
+        n = len(self.system.windows)
+        return lambda states: np.repeat(samples(states), n, axis=0)
 
     def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
         seen = _of_each(self.occupancy_of(states), neighborhood) > 0.0
+        if self.options.backup == "model":
+            return np.asarray(seen & self._determined_by_model[states])
         if self.system.open_directions.size == 0:
             return seen
         features = self.encoding.features(states)
@@ -193,6 +204,10 @@ class Fit:
         scaled = np.hstack((features, one)) / self.statistics.feature_scale
         share = self.system.open_share(scaled, neighborhood)
         return np.asarray(seen & (share <= OPEN_TOLERANCE))
+
+    @cached_property
+    def _determined_by_model(self) -> BoolArray:
+        return _determined_by_model(self.statistics, self.system)
 
     def _robust(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Whether values are determined, and by more than the trials of a single batch."""
@@ -246,13 +261,24 @@ class Fit:
             calibration=self.options.calibration,
             reference=self.options.reference,
             rcond=self.options.rcond,
+            backup=self.options.backup,
         )
-        return system, statistics.occupancy_of(system.windows)
+        occupancy = statistics.occupancy_of(system.windows)
+        if self.options.backup != "model":
+            return system, occupancy
+        determined = _determined_by_model(statistics, system)
+        return system, lambda states: occupancy(states) * determined[states]
 
 
 def _of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:
     """Return of an array (n, m) the entries of neighbourhoods (m,)."""
     return np.asarray(by_neighborhood[neighborhood, np.arange(len(neighborhood))])
+
+
+def _determined_by_model(statistics: SampledStatistics, system: System) -> BoolArray:
+    """Return of which states the pooled transitions determine the values."""
+    model = statistics.pooled(system.gain, system.references.main)
+    return np.asarray(model.open_share <= OPEN_TOLERANCE)
 
 
 def _gain(statistics: SampledStatistics, options: FitOptions) -> float:

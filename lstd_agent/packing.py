@@ -20,6 +20,7 @@ from lstd_agent.features.rows import is_sparse
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
+from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, check_backup
 from lstd_agent.system.distances import MMD
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
@@ -118,6 +119,18 @@ def unpack_distance(facts: Any) -> Any:
     if isinstance(facts, dict):
         return MMD(facts["estimator"], Kernel(**facts["kernel"]))
     return facts
+
+
+def pack_backup(backup: Backup) -> Any:
+    """Return what to write of a backup."""
+    return backup if isinstance(backup, str) else dataclasses.asdict(backup)
+
+
+def unpack_backup(facts: Any) -> Backup:
+    """Return the backup."""
+    if isinstance(facts, dict):
+        return MultiStep(**facts) if "steps" in facts else LambdaReturn(**facts)
+    return check_backup(facts)
 
 
 def pack_space(space: Space[Any]) -> Any:

@@ -23,10 +23,12 @@ from lstd_agent.features.tables import is_table
 from lstd_agent.fit import Fit
 from lstd_agent.packing import (
     Arrays,
+    pack_backup,
     pack_distance,
     pack_features,
     pack_space,
     pack_sums,
+    unpack_backup,
     unpack_distance,
     unpack_features,
     unpack_space,
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 2
 
-# What the agent was made with, besides features, distance and anchors.
+# What the agent was made with, besides features, distance, backup and anchors.
 _OPTIONS = (
     "n_anchors",
     "search",
@@ -74,6 +76,7 @@ def save_agent(agent: SeminormLSTDAgent, path: str | os.PathLike[str]) -> None:
         "anchors": None if agent.anchors is None else np.asarray(agent.anchors).tolist(),
         "features": pack_features(agent.features, table, arrays),
         "distance": pack_distance(agent.distance),
+        "backup": pack_backup(agent.backup),
         "space": None if encoding is None else pack_space(encoding.space),
         "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(batches.sums)],
         "system": None if agent._fitted is None else pack_system(agent.system_, arrays),
@@ -113,6 +116,7 @@ def load_agent(
         given["features"] if held["features"] is None else held["features"],
         anchors=facts["anchors"],
         distance=held["distance"] or distance,
+        backup=unpack_backup(facts.get("backup", "one_step")),
         **facts["options"],
     )
     if facts["space"] is not None:
@@ -137,12 +141,12 @@ def load_agent(
 
 def write(path: str | os.PathLike[str], facts: dict[str, Any], arrays: Arrays) -> None:
     """Write facts (JSON-able) and arrays to a file, all or nothing."""
-    # Through a symbolic link, as open() would write.
+    # Through a symbolic link, as a file that is opened by name is written.
     target = Path(os.path.realpath(path))
     text = json.dumps({"format_version": FORMAT_VERSION, **facts})
     part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
     try:
-        # Made anew by open(), so that it has the permissions that the user's umask says.
+        # Made anew, not by tempfile, so that it has the permissions that the user's umask says.
         with open(part, "xb") as file:
             np.savez_compressed(file, facts=np.array(text), **arrays)  # type: ignore[arg-type]
         if target.exists():

@@ -17,6 +17,8 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
+from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.counted_steps import counted_step
 from lstd_agent.statistics.equations import (
     Factors,
     FeatureBasis,
@@ -30,6 +32,7 @@ from lstd_agent.statistics.pairs import (
     paired_feature_discrepancy,
     paired_mean_discrepancy,
 )
+from lstd_agent.statistics.pooled import PooledModel, pooled_counts
 from lstd_agent.statistics.sparse_counts import SparseCounts, sparse_features
 from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
 from lstd_agent.trials.counting import TransitionCounts
@@ -221,6 +224,20 @@ class CountStatistics:
         leaving = self._successors(outside, sums, features)
         c = scale[:, :, None] * np.concatenate((numbers, leaving), axis=2)
         return Factors(A, B, c, basis, n_samples)
+
+    def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
+        """Return an orthonormal basis of the features f or (f, 1)."""
+        return self._linked_basis(rcond)[0] if intercept else self._basis(rcond)
+
+    def step(self, t: int) -> Step | None:
+        """Frequencies and mean rewards of a timestep; None beyond ``t_max``."""
+        if t > self.t_max:
+            return None
+        return counted_step(self.counts, t, self.terminal)
+
+    def pooled(self, gain: float, main: int) -> PooledModel:
+        """Return values by the counts of all timesteps, 0 at the main reference state."""
+        return pooled_counts(self.counts, gain, main)
 
     def _basis(self, rcond: float) -> FeatureBasis:
         # States that no trial saw play no part, and large features of theirs must not either.

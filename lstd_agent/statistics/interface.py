@@ -15,7 +15,9 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.equations import Equations, SparseEquations
+from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
+from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.structure import RecurrentClass
 
 SquaredDistance = Callable[[int, int, int], FloatArray]
@@ -78,6 +80,18 @@ class Statistics(Protocol):
         Right-hand sides are those of the rewards, of ones, and of the d + 1 features of the
         successors of each window's last timestep, which are unknowns of the next window.
         """
+
+    def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
+        """Return an orthonormal basis of the features of states, where they are countable."""
+
+    def step(self, t: int) -> Step | None:
+        """Return what happens at a timestep, where states are countable.
+
+        Beyond ``t_max`` what happens ever after, or None where trials are over.
+        """
+
+    def pooled(self, gain: float, main: int) -> PooledModel:
+        """Return values by all timesteps' transitions, where states are countable."""
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Mean probability (n, M) of each candidate state in each window (Def ``pbar``)."""

@@ -31,9 +31,11 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import dense
-from lstd_agent.statistics.equations import Moments, window_sums
+from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.equations import FeatureBasis, Moments, window_sums
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import check_pairs, paired_vector_discrepancy
+from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.structure import RecurrentClass
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
 from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
@@ -47,6 +49,11 @@ MIN_SAMPLES = 10
 _COUNTABLE = (
     "this distance compares distributions over countable states; vector observations have "
     "distance='mmd' or MMD(estimator='linear')"
+)
+
+_ONE_STEP = (
+    "sums over vector observations hold single steps only: use backup='one_step', the default, or "
+    "Discrete observations"
 )
 
 # Distances are averages over so many stored observations that there are this many numbers.
@@ -208,6 +215,18 @@ class MomentStatistics:
         y[:, -1, 1] = one * n * sums.n_trials
         moments = _means(Z - S, Z, np.concatenate((y, leaving), axis=2), n * sums.n_trials)
         return replace(moments, scale=self.feature_scale)
+
+    def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
+        """There is none."""
+        raise InvalidInputError(_ONE_STEP)
+
+    def step(self, t: int) -> Step | None:
+        """There is none."""
+        raise InvalidInputError(_ONE_STEP)
+
+    def pooled(self, gain: float, main: int) -> PooledModel:
+        """There is none."""
+        raise InvalidInputError(_ONE_STEP)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""

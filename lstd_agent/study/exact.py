@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.statistics.backups import Step
 from lstd_agent.statistics.equations import (
     Equations,
     Factors,
@@ -16,6 +17,7 @@ from lstd_agent.statistics.equations import (
     window_chunks,
 )
 from lstd_agent.statistics.interface import SquaredDistance
+from lstd_agent.statistics.pooled import PooledModel, pooled_model
 from unichain_gym import MarkovChain
 
 
@@ -100,6 +102,28 @@ class ExactStatistics:
         following = self.chain.transition_matrix @ features
         share = _ratio(leaving, np.sqrt(self.occupancy(windows)))[:, :, None]
         return replace(factors, c=np.concatenate((factors.c, share * following), axis=2))
+
+    def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
+        """Return an orthonormal basis of features f or (f, 1) of states that are ever visited."""
+        one = np.full((len(self.features), int(intercept)), self.intercept)
+        seen = np.asarray(self.distributions.any(axis=0))[:, None]
+        while not (seen | self._reached(seen) == seen).all():
+            seen = seen | self._reached(seen)
+        return FeatureBasis.of(np.where(seen, np.hstack((self.features, one)), 0.0), rcond)
+
+    def step(self, t: int) -> Step | None:
+        """Probabilities of a timestep; beyond ``t_max`` those of p*."""
+        chain = self.chain
+        p = self.distributions[t] if t <= self.t_max else chain.stationary_distribution
+        living = np.arange(len(p)) != self.terminal
+        states, P = np.flatnonzero(living), chain.transition_matrix
+        if self.terminal is None:
+            return Step(states, p, P, chain.reward, 0)
+        return Step(states, p[living], P[living], chain.reward[living], 0)
+
+    def pooled(self, gain: float, main: int) -> PooledModel:
+        """Return the chain's own values, 0 at the main reference state."""
+        return pooled_model(self.chain.transition_matrix, self.chain.reward, gain, main, 0)
 
     def _factors(
         self, p: FloatArray, leaving: FloatArray, features: FloatArray, rcond: float

@@ -14,11 +14,14 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, is_one_step
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.calibration import calibrate_offsets
 from lstd_agent.system.linked import solve_backwards
 from lstd_agent.system.minimizer import DEFAULT_RCOND, Minimizer, minimize
+from lstd_agent.system.model import check_model, solve_model
+from lstd_agent.system.multistep import solve_backwards_multistep, solve_windows_multistep
 from lstd_agent.system.neighborhoods import TailName, neighborhood_windows
 from lstd_agent.system.references import (
     ReferenceStates,
@@ -170,6 +173,7 @@ def fit_system(
     reference: RuleName = "occupancy",
     tail: TailName = "window",
     rcond: float = DEFAULT_RCOND,
+    backup: Backup = "one_step",
 ) -> System:
     """Fit one approximator to each neighbourhood, and tie their values together.
 
@@ -187,16 +191,20 @@ def fit_system(
         What the last neighbourhood averages; linked systems have the first only.
     rcond : float
         Relative cutoff of the pseudoinverses; see `lstd_agent.system.minimizer.minimize`.
+    backup : Backup
+        What targets are; see `lstd_agent.statistics.backups`.
 
     Returns
     -------
     System
     """
+    check_model(backup, calibration)
     if calibration == "linked":
         windows = neighborhood_windows(anchors, statistics.t_max, "window")
-        return _linked_system(statistics, windows, statistics.occupancy(windows), gain, rcond)
+        occupancy = statistics.occupancy(windows)
+        return _linked_system(statistics, windows, occupancy, gain, rcond, backup)
     neighborhoods = _neighborhoods_with_references(statistics, anchors, reference, tail)
-    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond)
+    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond, backup)
 
 
 def refit(
@@ -207,6 +215,7 @@ def refit(
     calibration: CalibrationName,
     reference: RuleName,
     rcond: float,
+    backup: Backup = "one_step",
 ) -> System:
     """Fit weights and offsets to other statistics, with the same windows and references.
 
@@ -220,12 +229,22 @@ def refit(
     calibration : {"linked", "references"}
     reference : {"occupancy", "most_common"}
     rcond : float
+    backup : Backup
     """
     if calibration == "linked":
         windows, occupancy = system.windows, system.occupancy
-        return _linked_system(statistics, windows, occupancy, gain, rcond, directions=False)
+        return _linked_system(
+            statistics,
+            windows,
+            occupancy,
+            gain,
+            rcond,
+            backup,
+            directions=False,
+            main=system.references.main,
+        )
     neighborhoods = (system.anchors, system.windows, system.references, system.occupancy)
-    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond)
+    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond, backup)
 
 
 def _linked_system(
@@ -234,10 +253,18 @@ def _linked_system(
     occupancy: FloatArray,
     gain: float,
     rcond: float,
+    backup: Backup,
     directions: bool = True,
+    main: int | None = None,
 ) -> System:
-    """Solve backwards in time."""
-    if statistics.sparse_view is not None:
+    """Solve backwards in time, or by the pooled model."""
+    if backup == "model":
+        solution = solve_model(statistics, windows, gain, rcond, main)
+    elif isinstance(backup, MultiStep | LambdaReturn) and not is_one_step(backup):
+        solution = solve_backwards_multistep(
+            statistics, windows, gain, rcond, backup, directions=directions
+        )
+    elif statistics.sparse_view is not None:
         solution = solve_backwards_sparse(statistics.sparse_view, windows, gain)
     else:
         solution = solve_backwards(statistics, windows, gain, rcond, directions=directions)
@@ -293,9 +320,13 @@ def _referenced_system(
     gain: float,
     rule: RuleName,
     rcond: float,
+    backup: Backup,
 ) -> System:
     """Solve each window by itself (Thm ``epb_minimizer``), then calibrate."""
-    solution, n_samples = solve_windows(statistics, windows, gain, rcond)
+    if isinstance(backup, MultiStep | LambdaReturn) and not is_one_step(backup):
+        solution, n_samples = solve_windows_multistep(statistics, windows, gain, rcond, backup)
+    else:
+        solution, n_samples = solve_windows(statistics, windows, gain, rcond)
     offsets = calibrate_offsets(
         solution.weights,
         statistics.candidate_features,

@@ -41,7 +41,7 @@ from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.minimizer import Minimizer, minimize
 
 # Directions are kept that are at least this large beside the largest of a neighbourhood.
-_OPEN = 1e-8
+OPEN = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ class _OpenDirections:
     def start(self, last: Minimizer, zero_features: FloatArray) -> None:
         """Take those of the last window; its offset keeps the value 0 where it is to be."""
         scale = self._scale
-        null = _null(last, 0, scale[:-1])
+        null = null_directions(last, 0, scale[:-1])
         offset = -(zero_features / scale[:-1]) @ null * scale[-1]
         self._found.append(_compress(np.vstack((null, offset))))
 
@@ -152,7 +152,7 @@ class _OpenDirections:
             return
         scale = self._scale
         carried = (back * scale[:, None] / scale) @ following
-        self._found.append(_compress(np.hstack((_null(found, i, scale), carried))))
+        self._found.append(_compress(np.hstack((null_directions(found, i, scale), carried))))
 
     def stacked(self) -> FloatArray:
         """Return those of all windows, shape (n, d + 1, q), with columns of zeros as needed."""
@@ -163,7 +163,7 @@ class _OpenDirections:
         return stacked
 
 
-def _null(found: Minimizer, i: int, scale: FloatArray) -> FloatArray:
+def null_directions(found: Minimizer, i: int, scale: FloatArray) -> FloatArray:
     """Return, for scaled weights, an orthonormal basis of what window i does not determine."""
     assert found.determined is not None
     determined = found.determined[i] / scale[:, None]
@@ -177,5 +177,5 @@ def _compress(directions: FloatArray) -> FloatArray:
     if directions.shape[1] == 0:
         return directions
     U, size, _ = np.linalg.svd(directions, full_matrices=False)
-    keep = size > _OPEN * max(1.0, size[0])
+    keep = size > OPEN * max(1.0, size[0])
     return np.asarray(U[:, keep] * np.minimum(size[keep], 1.0))

@@ -43,7 +43,7 @@ def solve_backwards_sparse(
             X = X - equations.leaving @ F
         else:
             y = y + equations.leaving @ (F @ weights[k + 1] + offsets[k + 1])
-        weights[k] = _least_squares(equations.Z, X, y)
+        weights[k] = least_squares(equations.Z, X, y)
         rank[k], n_samples[k] = np.count_nonzero(equations.Z.diagonal()), equations.n_samples
         if k == n - 1:
             offsets[k] = -zero_features @ weights[k]
@@ -57,10 +57,10 @@ def sparse_gain(statistics: SparseStatistics, first: int, last: int) -> float:
     equations = statistics.sparse_equations(np.array([first, last]))
     X = equations.X - equations.leaving @ statistics.sparse_features
     unknowns = sparse.hstack((X, sparse.csr_array(equations.y[:, 1:])))
-    return float(_least_squares(equations.Z, unknowns, equations.y[:, 0])[-1])
+    return float(least_squares(equations.Z, unknowns, equations.y[:, 0])[-1])
 
 
-def _least_squares(Z: sparse.csr_array, X: sparse.csr_array, y: FloatArray) -> FloatArray:
+def least_squares(Z: sparse.csr_array, X: sparse.csr_array, y: FloatArray) -> FloatArray:
     """Return the smallest w that makes ‖X w - y‖ least in the Z†-seminorm."""
     from scipy.sparse.linalg import splu  # takes long to import
 

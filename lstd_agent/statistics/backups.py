@@ -1,0 +1,184 @@
+r"""Backups: how far a sample's target runs before it bootstraps (the paper's future work).
+
+With v the approximator of a timestep's own neighbourhood, the target of timestep t is
+
+- of one step, :math:`T_t = r_t - g + v(s_{t+1})`;
+- of m steps, :math:`T_t^{(m)} = r_t - g + T_{t+1}^{(m-1)}` with :math:`T_t^{(0)} = v(s_t)`;
+- of the λ-return, :math:`T_t = r_t - g + (1-\lambda) v(s_{t+1}) + \lambda T_{t+1}`,
+
+and at the end of the trials, after t_max, every target is v. From transition counts targets
+follow backwards in time by the empirical transition matrices of each timestep: they need no
+trials, any m and λ can be had when fitting, and averages over all trials that meet in a state
+take the place of single trials. Windows of exact statistics by themselves have targets that go on
+after t_max, with the operators :math:`P^m` and :math:`(1-\lambda) P (I - \lambda P)^{-1}`; those of
+a linked system end like samples.
+
+``"model"`` bootstraps never: see `lstd_agent.statistics.pooled`.
+"""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class MultiStep:
+    """Targets of m steps, as an argument of the agent.
+
+    Parameters
+    ----------
+    steps : int
+        m, at least 1. Targets that reach the end of the trials bootstrap there.
+    """
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        is_integer = isinstance(self.steps, numbers.Integral) and not isinstance(self.steps, bool)
+        if not is_integer or self.steps < 1:
+            raise InvalidInputError(f"steps must be an integer from 1; got {self.steps!r}")
+        object.__setattr__(self, "steps", int(self.steps))
+
+
+@dataclass(frozen=True)
+class LambdaReturn:
+    """Targets that mix those of 1, 2, 3 … steps, as an argument of the agent.
+
+    Parameters
+    ----------
+    decay : float
+        λ, from 0 (one step) to 1 (to the end of the trials).
+    """
+
+    decay: float
+
+    def __post_init__(self) -> None:
+        is_number = isinstance(self.decay, numbers.Real) and not isinstance(self.decay, bool)
+        if not is_number or not 0.0 <= self.decay <= 1.0:
+            raise InvalidInputError(f"decay (lambda) must be from 0 to 1; got {self.decay!r}")
+        object.__setattr__(self, "decay", float(self.decay))
+
+
+Backup: TypeAlias = Literal["one_step", "model"] | MultiStep | LambdaReturn
+
+
+def check_backup(backup: Any) -> Backup:
+    """Validate a backup."""
+    if isinstance(backup, MultiStep | LambdaReturn):
+        return backup
+    if isinstance(backup, str) and backup in ("one_step", "model"):
+        return "model" if backup == "model" else "one_step"
+    raise InvalidInputError(
+        "backup must be 'one_step', 'model', MultiStep(steps) or LambdaReturn(decay); got "
+        f"{backup!r}"
+    )
+
+
+def is_one_step(backup: Backup) -> bool:
+    """Whether a backup is that of one step, under whatever name."""
+    return backup in ("one_step", MultiStep(1), LambdaReturn(0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What happens at one timestep.
+
+    Attributes
+    ----------
+    states : ndarray of int, shape (k,)
+        Those that are left, but for a terminal one, whose value is 0.
+    visits : ndarray, shape (k,)
+        Their numbers of samples, or probabilities.
+    transitions : csr_array, shape (k, S)
+        Frequencies of their successors, or probabilities.
+    rewards : ndarray, shape (k,)
+        Mean rewards.
+    n_samples : int
+        0 where the above is exact.
+    """
+
+    states: IntArray
+    visits: FloatArray
+    transitions: sparse.csr_array
+    rewards: FloatArray
+    n_samples: int
+
+
+class Targets:
+    """Targets of all states, backwards in time, as several columns of numbers.
+
+    What is unknown of a value has a column for each of its coefficients, and what is a number one
+    more, to which excess rewards are added.
+
+    Parameters
+    ----------
+    backup : MultiStep or LambdaReturn
+    gain : float
+    values : ndarray, shape (S, q)
+        Of the states after the last timestep, where all targets bootstrap.
+    column : int
+        Of the excess rewards.
+    n_timesteps : int
+        No target takes more steps than that.
+    """
+
+    def __init__(
+        self,
+        backup: MultiStep | LambdaReturn,
+        gain: float,
+        values: FloatArray,
+        column: int,
+        n_timesteps: int,
+    ) -> None:
+        self._backup = backup
+        self._gain = gain
+        self._column = column
+        depth = min(backup.steps, n_timesteps) if isinstance(backup, MultiStep) else 1
+        self.worth: FloatArray = np.repeat(values[None], depth, axis=0)
+        """Targets of 1, 2 … m steps, or of the λ-return alone, shape (m or 1, S, q)."""
+
+    def restart(self, worth: FloatArray, column: int) -> None:
+        """Go on from targets in other columns."""
+        self.worth, self._column = worth, column
+
+    def go_on_forever(self, step: Step, values: FloatArray) -> None:
+        """Take the targets of trials that go on by the same step, of all states, without end."""
+        if isinstance(self._backup, MultiStep):
+            self.worth = np.repeat(values[None], self._backup.steps, axis=0)
+            for _ in range(self._backup.steps):
+                self.go_back(step, values)
+            return
+        decay = self._backup.decay
+        if decay == 1.0:
+            raise InvalidInputError(
+                "LambdaReturn(1.0) of exact statistics never bootstraps, and its targets are not "
+                "bounded: use a decay below 1"
+            )
+        from scipy.sparse.linalg import splu  # takes long to import
+
+        right = (1.0 - decay) * (step.transitions @ values)
+        right[:, self._column] += step.rewards - self._gain
+        P = step.transitions[:, step.states]
+        solved = splu(sparse.csc_array(sparse.eye_array(len(right)) - decay * P)).solve(right)
+        self.worth[0, step.states] = solved
+
+    def go_back(self, step: Step, values: FloatArray) -> FloatArray:
+        """Return the targets (k, q) of a timestep, from the values (S, q) at the one after it."""
+        if isinstance(self._backup, MultiStep):
+            following = [values, *self.worth[:-1]]
+        else:
+            decay = self._backup.decay
+            following = [(1.0 - decay) * values + decay * self.worth[0]]
+        targets = np.stack([step.transitions @ each for each in following])
+        targets[:, :, self._column] += step.rewards - self._gain
+        # Whoever comes from the timestep before is at one of these states.
+        self.worth[:, step.states] = targets
+        return np.asarray(targets[-1])

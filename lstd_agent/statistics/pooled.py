@@ -1,0 +1,113 @@
+r"""One transition matrix of all timesteps: the certainty-equivalent backup ``"model"``.
+
+The transitions of a stationary policy do not depend on time, so that the counts of all timesteps
+may be pooled into one :math:`\hat P` and :math:`\hat r`. Their values,
+
+.. math:: \hat v(s) = \hat r(s) - g + \sum_{s'} \hat P(s, s') \hat v(s'), \quad \hat v(s_0) = 0,
+
+are expected excess rewards until the main reference state s₀ (or the end of the task) is met, and
+what targets by the λ-return with λ = 1 would be in the chain of the pooled counts. The equation
+of s₀ itself is the one that is left out: it would tell the gain, and a gain is given.
+
+This takes observations to be Markov states. If they are not (aggregated, delayed or incomplete
+ones), timesteps differ in what follows an observation, and the pooled matrix is none of theirs;
+targets of many steps take no such thing.
+
+States from which :math:`\hat P` does not lead to s₀ have no value: those first seen after the last
+timestep, which nothing was seen to leave, and classes that were never left. Transitions to them
+tell nothing of what they are worth and are left out of the mean over the others;
+:math:`h(s)`, the probability of getting to one of them before s₀, is how much that might matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.trials.counting import TransitionCounts
+
+# Probabilities that add up to 1 but for this much leave nothing open.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class PooledModel:
+    """Values by the pooled counts.
+
+    Attributes
+    ----------
+    values : ndarray, shape (S,)
+        0 where they are not determined at all.
+    open_share : ndarray, shape (S,)
+        h, the part of each value that is not determined: from 0 to 1.
+    n_trials : int
+        0 where the model is exact.
+    """
+
+    values: FloatArray
+    open_share: FloatArray
+    n_trials: int
+
+
+def pooled_counts(counts: TransitionCounts, gain: float, main: int) -> PooledModel:
+    """Solve the chain of the pooled counts; see `pooled_model`."""
+    S, N, R = counts.n_states, counts.transition_counts, counts.reward_sums
+    pairs = np.divmod(N.indices.astype(np.int64), S)
+    transitions = sparse.csr_array((N.data.astype(np.float64), pairs), shape=(S, S))
+    rewards = np.bincount(R.indices, weights=R.data, minlength=S).astype(np.float64)
+    return pooled_model(transitions, rewards, gain, main, counts.n_trials)
+
+
+def pooled_model(
+    transitions: sparse.csr_array, rewards: FloatArray, gain: float, main: int, n_trials: int
+) -> PooledModel:
+    """Solve a chain.
+
+    Parameters
+    ----------
+    transitions : csr_array, shape (S, S)
+        Numbers of transitions, or probabilities; rows of zeros where nothing is known.
+    rewards : ndarray, shape (S,)
+        Sums of rewards over them, or means.
+    gain : float
+    main : int
+        The state whose value is 0: the main reference state, or the terminal one.
+    n_trials : int
+
+    Returns
+    -------
+    PooledModel
+    """
+    from scipy.sparse.linalg import splu  # takes long to import
+
+    S = transitions.shape[0]
+    values, open_share = np.zeros(S), np.ones(S)
+    open_share[main] = 0.0
+    solvable = _leading_to(transitions, main)
+    solvable = solvable[solvable != main]
+    if solvable.size == 0:
+        return PooledModel(values, open_share, n_trials)
+    leaving = transitions[solvable]
+    visits = leaving.sum(axis=1)
+    within = sparse.csr_array(leaving[:, solvable])
+    told = within.sum(axis=1) + leaving[:, [main]].toarray()[:, 0]
+    # (D - N) v = D (r - g), where D counts the transitions whose end has a value.
+    system = sparse.csc_array(sparse.diags_array(told) - within)
+    values[solvable] = splu(system).solve(told * (rewards[solvable] / visits - gain))
+    open_share[solvable] = 0.0
+    untold = np.where(told < (1.0 - _ROUNDING) * visits, visits - told, 0.0)
+    if untold.any():
+        system = sparse.csc_array(sparse.diags_array(visits) - within)
+        open_share[solvable] = np.clip(splu(system).solve(untold), 0.0, 1.0)
+    return PooledModel(values, open_share, n_trials)
+
+
+def _leading_to(transitions: sparse.csr_array, main: int) -> IntArray:
+    """Return the states from which transitions lead to a state, that one among them."""
+    from scipy.sparse.csgraph import breadth_first_order  # takes long to import
+
+    backwards = sparse.csr_array(transitions.T)
+    return np.sort(breadth_first_order(backwards, main, return_predecessors=False))

@@ -1,0 +1,113 @@
+r"""Systems fitted to the values of a model: the backup ``"model"``.
+
+Every neighbourhood k has the least-squares fit, weighted by its visits, of the values
+:math:`\hat v` by the transitions of all timesteps (`lstd_agent.statistics.pooled`), in the
+features :math:`\tilde f = (f, 1)`:
+
+.. math:: w_k = \arg\min_w \sum_s \bar p_k(s) \left(\hat v(s) - \tilde f(s)^T w\right)^2 .
+
+One number is then taken off all values, so that the last approximator is 0 at the main reference
+state. Approximators do not bootstrap on each other, so that no error of one is passed on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.statistics.backups import Backup
+from lstd_agent.statistics.equations import Factors, window_chunks
+from lstd_agent.statistics.interface import SparseStatistics, Statistics
+from lstd_agent.system.linked import LinkedSolution
+from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.sparse import least_squares
+
+
+def check_model(backup: Backup, calibration: str) -> None:
+    """Raise if values that need no reference states are to have them."""
+    if backup == "model" and calibration == "references":
+        raise InvalidInputError(
+            "backup='model' ties values together by itself, and has no use for "
+            "calibration='references': leave one of the two out"
+        )
+
+
+def solve_model(
+    statistics: Statistics,
+    windows: IntArray,
+    gain: float,
+    rcond: float,
+    main: int | None = None,
+) -> LinkedSolution:
+    """Fit all neighbourhoods to the values of the pooled model.
+
+    Parameters
+    ----------
+    statistics : Statistics
+        Of countable states.
+    windows : ndarray of int, shape (n, 2)
+    gain : float
+    rcond : float
+    main : int, optional
+        The main reference state, unless it is to be where `Statistics.zero` says.
+
+    Returns
+    -------
+    LinkedSolution
+        Without open directions: `PooledModel.open_share` tells what is open.
+    """
+    if main is None:
+        main, _ = statistics.zero(windows[-1])
+    model = statistics.pooled(gain, main)
+    # States without a value play no part.
+    weight = np.where(model.open_share < 1.0, statistics.occupancy(windows), 0.0)
+    if statistics.sparse_view is not None:
+        solved, rank, condition = _fit_sparse(statistics.sparse_view, weight, model.values)
+    else:
+        solved, rank, condition = _fit_dense(statistics, weight, model.values, rcond)
+    weights, offsets = solved[:, :-1], solved[:, -1]
+    offsets -= statistics.candidate_features[main] @ weights[-1] + offsets[-1]
+    return LinkedSolution(
+        weights=weights,
+        offsets=offsets,
+        rank=rank,
+        n_samples=(windows[:, 1] - windows[:, 0]) * model.n_trials,
+        condition=condition,
+        open_directions=np.zeros((*solved.shape, 0)),
+        main=main,
+    )
+
+
+def _fit_dense(
+    statistics: Statistics, weight: FloatArray, values: FloatArray, rcond: float
+) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Return weights and offset (n, d + 1), ranks and conditions (n,)."""
+    basis = statistics.basis(rcond, intercept=True)
+    n = len(weight)
+    solved = np.empty((n, len(basis.V)))
+    rank, condition = np.empty(n, np.int64), np.empty(n)
+    for chunk in window_chunks(n, basis.U.size):
+        visited = np.flatnonzero(weight[chunk].any(axis=0))
+        root = np.sqrt(weight[chunk][:, visited])
+        A = root[:, :, None] * basis.U[visited]
+        nothing = np.zeros(len(root), np.int64)
+        found = minimize(Factors(A, A, root * values[visited], basis, nothing), rcond)
+        solved[chunk], rank[chunk], condition[chunk] = found.weights, found.rank, found.condition
+    return solved, rank, condition
+
+
+def _fit_sparse(
+    statistics: SparseStatistics, weight: FloatArray, values: FloatArray
+) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Do the same for sparse features, which can represent constants by themselves."""
+    F = statistics.sparse_features
+    n, d = len(weight), F.shape[1]
+    solved, rank = np.zeros((n, d + 1)), np.empty(n, np.int64)
+    for k in range(n):
+        weighted = sparse.csr_array(F.T @ sparse.diags_array(weight[k]))
+        Z = sparse.csr_array(weighted @ F)
+        solved[k, :-1] = least_squares(Z, Z, weighted @ values)
+        rank[k] = np.count_nonzero(Z.diagonal())
+    return solved, rank, np.full(n, np.nan)

@@ -1,0 +1,260 @@
+r"""Systems fitted to targets of several steps, or of the λ-return.
+
+One pass backwards over the timesteps gives the target of each sample as
+
+.. math:: T_t(s) = G_t(s)\, w + c_t(s),
+
+affine in the weights w of the approximators on which it bootstraps (`Targets` of
+`lstd_agent.statistics.backups`). A window is then solved like one of single steps, in the
+Z†-seminorm of Thm ``epb_minimizer``, with
+
+.. math::
+
+    X = \sum_t \sum_s n_t(s) f(s) (f(s) - G_t(s))^T, \quad
+    y = \sum_t \sum_s n_t(s) f(s) c_t(s) .
+
+Windows by themselves have a single unknown w, that of their own approximator, to the end of the
+trials. In a linked system (`lstd_agent.system.linked`) weights become numbers as soon as they are
+solved for, and so do targets as they cross into the neighbourhood before. What samples leave open
+crosses with them: numbers have a column for the value and one for each open direction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.statistics.backups import LambdaReturn, MultiStep, Step, Targets
+from lstd_agent.statistics.equations import Factors, FeatureBasis
+from lstd_agent.statistics.interface import Statistics
+from lstd_agent.system.linked import OPEN, LinkedSolution, null_directions
+from lstd_agent.system.minimizer import Minimizer, minimize
+
+
+class _Sums:
+    """Sums of targets over a window."""
+
+    def __init__(self, n_states: int, n_columns: int) -> None:
+        self._visits = np.zeros(n_states)
+        self._targets = np.zeros((n_states, n_columns))
+        self.n_samples = 0
+
+    def add(self, step: Step, targets: FloatArray) -> None:
+        self._visits[step.states] += step.visits
+        self._targets[step.states] += step.visits[:, None] * targets
+        self.n_samples += step.n_samples
+
+    def factors(self, basis: FeatureBasis) -> Factors:
+        """Return the window's equations; the unknown coefficients are the first columns."""
+        visited = np.flatnonzero(self._visits)
+        root = np.sqrt(self._visits[visited] / self._visits.sum())[:, None]
+        mean = self._targets[visited] / self._visits[visited, None]
+        U, r = basis.U[visited], basis.U.shape[1]
+        A, B, c = root * U, root * (U - mean[:, :r]), root * mean[:, r:]
+        return Factors(A[None], B[None], c[None], basis, np.array([self.n_samples]))
+
+
+def solve_windows_multistep(
+    statistics: Statistics,
+    windows: IntArray,
+    gain: float,
+    rcond: float,
+    backup: MultiStep | LambdaReturn,
+) -> tuple[Minimizer, IntArray]:
+    """Return the minimizers of windows by themselves, and their numbers of samples.
+
+    Parameters
+    ----------
+    statistics : Statistics
+        With timesteps.
+    windows : ndarray of int, shape (n, 2)
+    gain : float
+    rcond : float
+    backup : MultiStep or LambdaReturn
+    """
+    _check_dense(statistics)
+    basis = statistics.basis(rcond, intercept=False)
+    S, r = basis.U.shape
+    values = np.hstack((basis.U, np.zeros((S, 1))))
+    targets = Targets(backup, gain, values, r, statistics.t_max + 1)
+    sums = [_Sums(S, r + 1) for _ in windows]
+    forever = statistics.step(statistics.t_max + 1)
+    if forever is not None:
+        targets.go_on_forever(forever, values)
+        worth = targets.worth[-1, forever.states]
+        for each, p in zip(sums, statistics.occupancy(windows), strict=True):
+            each.add(replace(forever, visits=p[forever.states]), worth)
+    else:
+        for t in reversed(range(windows[:, 0].min(), statistics.t_max + 1)):
+            step = _step(statistics, t)
+            now = targets.go_back(step, values)
+            for k in np.flatnonzero((windows[:, 0] <= t) & (t < windows[:, 1])):
+                sums[k].add(step, now)
+    found = Minimizer.concatenate([minimize(each.factors(basis), rcond) for each in sums])
+    return (
+        replace(found, weights=found.weights[:, :, 0]),
+        np.array([each.n_samples for each in sums]),
+    )
+
+
+def solve_backwards_multistep(
+    statistics: Statistics,
+    windows: IntArray,
+    gain: float,
+    rcond: float,
+    backup: MultiStep | LambdaReturn,
+    *,
+    directions: bool = True,
+) -> LinkedSolution:
+    """Solve a linked system; see `lstd_agent.system.linked.solve_backwards`.
+
+    Parameters
+    ----------
+    statistics : Statistics
+        With timesteps.
+    windows : ndarray of int, shape (n, 2)
+    gain : float
+    rcond : float
+    backup : MultiStep or LambdaReturn
+    directions : bool
+        Whether to keep track of what the samples leave open.
+    """
+    _check_dense(statistics)
+    n, S = len(windows), len(statistics.candidate_features)
+    one = np.full((S, 1), statistics.intercept)
+    features = np.hstack((statistics.candidate_features, one))
+    main, zero_features = statistics.zero(windows[-1])
+    found: list[_Solved] = []
+    rank, condition, n_samples = np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64)
+    basis = statistics.basis(rcond, intercept=False)
+    unknown = np.hstack((basis.U, np.zeros((S, 1))))
+    targets = Targets(backup, gain, unknown, basis.U.shape[1], statistics.t_max + 1)
+    values = unknown
+    for k in reversed(range(n)):
+        sums = _Sums(S, unknown.shape[1])
+        for t in reversed(range(*windows[k])):
+            step = _step(statistics, t)
+            sums.add(step, targets.go_back(step, values))
+            values = unknown
+        last = k == n - 1
+        equations = sums.factors(basis)
+        solution = minimize(equations, rcond, directions=directions)
+        rank[k], condition[k] = solution.rank[0], solution.condition[0]
+        n_samples[k] = sums.n_samples
+        solved = _Solved.of(
+            solution, statistics.feature_scale, zero_features if last else None, directions
+        )
+        worth = solved.numbers(targets.worth, basis, statistics.intercept)
+        if directions:
+            solved, worth = solved.compressed(worth, step, statistics.feature_scale)
+        found.append(solved)
+        if k == 0:
+            break
+        if last:
+            basis = statistics.basis(rcond, intercept=True)
+        targets.restart(_after_unknowns(worth, basis), basis.U.shape[1])
+        values = _after_unknowns(features @ solved.columns, basis)
+        unknown = np.hstack((basis.U, np.zeros((S, solved.columns.shape[1]))))
+    weights = np.stack([solved.columns[:, 0] for solved in reversed(found)])
+    return LinkedSolution(
+        weights=weights[:, :-1],
+        offsets=weights[:, -1],
+        rank=rank,
+        n_samples=n_samples,
+        condition=condition,
+        open_directions=_stacked([solved.columns[:, 1:] for solved in reversed(found)])
+        * statistics.feature_scale[:, None],
+        main=main,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Solved:
+    """Columns (d + 1, 1 + q): weights and offset, and the open directions of both."""
+
+    columns: FloatArray
+    n_null: int
+    offset_only: bool
+
+    @classmethod
+    def of(
+        cls,
+        solution: Minimizer,
+        scale: FloatArray,
+        zero_features: FloatArray | None,
+        directions: bool,
+    ) -> _Solved:
+        """Return those of a window, the last one of which has the features it is 0 at."""
+        columns = solution.weights[0]
+        null = np.zeros((len(columns), 0))
+        if directions:
+            sizes = scale[: len(columns)]
+            null = null_directions(solution, 0, sizes) / sizes[:, None]
+        columns = np.hstack((columns, null))
+        if zero_features is not None:
+            columns = np.vstack((columns, -zero_features @ columns))
+        return cls(columns, null.shape[1], zero_features is not None)
+
+    def numbers(self, worth: FloatArray, basis: FeatureBasis, intercept: float) -> FloatArray:
+        """Return targets, which are affine in the weights, as numbers."""
+        weights = self.columns[:-1] if self.offset_only else self.columns
+        r = basis.U.shape[1]
+        worth_of_weights = worth[..., :r] @ (basis.singular[:, None] * (basis.V.T @ weights))
+        known = np.zeros(worth_of_weights.shape)
+        known[..., : worth.shape[-1] - r] = worth[..., r:]
+        offset = intercept * self.columns[-1] if self.offset_only else 0.0
+        return np.asarray(worth_of_weights + known + offset)
+
+    def compressed(
+        self, worth: FloatArray, step: Step, scale: FloatArray
+    ) -> tuple[_Solved, FloatArray]:
+        """Leave out directions that change next to nothing, and shorten long ones to 1.
+
+        Targets weigh as the samples of the window's first timestep do.
+        """
+        if self.columns.shape[1] == 1:
+            return self, worth
+        root = np.sqrt(step.visits / step.visits.sum())[:, None]
+        at_boundary = (root * worth[:, step.states, 1:]).reshape(-1, worth.shape[-1] - 1)
+        _, size, Vt = np.linalg.svd(
+            np.vstack((scale[:, None] * self.columns[:, 1:], at_boundary)), full_matrices=False
+        )
+        keep = size > OPEN * max(1.0, size[0])
+        turn = Vt[keep].T / np.maximum(size[keep], 1.0)
+
+        def turned(columns: FloatArray) -> FloatArray:
+            return np.concatenate((columns[..., :1], columns[..., 1:] @ turn), axis=-1)
+
+        return replace(self, columns=turned(self.columns)), turned(worth)
+
+
+def _step(statistics: Statistics, t: int) -> Step:
+    step = statistics.step(t)
+    assert step is not None
+    return step
+
+
+def _after_unknowns(numbers: FloatArray, basis: FeatureBasis) -> FloatArray:
+    """Put numbers behind coefficients of unknowns, which are zero."""
+    return np.concatenate((np.zeros((*numbers.shape[:-1], basis.U.shape[1])), numbers), axis=-1)
+
+
+def _stacked(directions: list[FloatArray]) -> FloatArray:
+    """Return open directions (n, d + 1, q), with columns of zeros as needed."""
+    q = max(each.shape[1] for each in directions)
+    stacked = np.zeros((len(directions), len(directions[0]), q))
+    for k, each in enumerate(directions):
+        stacked[k, :, : each.shape[1]] = each
+    return stacked
+
+
+def _check_dense(statistics: Statistics) -> None:
+    if statistics.sparse_view is not None:
+        d = statistics.sparse_view.sparse_features.shape[1]
+        raise InvalidInputError(
+            f"targets of several steps are dense in the features, of which there are {d}: use "
+            "backup='one_step' or 'model', or fewer features"
+        )

@@ -1,0 +1,199 @@
+"""The pooled model: values by all timesteps' transitions, and what they leave open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from numpy.testing import assert_allclose
+
+from lstd_agent import OneHot, Polynomial, SeminormLSTDAgent
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.fit import Fit, FitOptions
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.study.exact import ExactStatistics
+from lstd_agent.study.problems import population_counts
+from lstd_agent.system.fit_system import fit_system
+from lstd_agent.trials.counting import CountRecorder
+from lstd_agent.trials.encoding import CountedEncoding
+from unichain_gym import MarkovChain, make_mdp
+
+
+def counts_of(states: Any, rewards: Any, n_states: int) -> Any:
+    states, rewards = np.array(states), np.array(rewards, dtype=float)
+    recorder = CountRecorder(n_states)
+    for t in range(rewards.shape[1]):
+        recorder.record(states[:, t], rewards[:, t], states[:, t + 1])
+    return recorder.sums(len(states))
+
+
+@pytest.mark.parametrize("anchors", [[0], [0, 1], [0, 7, 40], list(range(81))])
+def test_the_exact_model_gives_the_bias_to_features_that_represent_it(anchors: Any) -> None:
+    chain = make_mdp("h6").induce(np.array([0, 1, 0, 1, 0, 1]))
+    features = np.random.default_rng(0).normal(size=(6, 6))
+    statistics = ExactStatistics(chain, features, chain.stepwise_distributions(80))
+    system = fit_system(statistics, np.array(anchors), chain.gain, backup="model")
+    exact = chain.relative_value(system.references.main)
+    transient = chain.transient_states
+    found = features @ system.weights[0] + system.offsets[0]
+    assert_allclose(found[transient], exact[transient], atol=1e-9 * np.ptp(exact))
+    core = np.flatnonzero(system.occupancy[-1] > 1e-3)
+    found = features @ system.weights[-1] + system.offsets[-1]
+    assert_allclose(found[core], exact[core], atol=1e-9 * np.ptp(exact))
+
+
+def test_values_are_the_least_squares_fit_of_those_of_the_pooled_chain() -> None:
+    rng = np.random.default_rng(3)
+    mdp = make_mdp("h15b")
+    chain = mdp.induce(rng.integers(mdp.n_actions, size=15))
+    counts = population_counts(chain, 100, 80, rng)
+    F = rng.normal(size=(15, 3))
+    anchors = np.array([0, 6, 25])
+    system = fit_system(CountStatistics(counts, F), anchors, chain.gain, backup="model")
+    N = counts.transition_counts.toarray().reshape(81, 15, 15)
+    main = int(np.argmax(N[25:].sum(axis=(0, 2))))
+    assert system.references.main == main
+    n = N.sum(axis=(0, 2))
+    P, r = N.sum(axis=0) / n[:, None], counts.reward_sums.toarray().sum(axis=0) / n
+    rest = np.arange(15) != main
+    v = np.zeros(15)
+    v[rest] = np.linalg.solve(np.eye(14) - P[np.ix_(rest, rest)], (r - chain.gain)[rest])
+    X = np.hstack((F, np.ones((15, 1))))
+    for k, stop in enumerate([6, 25, 81]):
+        root = np.sqrt(N[anchors[k] : stop].sum(axis=(0, 2)))
+        w = np.linalg.lstsq(root[:, None] * X, root * v, rcond=None)[0]
+        assert_allclose(system.weights[k], w[:3], rtol=1e-8)
+    last = np.append(system.weights[-1], system.offsets[-1])
+    assert_allclose(X[main] @ last, 0.0, atol=1e-9)
+
+
+def test_one_feature_a_state_and_sparse_ones_give_the_pooled_values() -> None:
+    """1,100 states around a circle: features that are solved as sparse ones, and values v - 1."""
+    S = 1100
+    states = (np.arange(S)[:, None] + np.arange(6)) % S
+    rewards = np.where(states[:, :5] == 0, float(S), 0.0)
+    statistics = CountStatistics(counts_of(states, rewards, S), np.eye(S))
+    assert statistics.sparse_view is not None
+    system = fit_system(statistics, np.array([0, 2]), 1.0, backup="model")
+    assert system.references.main == 0
+    assert_allclose(system.weights[1] + system.offsets[1], -((S - np.arange(S)) % S), atol=1e-6)
+    assert_allclose(system.weights[0] + system.offsets[0], -((S - np.arange(S)) % S), atol=1e-6)
+
+
+def test_a_period_does_no_harm() -> None:
+    states = [[0, 1, 2, 3, 1, 2, 3, 1, 2]]
+    statistics = CountStatistics(counts_of(states, [[9, 1, 2, 3, 1, 2, 3, 1]], 4), np.eye(4))
+    system = fit_system(statistics, np.array([0, 1]), 2.0, backup="model")
+    values = system.weights + system.offsets[:, None]
+    assert system.references.main == 1
+    assert_allclose(values[1, 1:], [0.0, 1.0, 1.0], atol=1e-12)
+    assert_allclose(values[0, 0], 7.0, atol=1e-12)
+
+
+def test_what_is_known_of_states_that_were_never_left() -> None:
+    """From 0 trials go to 1 and back, but for one of 20 that ends in 2 at the last timestep."""
+    common = [[0, 1, 0, 1, 0, 1]] * 19
+    statistics = CountStatistics(
+        counts_of([*common, [0, 1, 0, 1, 0, 2]], [[0.0, 2.0, 0.0, 2.0, 0.0]] * 20, 3), np.eye(3)
+    )
+    model = statistics.pooled(1.0, 1)
+    assert_allclose(model.values[:2], [-1.0, 0.0])
+    assert_allclose(model.open_share, [1 / 60, 0.0, 1.0])
+
+
+def test_classes_that_never_lead_to_the_main_reference_state_are_open() -> None:
+    states = [[0, 1, 0, 1, 0, 1], [2, 3, 2, 3, 2, 3], [4, 2, 3, 2, 3, 2], [4, 1, 0, 1, 0, 1]]
+    counts = counts_of(states, np.ones((4, 5)), 6)
+    model = CountStatistics(counts, np.eye(6)).pooled(1.0, 1)
+    assert_allclose(model.open_share, [0.0, 0.0, 1.0, 1.0, 0.5, 1.0])
+    assert_allclose(model.values, np.zeros(6))
+
+
+def walked(walk: Any, t_max: int) -> SeminormLSTDAgent:
+    agent = SeminormLSTDAgent(OneHot(), 1, gain=5.0, backup="model")
+    for _ in range(3):
+        agent.collect(walk(n=6), lambda state: 0, n_trials=10, t_max=t_max, seed=0)
+    return agent
+
+
+def test_a_value_is_determined_if_the_counts_lead_to_the_main_reference_state(walk: Any) -> None:
+    agent = walked(walk, 9).fit()
+    assert agent.main_reference_ == 5
+    assert agent.determined([0, 1, 2, 3, 4, 5]).all()
+    assert_allclose(agent.predict([0, 4, 5]), [-15.0, -1.0, 0.0], atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::lstd_agent.FitWarning")
+def test_where_nothing_leads_back_only_states_before_are_determined(walk: Any) -> None:
+    """With four timesteps no state is left for one seen before: state 0 is the main reference."""
+    agent = walked(walk, 3).fit()
+    assert agent.main_reference_ == 0
+    assert agent.determined([0, 1, 2, 3, 4, 5]).tolist() == [True] + 5 * [False]
+    errors = agent.standard_errors([0, 1, 2, 3, 4, 5])
+    assert np.isfinite(errors[0])
+    assert np.isinf(errors[1:]).all()
+
+
+def test_values_of_a_task_that_ends_are_the_rewards_until_then(walk: Any) -> None:
+    agent = SeminormLSTDAgent.transient(OneHot(), backup="model")
+    agent.collect(walk(n=6, ends=True), lambda state: 0, n_trials=10, t_max=9, seed=0)
+    agent.fit()
+    assert agent.main_reference_ is None
+    assert_allclose(agent.predict([0, 1, 2, 3, 4]), [10.0, 10.0, 9.0, 7.0, 4.0], atol=1e-9)
+
+
+def test_standard_errors_are_as_large_as_the_errors() -> None:
+    """Root mean squares over 50 collections, which tell errors to a tenth."""
+    chain = make_mdp("h6").induce(np.array([0, 1, 0, 1, 0, 1]))
+    F = np.random.default_rng(0).normal(size=(6, 6))
+    domain = CountedEncoding(spaces.Discrete(6), F, ends=False)
+    options = FitOptions("linked", "occupancy", "window", chain.gain, 1e-10, "model")
+    errors, expected = [], []
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        batches = [population_counts(chain, 100, 40, rng) for _ in range(10)]
+        statistics = CountStatistics(sum(batches[1:], batches[0]), F)
+        fit = Fit.of(statistics, np.array([0, 10]), batches, domain, options)
+        exact = chain.relative_value(fit.main_reference)[:2]
+        errors.append(fit.predict([0, 1], 0) - exact)
+        expected.append(fit.standard_errors([0, 1], 0))
+    ratio = np.sqrt(np.mean(np.square(errors), axis=0) / np.mean(np.square(expected), axis=0))
+    assert (np.abs(ratio - 1.0) < 0.3).all(), ratio
+
+
+def test_it_is_saved_and_loaded(tmp_path: Any, walk: Any) -> None:
+    agent = walked(walk, 9).fit()
+    agent.save(tmp_path / "agent.npz")
+    other = SeminormLSTDAgent.load(tmp_path / "agent.npz")
+    assert other.backup == "model"
+    states = [0, 1, 2, 3, 4, 5]
+    assert np.array_equal(other.determined(states), agent.determined(states))
+    assert np.array_equal(other.standard_errors(states), agent.standard_errors(states))
+    assert np.array_equal(other.fit().predict(states), agent.predict(states))
+
+
+def test_it_needs_countable_states_and_no_reference_states(walk: Any) -> None:
+    agent = SeminormLSTDAgent(Polynomial(2), 1, backup="model")
+    agent.collect(walk(kind="box"), lambda x: 0, n_trials=10, t_max=8, seed=0)
+    with pytest.raises(InvalidInputError, match="single steps only: use backup='one_step'"):
+        agent.fit()
+    with pytest.raises(InvalidInputError, match="no use for calibration='references'"):
+        SeminormLSTDAgent(OneHot(), backup="model", calibration="references")
+
+
+def test_a_hundred_thousand_states_are_solved_as_the_sparse_chain_they_are() -> None:
+    """A stream of states, each left with probability ½ a step: its value is twice its distance."""
+    from scipy import sparse
+
+    S = 100_000
+    half = np.full(S - 1, 0.5)
+    P = sparse.csr_array(
+        sparse.diags_array([np.append(half, 1.0), half], offsets=[0, 1], shape=(S, S))
+    )
+    chain = MarkovChain(P, np.append(np.ones(S - 1), 0.0), np.full(S, 1.0 / S))
+    statistics = ExactStatistics(chain, np.ones((S, 1)), np.full((1, S), 1.0 / S))
+    model = statistics.pooled(0.0, S - 1)
+    assert_allclose(model.values, 2.0 * (S - 1 - np.arange(S)), rtol=1e-9)
+    assert not model.open_share.any()
