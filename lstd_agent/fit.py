@@ -253,7 +253,7 @@ class Fit:
         return [self._refitted(others) for others in sums_without_each(portions)]
 
     def _refitted(self, sums: Sums) -> tuple[System, Callable[[States], FloatArray]]:
-        statistics = self.statistics.of(sums)
+        statistics = self.statistics.of(sums, self.system.references.main)
         system = refit(
             self.system,
             statistics,

@@ -86,6 +86,7 @@ class CountStatistics:
         self.trials = trials
         # A task that was never seen to end is like any other.
         self.terminal = terminal if terminal is not None and self._seen[terminal] else None
+        self._main: int | None = None
 
     @property
     def t_max(self) -> int:
@@ -136,9 +137,10 @@ class CountStatistics:
         """Return batches as what adds up fastest: themselves."""
         return batches
 
-    def of(self, sums: TransitionCounts) -> CountStatistics:
+    def of(self, sums: TransitionCounts, main: int | None = None) -> CountStatistics:
         """Return the statistics of other sums, with the same features and stored trials."""
         other = CountStatistics(sums, self.features, self.trials, self.terminal)
+        other._main = main
         if other.terminal == self.terminal and self.sparse_view is not None:
             other.sparse_view = SparseCounts(other, self.sparse_view.sparse_features)
         return other
@@ -330,7 +332,7 @@ class CountStatistics:
 
     def zero(self, window: IntArray) -> tuple[int, FloatArray]:
         """Return the terminal state, or else the state that the window visits most."""
-        state = self.terminal
+        state = self._main if self.terminal is None else self.terminal
         if state is None:
             state = int(np.argmax(self.occupancy(window[None])[0]))
         return state, np.asarray(self.features[state])

@@ -162,8 +162,12 @@ class SampledStatistics(Statistics, Protocol):
     def portions(self, batches: Sequence[Any]) -> Sequence[Any]:
         """Return batches of sums as what adds up fastest."""
 
-    def of(self, sums: Any) -> SampledStatistics:
-        """Return the statistics of other sums, with the same features and stored trials."""
+    def of(self, sums: Any, main: int | None = None) -> SampledStatistics:
+        """Return the statistics of other sums, with the same features and stored trials.
+
+        Given the main reference state, they do not choose one: values that are to be compared
+        are relative to the same state.
+        """
 
     def candidate(self, index: int) -> Any:
         """Return a candidate reference state as it is encoded."""

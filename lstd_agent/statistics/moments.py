@@ -146,8 +146,11 @@ class MomentStatistics:
         """Features (n, d) of encoded observations (n, k)."""
         return dense(self._rows(states))
 
-    def of(self, sums: MomentSums | KeptTrials) -> MomentStatistics:
-        """Return the statistics of other sums, with the same features and stored trials."""
+    def of(self, sums: MomentSums | KeptTrials, main: int | None = None) -> MomentStatistics:
+        """Return the statistics of other sums, with the same features and stored trials.
+
+        Values are relative to the mean of the tail, not to a main reference state.
+        """
         return MomentStatistics(sums, self._rows, self.trials, self.ends)
 
     def portions(self, batches: Sequence[MomentSums | KeptTrials]) -> Sequence[Any]:

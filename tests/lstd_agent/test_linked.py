@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from lstd_agent import OneHot, SeminormLSTDAgent
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.system.fit_system import System, fit_system
 from lstd_agent.trials.counting import CountRecorder
-from unichain_gym import make_mdp
+from unichain_gym import TabularMDP, make_mdp, simulate_counts
 
 
 def difference(system: System, features: Any, case: Any) -> float:
@@ -67,3 +68,15 @@ def test_exact_statistics_and_features_that_represent_it_give_the_bias(anchors: 
     exact = chain.relative_value(system.references.main)
     transient = chain.transient_states
     assert_allclose(found[transient], exact[transient], atol=1e-6 * np.ptp(exact))
+
+
+def test_batches_agree_on_the_main_reference_where_two_states_are_visited_alike() -> None:
+    # A fair coin: which of its sides the last neighborhood visits most is a matter of chance.
+    mdp = TabularMDP.from_arrays(np.full((2, 1, 2), 0.5), [[0.0], [1.0]], [0.5, 0.5])
+    counts = [simulate_counts(mdp.induce([0, 0]), 50, 40, seed) for seed in range(8)]
+    agent = SeminormLSTDAgent(OneHot(), 1)
+    for portion in counts:
+        agent.add(portion)
+    agent.fit()
+    assert agent.standard_errors([0, 1]).max() < 0.1
+    assert agent.standard_errors([agent.main_reference_])[0] < 0.001
