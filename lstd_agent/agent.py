@@ -267,7 +267,8 @@ class SeminormLSTDAgent(TrialCollector):
         Warns
         -----
         FitWarning
-            If the tail has not settled, or the samples do not determine the values of the start.
+            If the tail has not settled, the samples do not determine the values of the start, or
+            its mean value is not what the rewards seen from there on add up to.
         """
         statistics = self.statistics
         self._check_unichain(statistics)

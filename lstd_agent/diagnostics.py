@@ -1,9 +1,11 @@
-"""What may be wrong with a fit: an unsettled tail, a start that samples do not determine.
+"""What may be wrong with a fit: an unsettled tail, a start that samples or features do not tell.
 
 A last timestep that comes too early is the common mistake: gain and values then are those of a
 transient, and nothing in them tells. So the two halves of the settled tail, which should be alike,
 are compared by their batches of trials. What the samples say of the start, for which the bias
-is wanted, is told as well.
+is wanted, is told as well: whether they determine its value, and whether its mean value is what
+the rewards of the trials add up to (`lstd_agent.system.start_value`), which it is not where
+features are too coarse.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import numpy as np
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.fit import Fit
 from lstd_agent.statistics.interface import SampledStatistics
+from lstd_agent.system.start_value import deviations, direct_values
 
 FEW_SAMPLES = 10
 """Starts with fewer samples than this are named."""
@@ -24,6 +27,18 @@ FEW_SAMPLES = 10
 # that over half the tail it would make more than this share of the values' span.
 _DEVIATIONS = 5.0
 _SHARE = 0.05
+
+# The start's mean value differs from the rewards' sum if by more than the same share of the range
+# of mean values over time, or of values in any neighborhood, and either by so many standard errors,
+# or with a standard error that is so large a share itself, which would explain anything.
+_START_DEVIATIONS = 4.0
+_LARGEST_ERROR = 0.25
+
+# Most values are in a range of so many standard deviations.
+_RANGE = 4.0
+
+# What is smaller beside the sum of all rewards is rounding.
+_ROUNDING = 1e-9
 
 # Mean rewards of successive timesteps are alike: their number tells half as much, and less.
 _AUTOCORRELATION = 2.0
@@ -51,9 +66,17 @@ class Diagnostics:
         How many samples each amounts to in its neighbourhood (the inverse of its leverage).
     start_determined : ndarray of bool
         Whether the samples determine its value.
-    tolerated : float
-        The share of starts that may be undetermined without a warning: none where they are
-        states; of vectors, of which no two need be alike, a tenth.
+    start_tolerable : ndarray of bool
+        Which of those undetermined are none to warn of: none of states; of vectors, of which no
+        two need be alike, a few at the edge of where the others are.
+    start_value, start_rewards : float
+        The mean value of the start: predicted, and what the rewards above the gain and the value
+        of the end add up to.
+    start_error : float
+        Standard error of their difference, by batches; with one batch, by timesteps, roughly. NaN
+        where the difference is too small to matter.
+    start_agrees : bool
+        Whether they are alike.
     n_recurrent_classes : int or None
         That the transitions of the settled tail show; None where states cannot be counted.
     rank, condition : ndarray, shape (n,)
@@ -67,7 +90,11 @@ class Diagnostics:
     starts: list[Any]
     start_samples: FloatArray
     start_determined: BoolArray
-    tolerated: float
+    start_tolerable: BoolArray
+    start_value: float
+    start_rewards: float
+    start_error: float
+    start_agrees: bool
     n_recurrent_classes: int | None
     rank: IntArray
     condition: FloatArray
@@ -85,10 +112,11 @@ class Diagnostics:
                 f"{second - first:.3g}, standard error {self.tail_error:.2g}). Collect with a "
                 "larger t_max"
             )
-        if np.mean(~self.start_determined) > self.tolerated:
+        unknown = ~self.start_determined & ~self.start_tolerable
+        if unknown.any():
             found.append(
                 "the samples do not determine the values of starts "
-                f"{self._named(~self.start_determined)}: collect more trials, give anchors= a "
+                f"{self._named(unknown)}: collect more trials, give anchors= a "
                 "wider first neighborhood, or use features that tell these states"
             )
         few = self.start_determined & (self.start_samples < FEW_SAMPLES)
@@ -96,6 +124,14 @@ class Diagnostics:
             found.append(
                 f"starts {self._named(few)} have fewer than {FEW_SAMPLES} samples "
                 f"(at least {self.start_samples[few].min():.3g}): collect more trials"
+            )
+        if not self.start_agrees:
+            found.append(
+                f"the mean value of the start is {self.start_value:.6g} by the features, and "
+                f"{self.start_rewards:.6g} by the rewards seen from there on (difference "
+                f"{self.start_value - self.start_rewards:.3g}, standard error "
+                f"{self.start_error:.2g}): use features that tell more states apart, more "
+                "neighborhoods (n_anchors) or, where the standard error is large, more trials"
             )
         return found
 
@@ -114,6 +150,8 @@ class Diagnostics:
             f"of the difference {self.tail_error:.2g}",
             f"starts      {len(self.starts)}, {int(self.start_determined.sum())} determined, "
             f"samples {self.start_samples.min():.6g} or more",
+            f"start       mean value {self.start_value:.6g} by the features, "
+            f"{self.start_rewards:.6g} by rewards{'' if self.start_agrees else ': NOT ALIKE'}",
         ]
         if self.n_recurrent_classes is not None:
             lines.append(f"classes     {self.n_recurrent_classes} recurrent in the tail")
@@ -131,6 +169,9 @@ def diagnose(fit: Fit) -> Diagnostics:
     share = fit.occupancy_of(states)[neighborhood, np.arange(len(states))]
     tail, rewards, error, settled = _tail(fit)
     classes = statistics.recurrent_classes
+    predicted, direct = fit.start_value
+    start_error, agrees = _start(fit)
+    determined = fit.states_determined(states, neighborhood)
     return Diagnostics(
         settled=settled,
         tail=tail,
@@ -138,12 +179,47 @@ def diagnose(fit: Fit) -> Diagnostics:
         tail_error=error,
         starts=observations,
         start_samples=share * system.n_samples[neighborhood],
-        start_determined=fit.states_determined(states, neighborhood),
-        tolerated=statistics.tolerated_starts,
+        start_determined=determined,
+        start_tolerable=statistics.tolerable(~determined),
+        start_value=predicted,
+        start_rewards=direct,
+        start_error=start_error,
+        start_agrees=agrees,
         n_recurrent_classes=len(classes) if classes else None,
         rank=system.rank,
         condition=system.condition,
     )
+
+
+def _start(fit: Fit) -> tuple[float, bool]:
+    """Compare the mean value of the start with the rewards seen; return error and agreement."""
+    system, statistics = fit.system, fit.statistics
+    predicted, direct = fit.start_value
+    scale = max(float(np.ptp(direct_values(system, statistics))), _range_of_values(fit))
+    rounding = _ROUNDING * np.abs(statistics.mean_rewards).sum()
+    difference = abs(predicted - direct)
+    if difference <= max(_SHARE * scale, rounding):
+        return np.nan, True
+    if len(fit.batches) > 1:
+        error = fit.start_error()
+    else:
+        # Of independent noise; what varies slowly is none, and differences leave it out.
+        error = float(np.linalg.norm(np.diff(deviations(system, statistics))) / np.sqrt(2.0))
+    explained = difference <= _START_DEVIATIONS * error and error <= _LARGEST_ERROR * scale
+    return error, bool(explained)
+
+
+def _range_of_values(fit: Fit) -> float:
+    """Return the range of values at the starts, or of most values in a neighbourhood if larger."""
+    system, candidates = fit.system, fit.statistics.candidate_features
+    starts = fit.encoding.features(fit.statistics.starts)
+    widest = float(np.ptp(system.values(starts, np.zeros(len(starts), dtype=np.int64))))
+    for k, occupancy in enumerate(system.occupancy):
+        weight = occupancy / max(occupancy.sum(), 1e-300)
+        values = system.values(candidates, np.full(len(candidates), k))
+        deviation = float(np.sqrt(weight @ (values - weight @ values) ** 2))
+        widest = max(widest, _RANGE * deviation)
+    return widest
 
 
 def _tail(fit: Fit) -> tuple[tuple[int, int, int], tuple[float, float], float, bool]:

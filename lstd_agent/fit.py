@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from lstd_agent.system.fit_system import CalibrationName, System, fit_system, re
 from lstd_agent.system.gain import estimate_gain
 from lstd_agent.system.neighborhoods import TailName
 from lstd_agent.system.references import RuleName
+from lstd_agent.system.start_value import StartValue, start_value
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.recording import Sums
 
@@ -54,6 +55,14 @@ class Comparison:
 
     def __str__(self) -> str:
         return f"{self.difference:.6g} ± {self.standard_error:.2g}"
+
+
+class _Refit(NamedTuple):
+    """The same system fitted to other trials, its occupancies and mean values of the start."""
+
+    system: System
+    occupancy_of: Callable[[States], FloatArray]
+    start: StartValue
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,8 +221,8 @@ class Fit:
     def _robust(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Whether values are determined, and by more than the trials of a single batch."""
         robust = self.states_determined(states, neighborhood)
-        for _, occupancy in self._without_each:
-            robust &= _of_each(occupancy(states), neighborhood) > 0.0
+        for other in self._without_each:
+            robust &= _of_each(other.occupancy_of(states), neighborhood) > 0.0
         return robust
 
     def _unseen_outcomes(self, states: States, neighborhood: IntArray) -> FloatArray:
@@ -236,13 +245,30 @@ class Fit:
         return 1.5 * spread / n
 
     def _jackknife(self, estimate: Callable[[System], FloatArray]) -> FloatArray:
-        without = np.stack([estimate(system) for system, _ in self._without_each])
-        n_trials = np.array([sums.n_trials for sums in self.batches])
-        return batch_standard_errors(estimate(self.system), without, n_trials)
+        without = np.stack([estimate(other.system) for other in self._without_each])
+        return batch_standard_errors(estimate(self.system), without, self._batch_sizes)
+
+    @property
+    def _batch_sizes(self) -> IntArray:
+        return np.array([sums.n_trials for sums in self.batches])
 
     @cached_property
-    def _without_each(self) -> list[tuple[System, Callable[[States], FloatArray]]]:
-        """The same system fitted to all batches but each, and its occupancies."""
+    def start_value(self) -> StartValue:
+        """Mean values of the start, predicted and direct."""
+        return start_value(self.system, self.statistics)
+
+    def start_error(self) -> float:
+        """Return the standard error of the difference of the start's two mean values."""
+        predicted, direct = self.start_value
+        without = np.array(
+            [other.start.predicted - other.start.direct for other in self._without_each]
+        )
+        gap = np.array([predicted - direct])
+        return float(batch_standard_errors(gap, without[:, None], self._batch_sizes)[0])
+
+    @cached_property
+    def _without_each(self) -> list[_Refit]:
+        """The same system fitted to all batches but each."""
         if len(self.batches) < 2:
             raise NotFittedError(
                 f"standard errors compare batches of trials, and there is {len(self.batches)}: "
@@ -252,7 +278,7 @@ class Fit:
         portions = self.statistics.portions(self.batches)
         return [self._refitted(others) for others in sums_without_each(portions)]
 
-    def _refitted(self, sums: Sums) -> tuple[System, Callable[[States], FloatArray]]:
+    def _refitted(self, sums: Sums) -> _Refit:
         statistics = self.statistics.of(sums, self.system.references.main)
         system = refit(
             self.system,
@@ -263,11 +289,17 @@ class Fit:
             rcond=self.options.rcond,
             backup=self.options.backup,
         )
-        occupancy = statistics.occupancy_of(system.windows)
-        if self.options.backup != "model":
-            return system, occupancy
-        determined = _determined_by_model(statistics, system)
-        return system, lambda states: occupancy(states) * determined[states]
+        occupancy_of = statistics.occupancy_of(system.windows)
+        if self.options.backup == "model":
+            occupancy_of = _where(_determined_by_model(statistics, system), occupancy_of)
+        return _Refit(system, occupancy_of, start_value(system, statistics))
+
+
+def _where(
+    determined: BoolArray, occupancy_of: Callable[[States], FloatArray]
+) -> Callable[[States], FloatArray]:
+    """Return occupancies that are 0 at the states that are not determined."""
+    return lambda states: occupancy_of(states) * determined[states]
 
 
 def _of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:

@@ -117,7 +117,6 @@ class CountStatistics:
         scale = np.sqrt(visits @ squares / visits.sum())
         return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
 
-    tolerated_starts = 0.0
     candidates_are = "state"
 
     @property
@@ -322,6 +321,10 @@ class CountStatistics:
         start = self.visits[[0]].indices
         return np.sort(start[start != self.terminal])
 
+    def tolerable(self, undetermined: BoolArray) -> BoolArray:
+        """Return which undetermined starts are none to warn of: none."""
+        return np.zeros(len(undetermined), dtype=bool)
+
     @cached_property
     def recurrent_classes(self) -> list[RecurrentClass]:
         """The recurrent classes that the second half of all timesteps shows."""
@@ -349,6 +352,11 @@ class CountStatistics:
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
         return float(self.counts.reward_sums[start:stop].sum() / self.visits[start:stop].sum())
+
+    @property
+    def mean_rewards(self) -> FloatArray:
+        """Mean reward of each timestep, shape (t_max + 1,)."""
+        return np.asarray(self.counts.reward_sums.sum(axis=1) / self.n_trials)
 
     def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
         """Linear-time squared MMD between timesteps, from the stored trials."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.statistics.backups import Step
 from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
@@ -130,9 +130,12 @@ class SampledStatistics(Statistics, Protocol):
     def n_trials(self) -> int:
         """Number of trials."""
 
+    def tolerable(self, undetermined: BoolArray) -> BoolArray:
+        """Which of the undetermined `starts` are none to warn of, shape (m,)."""
+
     @property
-    def tolerated_starts(self) -> float:
-        """The share of `starts` that may be undetermined without a warning."""
+    def mean_rewards(self) -> FloatArray:
+        """Mean reward of each timestep, shape (t_max + 1,)."""
 
     @property
     def candidates_are(self) -> str:

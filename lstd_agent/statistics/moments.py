@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import dense
@@ -58,6 +58,11 @@ _ONE_STEP = (
 
 # Distances are averages over so many stored observations that there are this many numbers.
 _N_DISTANCE_NUMBERS = 2**24
+
+# The share of starts that may be undetermined, and what is close beside the usual distance from one
+# start to the nearest.
+_TOLERATED = 0.1
+_REACH = 12.0
 
 # Scaled features of which a larger part than this is not in the range of Z are none of a
 # window's; smaller eigenvalues of scaled Z than the other number are rounding errors.
@@ -124,7 +129,6 @@ class MomentStatistics:
         """Index of the terminal state among the candidates, if a stored trial reached it."""
         return 0 if np.isnan(self.candidates[0]).any() else None
 
-    tolerated_starts = 0.1
     candidates_are = "index of a stored observation"
 
     @property
@@ -275,6 +279,17 @@ class MomentStatistics:
         """Observations in which stored trials start."""
         return np.unique(self.trials[:N_CANDIDATES, 0], axis=0)
 
+    def tolerable(self, undetermined: BoolArray) -> BoolArray:
+        """Return which undetermined starts are none to warn of.
+
+        No two starts need be alike, so the edge of where they are is always thin: a tenth may be
+        undetermined, if each is linked to one that is not by starts close together.
+        """
+        if np.mean(undetermined) > _TOLERATED:
+            return np.zeros(len(undetermined), dtype=bool)
+        group = _groups(self.starts)
+        return np.asarray(undetermined & np.isin(group, group[~undetermined]))
+
     @property
     def recurrent_classes(self) -> list[RecurrentClass]:
         """None: where states cannot be counted, their classes do not show."""
@@ -312,6 +327,11 @@ class MomentStatistics:
         """Mean reward over the timesteps from start up to stop."""
         return float(self.sums.reward_sums[start:stop].mean() / self.n_trials)
 
+    @property
+    def mean_rewards(self) -> FloatArray:
+        """Mean reward of each timestep, shape (t_max + 1,)."""
+        return np.asarray(self.sums.reward_sums / self.n_trials)
+
     def total_variation(self) -> SquaredDistance:
         """There is none."""
         raise InvalidInputError(_COUNTABLE)
@@ -336,6 +356,18 @@ class MomentStatistics:
         """Sum an array (t_max + 1, ...) over each window."""
         sums = window_sums(windows, self.t_max) @ by_timestep.reshape(len(by_timestep), -1)
         return np.asarray(sums.reshape(len(windows), *by_timestep.shape[1:]))
+
+
+def _groups(vectors: FloatArray) -> IntArray:
+    """Return the number of the group of each vector; groups are far from each other."""
+    from scipy.sparse.csgraph import connected_components  # takes long to import
+    from scipy.spatial.distance import cdist
+
+    deviation = vectors.std(axis=0)
+    scaled = vectors / np.where(deviation > 0.0, deviation, 1.0)
+    distance = cdist(scaled, scaled)
+    nearest = np.partition(distance, 1, axis=1)[:, 1] if len(vectors) > 1 else np.zeros(1)
+    return np.asarray(connected_components(distance <= _REACH * np.median(nearest))[1])
 
 
 def _means(X: FloatArray, Z: FloatArray, y: FloatArray, n_samples: IntArray) -> Moments:

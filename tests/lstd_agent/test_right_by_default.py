@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorObservationWrapper
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent, TileCoding
 from lstd_agent.errors import FitWarning, InvalidInputError
@@ -125,6 +125,57 @@ def test_a_backlogs_value_does_not_hang_on_the_features(features: Any, n_anchors
             assert each == pytest.approx(value, rel=0.1)
 
 
+@pytest.mark.parametrize(("drains", "start"), [(True, 21.0), (False, 20.0)])
+def test_a_straight_line_through_a_backlogs_values_warns(drains: bool, start: float) -> None:
+    """It is a parabola that falls to -220.5 (work 21, drains) or -688; a line is a fifth off."""
+    agent = SeminormLSTDAgent(Polynomial(1), 1)
+    agent.collect(Backlogs(20, start, drains), lambda x: np.zeros(len(x), int), 400, 150, 1)
+    with pytest.warns(FitWarning, match=r"mean value of the start.*more neighborhoods"):
+        agent.fit()
+    found = agent.diagnostics()
+    assert not found.start_agrees
+    assert found.start_rewards == pytest.approx(-220.5 if drains else -688.0, rel=0.02)
+    assert "NOT ALIKE" in str(found)
+    agent.n_anchors = 5
+    assert agent.fit().diagnostics().start_agrees
+
+
+def test_one_batch_knows_a_misfit_of_the_start_too() -> None:
+    agent = SeminormLSTDAgent(Polynomial(1), 1, n_batches=1)
+    agent.collect(Backlogs(20, 20.0, False), lambda x: np.zeros(len(x), int), 400, 150, 1)
+    with pytest.warns(FitWarning, match="mean value of the start"):
+        agent.fit()
+
+
+class StatesAsNumbers(VectorObservationWrapper):
+    """The states of a Discrete vector environment as vectors of one number."""
+
+    def __init__(self, env: Any, n: int) -> None:
+        super().__init__(env)
+        self.single_observation_space = spaces.Box(0.0, n - 1.0, (1,))
+        self.observation_space = spaces.Box(0.0, n - 1.0, (env.num_envs, 1))
+
+    def observations(self, observations: Any) -> Any:
+        return observations[:, None].astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_a_start_value_that_is_all_noise_warns(seed: int) -> None:
+    """With three bumps for 21 states 200 trials may leave an error of 200 in a value of -440."""
+    env = StatesAsNumbers(TabularVectorEnv(long_queue(), 10), 21)
+    agent = SeminormLSTDAgent(RadialBasis.grid([0], [20], 3), 1)
+    agent.collect(env, lambda x: np.zeros(len(x), int), 200, 700, seed)
+    with pytest.warns(FitWarning, match="mean value of the start"):
+        agent.fit()
+
+
+def test_a_constant_reward_leaves_nothing_to_disagree_on() -> None:
+    P = np.roll(np.eye(5), 1, axis=1)
+    P[4] = 0.2
+    agent = fitted(P, np.full(5, 0.1), np.eye(5)[0], 40, 60).fit()
+    assert agent.diagnostics().start_agrees
+
+
 def test_a_start_that_is_left_at_once_keeps_its_value() -> None:
     """10 for the step into a coin of gain 1/2: b(0) - b(1) = 10 - 1/2 - 0."""
     outcomes = [(0, 0, 1, 1, 10), (1, 0, 1, 0.5, 0), (1, 0, 2, 0.5, 0), (2, 0, 1, 0.5, 1)]
@@ -137,15 +188,20 @@ def test_a_start_that_is_left_at_once_keeps_its_value() -> None:
         assert abs(found.difference - 9.5) < 5 * found.standard_error
 
 
-def test_two_starts_that_share_no_state_for_long_are_compared() -> None:
-    """21 states, up with .3, down with .5, cost the state: b(20) - b(0) = -892.5."""
+def long_queue() -> TabularMDP:
+    """21 states, up with .3, down with .5, cost the state, from 0 or 20 alike."""
     P = np.zeros((21, 1, 21))
     for s in range(21):
         P[s, 0, min(s + 1, 20)] += 0.3
         P[s, 0, max(s - 1, 0)] += 0.5
         P[s, 0, s] += 0.2
     start = np.eye(21)[[0, 20]].mean(axis=0)
-    mdp = TabularMDP.from_arrays(P, -np.arange(21.0)[:, None], start)
+    return TabularMDP.from_arrays(P, -np.arange(21.0)[:, None], start)
+
+
+def test_two_starts_that_share_no_state_for_long_are_compared() -> None:
+    """In a long queue, b(20) - b(0) = -892.5."""
+    mdp = long_queue()
     agent = SeminormLSTDAgent(OneHot())
     agent.collect(TabularVectorEnv(mdp, 500), np.zeros(21, dtype=int), 10_000, 600, seed=0).fit()
     for t in (None, 0):
@@ -272,3 +328,30 @@ def test_diagnostics_read_well() -> None:
     assert found.warnings == []
     assert str(found).splitlines()[0].startswith("tail        settled: mean reward")
     assert "starts      3, 3 determined" in str(found)
+
+
+class RareStarts(Backlogs):
+    """Work is up to 8 at the start, and up to 21 in one trial of fifty."""
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed, options=options)
+        rare = self.rng.random(self.num_envs) < self.start
+        here, there = self.rng.uniform(0.0, 8.0, rare.size), self.rng.uniform(19.0, 21.0, rare.size)
+        self.work = np.where(rare, there, here)
+        return self.observations(), {}
+
+
+@pytest.mark.parametrize("n_anchors", [1, 2])
+def test_a_few_starts_far_from_the_others_are_named(n_anchors: int) -> None:
+    agent = SeminormLSTDAgent(RadialBasis.grid([0], [21], 24), n_anchors)
+    agent.collect(RareStarts(20, 0.02, True), lambda x: np.zeros(len(x), int), 400, 100, 1)
+    with pytest.warns(FitWarning, match=r"do not determine the values of starts \[(19|20)\."):
+        agent.fit()
+
+
+def test_the_thin_edge_of_many_starts_is_none_to_warn_of() -> None:
+    agent = SeminormLSTDAgent(RadialBasis.grid([0], [21], 24))
+    agent.collect(RareStarts(20, 0.0, True), lambda x: np.zeros(len(x), int), 400, 100, 1).fit()
+    found = agent.diagnostics()
+    assert 0 < (~found.start_determined).sum() < 20
+    assert found.warnings == []
