@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,21 @@ def test_the_citation_file_names_the_version_and_the_paper() -> None:
     assert citation["version"] == unichain_gym.__version__
     assert {"message", "title", "authors", "license", "type"} <= citation.keys()
     assert citation["references"][0]["identifiers"][0]["value"] == "arXiv:2204.04324"
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="needs the extra `docs`")
+    pytest.importorskip("furo", reason="needs the extra `docs`")
+    command = ["-m", "sphinx", "-W", "--keep-going", "-n", "-q", str(DOCS), str(tmp_path / "site")]
+    built = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert (built.returncode, built.stderr) == (0, "")
+    page = (tmp_path / "site" / "environments" / "river_swim.html").read_text(encoding="utf-8")
+    assert "0.428622" in page  # the optimal gain: 0.42862243 by every policy in rational arithmetic
+
+
+def test_the_guide_prints_the_numbers_that_it_states(capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (DOCS / "guide" / "gain_and_bias.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    exec(compile(block, "gain_and_bias.md", "exec"), {})
+    difference = float(capsys.readouterr().out.split()[-1])
+    assert f"costs: {difference:.2f}" in block
