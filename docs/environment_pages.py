@@ -60,8 +60,8 @@ def _page(core: Core, name: str) -> str:
             *rows,
             "\nThe *uniform* policy takes each action with equal probability, the *optimal* one is "
             "gain-optimal. The mixing time is the first timestep whose state distribution is "
-            "within 1e-10 of the stationary one in total variation, from the initial distribution; the "
-            "last column is the mean over that.",
+            "within 1e-10 of the stationary one in total variation, from the initial "
+            "distribution; the last column is the mean over that.",
             "",
         ]
     )
