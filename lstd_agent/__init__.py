@@ -1,29 +1,41 @@
 """A model-free evaluator of the bias from transient and recurrent states.
 
 The system of seminorm LSTD approximators of Dewanto & Gallagher (arXiv:2204.04324).
-`SeminormLSTDAgent` is the evaluator; the rest are its features, distances and results, a wrapper
-that makes episodic environments continuing, and the base of all errors.
+`SeminormLSTDAgent` is the evaluator; the rest are its features, distances and results, trials to
+give it, a wrapper that makes episodic environments continuing, the base of all errors, and the
+warnings of a fit that may be far off and of trials that are summed up.
 """
 
 from lstd_agent.agent import SeminormLSTDAgent
-from lstd_agent.errors import EvaluationError
+from lstd_agent.errors import CondensedTrialsWarning, EvaluationError, FitWarning
+from lstd_agent.features.fourier import FourierBasis, RandomFourier
 from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.fit_system import Neighborhood
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.restart import Restart
 
 __all__ = [
     "MMD",
+    "CondensedTrialsWarning",
     "EvaluationError",
+    "FitWarning",
+    "FourierBasis",
     "GaussianFeatures",
+    "KeptTrials",
     "Kernel",
     "Neighborhood",
     "OneHot",
     "Polynomial",
     "RadialBasis",
+    "RandomFourier",
     "Restart",
     "SeminormLSTDAgent",
+    "Standardized",
     "TileCoding",
+    "TransitionCounts",
 ]

@@ -1,45 +1,51 @@
 """`SeminormLSTDAgent`: the model-free evaluator, from trials to calibrated values.
 
 trials → statistics → neighbourhoods → references → weights → offsets → values: Algorithm
-``training_nbwpval`` of the paper.
+``training_nbwpval`` of the paper. The agent holds the options and the latest `Fit`.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
-from lstd_agent.arrays import IntArray
-from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features.kernels import Kernel
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.diagnostics import Diagnostics, diagnose
+from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
 from lstd_agent.features.tables import Features
-from lstd_agent.fit import Fit, Predictor
-from lstd_agent.statistics.counts import SampledStatistics
+from lstd_agent.fit import Comparison, Fit, FitOptions
+from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
-from lstd_agent.statistics.moments import BoxStatistics
-from lstd_agent.system.distances import MMD, DistributionDistance, sampled_distance
-from lstd_agent.system.fit_system import System, fit_system, refit
+from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
+from lstd_agent.system.fit_system import CALIBRATIONS, CalibrationName, Neighborhood, System
 from lstd_agent.system.minimizer import DEFAULT_RCOND, check_rcond
 from lstd_agent.system.neighborhoods import (
     SEARCHES,
+    SearchName,
     check_anchors,
     check_n_anchors,
     find_anchors,
     only_anchors,
 )
-from lstd_agent.system.references import RULES
-from lstd_agent.trials.encoding import Sums
+from lstd_agent.system.references import RULES, RuleName
+from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
+from lstd_agent.trials.encoding import ObservationKind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Fewer transitions do not show that a class of states is never left.
+_ENOUGH_TRANSITIONS = 100
 
-class SeminormLSTDAgent(Predictor):
+AgentTailName = Literal["window", "settled"]
+
+
+class SeminormLSTDAgent(TrialCollector):
     """Estimates the relative value of a policy from transient and recurrent states alike.
 
     Parameters
@@ -58,18 +64,20 @@ class SeminormLSTDAgent(Predictor):
         Between the state distributions of two timesteps, for the anchor search. A callable
         gets two distributions (S,). Vector observations have the linear MMD only, by default
         with a kernel of ``width="median"``.
+    calibration : {"linked", "references"}
+        How the neighbourhoods' values are tied together: solved backwards in time (see
+        `lstd_agent.system.linked`), or by reference states as in the paper.
     reference : {"occupancy", "most_common"}
-        Rule for reference states; the second is the paper's.
-    tail : {"settled", "window"}
-        Whether the last neighbourhood is fitted to its second half only, by when the chain has
-        settled, or to all of it.
+        Rule for reference states, where there are any; the second is the paper's.
+    tail : {"window", "settled"}
+        Whether the last neighbourhood is fitted to all its timesteps, or to their second half
+        only, with ``calibration="references"``; see `average_reward`.
     gain : float or None
-        The gain; None estimates it as the mean reward of the second half of all timesteps.
+        The gain; None estimates it from the second half of all timesteps; see
+        `lstd_agent.system.gain`.
     on_termination : {"raise", "absorb"}
         What a trial that terminates is: an error, since this method is for continuing tasks, or
         one that stays, without reward, in a terminal state whose features and value are 0.
-        By then little else is left in a settled tail, and values fitted to it are 0: see
-        `transient`, or give ``tail="window"``.
     rcond : float
         Relative cutoff of the pseudoinverses. With Discrete observations nothing hangs on it
         from 1e-12 to 1e-8, unless a neighbourhood's ``condition`` comes near its inverse: then
@@ -78,12 +86,18 @@ class SeminormLSTDAgent(Predictor):
         `lstd_agent.system.minimizer.minimize`.
     n_stored_trials : int
         How many trials' observations to keep for the distance that pairs trials and, with
-        vector observations, for reference states and occupancies. They take
+        vector observations, for reference states. They take
         n_stored_trials (t_max + 1) k numbers.
     n_batches : int
         In how many batches to keep the statistics, for `standard_errors`. With vector
         observations of d features they take n_batches (t_max + 1) (2 d² + 2 d + 1) numbers;
         with Discrete ones at most one for each visited (batch, timestep, transition).
+    observations : {"auto", "counted", "vectors"}
+        How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
+        others of at most 10,000 elements), and keeps all others as vectors.
+    max_bytes : int
+        How much memory trials of vectors may take before they are condensed into moments of
+        the features, which cannot change any more then.
 
     Attributes
     ----------
@@ -94,7 +108,8 @@ class SeminormLSTDAgent(Predictor):
 
     Notes
     -----
-    Source: Algorithm ``training_nbwpval`` and section ``approxbias``.
+    Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the calibration by default
+    is ours.
     """
 
     def __init__(
@@ -103,33 +118,71 @@ class SeminormLSTDAgent(Predictor):
         n_anchors: int | None = 2,
         *,
         anchors: ArrayLike | None = None,
-        search: str = "exact",
-        distance: str | MMD | DistributionDistance = "mmd",
-        reference: str = "occupancy",
-        tail: str = "settled",
+        search: SearchName = "exact",
+        distance: DistanceName | MMD | DistributionDistance = "mmd",
+        calibration: CalibrationName = "linked",
+        reference: RuleName = "occupancy",
+        tail: AgentTailName = "window",
         gain: float | None = None,
-        on_termination: str = "raise",
+        on_termination: Termination = "raise",
         rcond: float = DEFAULT_RCOND,
         n_stored_trials: int = 2000,
         n_batches: int = 20,
+        observations: ObservationKind = "auto",
+        max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
-        for name, value, choices in (
+        options: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             ("search", search, SEARCHES),
+            ("calibration", calibration, CALIBRATIONS),
             ("reference", reference, RULES),
-            ("tail", tail, ("settled", "window")),
-            ("on_termination", on_termination, ("raise", "absorb")),
-        ):
+            ("tail", tail, ("window", "settled")),
+        )
+        for name, value, choices in options:
             if value not in choices:
                 raise InvalidInputError(f"{name} must be one of {choices}; got {value!r}")
-        super().__init__(features, on_termination, n_stored_trials, n_batches)
+        if tail == "settled" and calibration == "linked":
+            raise InvalidInputError(
+                "tail='settled' leaves samples out, and a linked system uses them all: leave it "
+                "out, or use calibration='references'"
+            )
+        super().__init__(
+            features, on_termination, n_stored_trials, n_batches, observations, max_bytes
+        )
         self.n_anchors = check_n_anchors(n_anchors)
         self.anchors = anchors
-        self.search = search
+        self.search: SearchName = search
         self.distance = distance
-        self.reference = reference
-        self.tail = tail
+        self.calibration: CalibrationName = calibration
+        self.reference: RuleName = reference
+        self.tail: AgentTailName = tail
         self.gain = _check_gain(gain)
         self.rcond = check_rcond(rcond)
+        self._fitted: Fit | None = None
+
+    @classmethod
+    def paper(
+        cls, features: Features, n_anchors: int | None = 2, **options: Any
+    ) -> SeminormLSTDAgent:
+        """Exactly the paper's choices, where the defaults are ours.
+
+        Doubling search by the linear MMD with a Gaussian kernel of width 1, the most common
+        reference states, and a last neighbourhood that averages up to ``t_max``.
+
+        Parameters
+        ----------
+        features : array_like, builder, callable or transformer
+        n_anchors : int or None
+        **options
+            Of the agent.
+        """
+        choices = {
+            "search": "doubling",
+            "distance": MMD("linear"),
+            "calibration": "references",
+            "reference": "most_common",
+            "tail": "window",
+        }
+        return cls(features, n_anchors, **{**choices, **options})
 
     @classmethod
     def average_reward(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
@@ -146,7 +199,7 @@ class SeminormLSTDAgent(Predictor):
         Source: Yu & Bertsekas (2009), section II.A; section ``unify_existing``, first case. It
         says nothing about transient states.
         """
-        return cls(features, 1, tail="settled", **options)
+        return cls(features, 1, calibration="references", tail="settled", **options)
 
     @classmethod
     def transient(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
@@ -166,7 +219,7 @@ class SeminormLSTDAgent(Predictor):
         Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
         second case. The terminal state's features are zero, so it weighs nothing in X, Z and y.
         """
-        return cls(features, 1, tail="window", gain=0.0, on_termination="absorb", **options)
+        return cls(features, 1, gain=0.0, on_termination="absorb", **options)
 
     @classmethod
     def stepwise(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
@@ -180,6 +233,12 @@ class SeminormLSTDAgent(Predictor):
         """
         return cls(features, None, **options)
 
+    def reset(self) -> SeminormLSTDAgent:
+        """Forget all trials, observations, policies and fits; the options stay."""
+        self._fitted = self._batch_systems = None
+        super().reset()
+        return self
+
     def fit(self) -> SeminormLSTDAgent:
         """Fit the system of approximators to all trials collected so far.
 
@@ -192,35 +251,197 @@ class SeminormLSTDAgent(Predictor):
         ------
         NotFittedError
             If nothing has been collected.
+        InvalidInputError
+            If the trials show more than one recurrent class.
 
         Warns
         -----
-        UserWarning
-            If the search found a single neighbourhood, and its settled tail misses states.
+        FitWarning
+            If the tail has not settled, or the samples do not determine the values of the start.
         """
         statistics = self.statistics
-        system = fit_system(
-            statistics,
-            self._anchors_of(statistics),
-            self._gain_of(statistics),
-            reference=self.reference,
-            tail=self.tail,
-            rcond=self.rcond,
-            main_reference=statistics.terminal,
-        )
-        self._fitted = Fit(system, list(self._batches.sums), statistics)
-        self._batch_systems = None
+        self._check_unichain(statistics)
+        self._fitted = self._fit_of(statistics, self._anchors_of(statistics))
+        found = self.diagnostics().warnings
+        if found:
+            warnings.warn("; ".join(found), FitWarning, stacklevel=2)
         return self
 
+    def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
+        """Return calibrated relative values.
+
+        Parameters
+        ----------
+        observations : one observation, or a batch of m
+            Any that the space holds; those never seen too: see `coverage`.
+        t : int or array_like of int, shape (m,), optional
+            Timesteps at which the observations are made; beyond ``t_max`` the last
+            neighbourhood answers. Without it each state is answered by the neighbourhood
+            that has most samples of it.
+
+        Returns
+        -------
+        ndarray, shape (m,) or ()
+            Estimates of b(s) - b(main reference state); in linked systems of vectors, of b(s).
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            If an observation or a timestep is out of range.
+        """
+        return self._last_fit.predict(observations, t)
+
+    def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
+        """Return how well the neighbourhood that predicts has seen the observations.
+
+        Parameters
+        ----------
+        observations, t
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray, shape (m,) or ()
+            The share of the neighbourhood's samples that was at the observation; 0 where it was
+            never seen and the prediction is all generalization. For vector observations what
+            the Christoffel function says of it (see `lstd_agent.statistics.moments`).
+        """
+        return self._last_fit.coverage(observations, t)
+
+    def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
+        """Return whether the samples determine the values of observations.
+
+        A linked system keeps track of what its samples leave open; in others a value counts as
+        determined where `coverage` is positive.
+
+        Parameters
+        ----------
+        observations, t
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray of bool, shape (m,) or ()
+        """
+        return self._last_fit.determined(observations, t)
+
+    def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
+        """Return standard errors of the predictions, by batches of trials (jackknife).
+
+        The error of the offset and of an estimated gain is included; that of the choice of
+        anchors and reference states is not. Trials are batched by rounds of collection.
+
+        Parameters
+        ----------
+        observations, t
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray, shape (m,) or ()
+            Infinite where the samples do not determine the value, or those of a single batch
+            alone do.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`, or if there are fewer than two batches of trials.
+        """
+        return self._last_fit.standard_errors(observations, t)
+
+    def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
+        """Return how much more the first is worth than the second, with its standard error.
+
+        Values share errors, of the gain above all, so that a difference's own standard error is
+        not what theirs add up to.
+
+        Parameters
+        ----------
+        a, b : one observation, or a batch of which the mean value counts
+        t : optional
+            As in `predict`, for both.
+
+        Returns
+        -------
+        Comparison
+            With ``difference`` and ``standard_error``.
+        """
+        return self._last_fit.compare(a, b, t)
+
+    def diagnostics(self) -> Diagnostics:
+        """Return how far the fit may be relied on; ``print`` it.
+
+        Returns
+        -------
+        Diagnostics
+        """
+        return diagnose(self._last_fit)
+
     @property
-    def statistics(self) -> SampledStatistics | BoxStatistics:
+    def system_(self) -> System:
+        """The fitted system of approximators."""
+        return self._last_fit.system
+
+    @property
+    def fitted_statistics_(self) -> SampledStatistics:
+        """The statistics that the system was fitted to."""
+        return self._last_fit.statistics
+
+    @property
+    def neighborhoods_(self) -> list[Neighborhood]:
+        """The fitted neighbourhoods, in order of time."""
+        return self.system_.neighborhoods
+
+    @property
+    def gain_(self) -> float:
+        """The gain used by the fit: given, or estimated."""
+        return self.system_.gain
+
+    @property
+    def main_reference_(self) -> Any:
+        """The (flat) observation whose value is 0, by the last neighbourhood if linked.
+
+        None where that is the terminal state, or, in linked systems of vectors, the mean over the
+        settled tail.
+        """
+        return self._last_fit.main_reference
+
+    def candidate(self, index: int) -> Any:
+        """Return the (flat) observation of a candidate reference state.
+
+        Parameters
+        ----------
+        index : int
+            As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None for -1 and
+            the terminal state.
+        """
+        return self._last_fit.candidate(index)
+
+    @property
+    def statistics(self) -> SampledStatistics:
         """The sufficient statistics of all trials collected so far."""
         self._count_waiting()
-        if self._domain is None or not self._batches.sums:
+        if self._encoding is None or not self._batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        return self._statistics_of(self._batches.total)
+        return make_statistics(self._encoding, self._batches.total, self._batches.trials)
 
-    def _anchors_of(self, statistics: SampledStatistics | BoxStatistics) -> IntArray:
+    @property
+    def _last_fit(self) -> Fit:
+        if self._fitted is None:
+            raise NotFittedError("the agent is not fitted yet: call fit first")
+        return self._fitted
+
+    def _fit_of(self, statistics: SampledStatistics, anchors: IntArray) -> Fit:
+        assert self._encoding is not None
+        batches = list(self._batches.sums)
+        return Fit.of(statistics, anchors, batches, self._encoding, self._fit_options())
+
+    def _fit_options(self) -> FitOptions:
+        return FitOptions(self.calibration, self.reference, self.tail, self.gain, self.rcond)
+
+    def _anchors_of(self, statistics: SampledStatistics) -> IntArray:
         """Return the anchors: given, the only ones possible, or found by the search."""
         if self.anchors is not None:
             return check_anchors(self.anchors, statistics.t_max)
@@ -228,45 +449,28 @@ class SeminormLSTDAgent(Predictor):
         if only is not None:
             return only  # any distance would do, even one that a single trial does not have
         distance = sampled_distance(self.distance, statistics)
-        anchors = find_anchors(distance, statistics.t_max, self.n_anchors, self.search)
-        if anchors.size == 1 and self.tail == "settled":
-            self._warn_of_unfitted_start(statistics)
-        return anchors
+        return find_anchors(distance, statistics.t_max, self.n_anchors, self.search)
 
-    def _warn_of_unfitted_start(self, statistics: SampledStatistics | BoxStatistics) -> None:
-        """Warn if the second half of all timesteps, alone fitted, misses what the first has seen.
-
-        The whole point may be lost without a word otherwise: the start's values would be those
-        of features never seen.
-        """
-        T = statistics.t_max + 1
-        if T == 1:
+    def _check_unichain(self, statistics: SampledStatistics) -> None:
+        """Raise if trials end up in more than one recurrent class: one gain is none of theirs."""
+        classes = [
+            found
+            for found in statistics.recurrent_classes
+            if found.n_transitions >= _ENOUGH_TRANSITIONS
+        ]
+        if len(classes) < 2:
             return
-        first, second = statistics.occupancy(np.array([[0, T // 2], [T // 2, T]]))
-        threshold = statistics.support_threshold
-        n_missed = int(np.count_nonzero((first > threshold) & (second <= threshold)))
-        if n_missed:
-            warnings.warn(
-                f"the search for at most {self.n_anchors} anchors found one, and tail='settled' "
-                f"fits its neighbourhood to timesteps {T // 2} to {T - 1} only, which misses "
-                f"{n_missed} of the observations before. Use tail='window', or give anchors=",
-                stacklevel=4,
-            )
-
-    def _refit(self, sums: Sums) -> System:
-        statistics = self._statistics_of(sums)
-        gain = self._gain_of(statistics)
-        return refit(self.system_, statistics, gain, reference=self.reference, rcond=self.rcond)
-
-    def _statistics_of(self, sums: Sums) -> SampledStatistics | BoxStatistics:
-        assert self._domain is not None
-        kernel = self.distance.kernel if isinstance(self.distance, MMD) else Kernel(width="median")
-        return make_statistics(self._domain, sums, self._batches.trials, kernel)
-
-    def _gain_of(self, statistics: SampledStatistics | BoxStatistics) -> float:
-        if self.gain is not None:
-            return self.gain
-        return statistics.mean_reward((statistics.t_max + 1) // 2, statistics.t_max + 1)
+        assert self._encoding is not None
+        names = []
+        for found in classes[:5]:
+            states = [str(self._encoding.decode(state)) for state in found.states[:5]]
+            names.append("{" + ", ".join(states) + (", ..." if found.states.size > 5 else "") + "}")
+        raise InvalidInputError(
+            f"from timestep {(statistics.t_max + 1) // 2} on the trials stay in {len(classes)} "
+            f"separate classes of states: {', '.join(names)}{', ...' if len(classes) > 5 else ''}. "
+            "Gain and relative values need a single recurrent class: evaluate the classes one by "
+            "one, or, if trials only take long to get from one to another, use a larger t_max"
+        )
 
     def __repr__(self) -> str:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"

@@ -1,4 +1,4 @@
-"""The package's exceptions: every one derives from `EvaluationError`.
+"""The package's exceptions, every one derived from `EvaluationError`, and its warning.
 
 Each message says what was wrong, with which value, and what to do instead.
 """
@@ -6,6 +6,9 @@ Each message says what was wrong, with which value, and what to do instead.
 from __future__ import annotations
 
 import operator
+from typing import TypeVar
+
+Choice = TypeVar("Choice", bound=str)
 
 
 class EvaluationError(Exception):
@@ -26,6 +29,21 @@ class TerminationError(EvaluationError, RuntimeError):
 
 class MissingDependencyError(EvaluationError, ImportError):
     """An optional extra is needed and not installed."""
+
+
+class FitWarning(UserWarning):
+    """A fit whose values may be far off: the message says why, and what to do."""
+
+
+class CondensedTrialsWarning(UserWarning):
+    """Trials of vector observations are summed up, and their features cannot change any more."""
+
+
+def check_choice(name: str, value: Choice, choices: tuple[str, ...]) -> Choice:
+    """Return an option, or raise `InvalidInputError` unless it is one of those there are."""
+    if value not in choices:
+        raise InvalidInputError(f"{name} must be one of {choices}; got {value!r}")
+    return value
 
 
 def check_integer(name: str, value: object, smallest: int) -> int:

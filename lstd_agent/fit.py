@@ -1,193 +1,170 @@
-"""`Predictor`: what can be asked of a fitted system of approximators."""
+"""`Fit`: a fitted system of approximators, and everything that can be asked of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features.tables import Features
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.counts import SampledStatistics
-from lstd_agent.statistics.moments import BoxStatistics
-from lstd_agent.system.fit_system import Neighborhood, System
-from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.encoding import DiscreteDomain, States, Sums
+from lstd_agent.statistics.interface import SampledStatistics
+from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
+from lstd_agent.system.gain import estimate_gain
+from lstd_agent.system.neighborhoods import TailName
+from lstd_agent.system.references import RuleName
+from lstd_agent.trials.encoding import Encoding, States
+from lstd_agent.trials.recording import Sums
+
+OPEN_TOLERANCE = 0.05
+"""Values that hang on open directions by a larger share than this are not determined."""
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How a system is fitted; see `lstd_agent.agent.SeminormLSTDAgent`."""
+
+    calibration: CalibrationName
+    reference: RuleName
+    tail: TailName
+    gain: float | None
+    rcond: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A difference of values, with its own standard error.
+
+    Attributes
+    ----------
+    difference : float
+        Value of the first less that of the second.
+    standard_error : float
+    """
+
+    difference: float
+    standard_error: float
+
+    def __str__(self) -> str:
+        return f"{self.difference:.6g} ± {self.standard_error:.2g}"
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A system, and what it was fitted to: batches of sums, and the statistics of them all."""
+    """A system, what it was fitted to, and how: predictions, coverage, standard errors.
 
-    system: System
-    batches: list[Sums]
-    statistics: SampledStatistics | BoxStatistics
-
-
-class Predictor(TrialCollector):
-    """Answers for the states and timesteps of trials that a system was fitted to.
-
-    `SeminormLSTDAgent` fits it and documents the parameters.
+    Attributes
+    ----------
+    system : System
+    statistics : SampledStatistics
+        Of all trials.
+    batches : list of sums
+        The same trials in batches, for standard errors.
+    encoding : Encoding
+        Of the observations.
+    options : FitOptions
     """
 
-    def __init__(
-        self, features: Features, on_termination: str, n_stored_trials: int, n_batches: int
-    ) -> None:
-        super().__init__(features, on_termination, n_stored_trials, n_batches)
-        self._fitted: Fit | None = None
-        # The same system fitted to all batches but each, once standard errors are asked for.
-        self._batch_systems: list[System] | None = None
+    system: System
+    statistics: SampledStatistics
+    batches: list[Sums]
+    encoding: Encoding
+    options: FitOptions
 
-    def _refit(self, sums: Sums) -> System:
-        """Fit the system's windows and reference states to other sums of trials."""
-        raise NotImplementedError
+    @classmethod
+    def of(
+        cls,
+        statistics: SampledStatistics,
+        anchors: IntArray,
+        batches: list[Sums],
+        encoding: Encoding,
+        options: FitOptions,
+    ) -> Fit:
+        """Fit a system with these anchors."""
+        system = fit_system(
+            statistics,
+            anchors,
+            _gain(statistics, options),
+            calibration=options.calibration,
+            reference=options.reference,
+            tail=options.tail,
+            rcond=options.rcond,
+        )
+        return cls(system, statistics, batches, encoding, options)
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return calibrated relative values.
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-            Any that the space holds; those never seen too: see `coverage`.
-        t : int or array_like of int, shape (m,), optional
-            Timesteps at which the observations are made; beyond ``t_max`` the last
-            neighbourhood answers. Without it each state is answered by the neighbourhood
-            that has visited it most often.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            Estimates of b(s) - b(main reference state).
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If an observation or a timestep is out of range.
-        """
+        """Return calibrated relative values; see `SeminormLSTDAgent.predict`."""
         states, neighborhood, shape = self._answering(observations, t)
-        return self.system_.values(self._features_of(states), neighborhood).reshape(shape)
+        return self.system.values(self.encoding.features(states), neighborhood).reshape(shape)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return how well the neighbourhood that predicts has seen the observations.
+        """Return the occupancies of observations; see `SeminormLSTDAgent.coverage`."""
+        states, neighborhood, shape = self._answering(observations, t)
+        return _of_each(self.occupancy_of(states), neighborhood).reshape(shape)
 
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
+    def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
+        """Return whether the samples determine the values of observations.
 
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            The share of the neighbourhood's samples that was at the observation; 0 where it was
-            never seen and the prediction is all generalization. For vector observations the
-            kernel mean embedding (see `lstd_agent.statistics.moments`): the share about there.
+        A value is determined if the neighbourhood that predicts it has seen the observation, and
+        what the samples leave open, there and in all later neighbourhoods, hardly changes it.
         """
         states, neighborhood, shape = self._answering(observations, t)
-        occupancy = self.fitted_statistics_.occupancy_at(self.system_.windows, states)
-        return np.asarray(occupancy[neighborhood, np.arange(len(states))].reshape(shape))
+        return self.states_determined(states, neighborhood).reshape(shape)
 
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return standard errors of the predictions, by batches of trials (jackknife).
-
-        The error of the offset and of an estimated gain is included; that of the choice of
-        anchors and reference states is not. Trials are batched by rounds of collection.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`, or if there are fewer than two batches of trials.
-        """
+        """Return standard errors of predictions; see `SeminormLSTDAgent.standard_errors`."""
         states, neighborhood, shape = self._answering(observations, t)
-        batches = self._last_fit.batches
-        if len(batches) < 2:
-            raise NotFittedError(
-                f"standard errors compare batches of trials, and there is {len(batches)}: with "
-                "n_batches > 1, collect in several rounds (several calls, or a vector "
-                "environment with fewer copies than trials; 20 rounds are good), then fit"
+        features = self.encoding.features(states)
+        errors = self._jackknife(lambda system: system.values(features, neighborhood))
+        errors = np.hypot(errors, self._unseen_outcomes(states, neighborhood))
+        return np.where(self._robust(states, neighborhood), errors, np.inf).reshape(shape)
+
+    def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
+        """Return the difference of two values or mean values; see `SeminormLSTDAgent.compare`."""
+        sides = [self._answering(observations, t)[:2] for observations in (a, b)]
+        features = [self.encoding.features(states) for states, _ in sides]
+
+        def difference(system: System) -> FloatArray:
+            first, second = (
+                system.values(f, neighborhood).mean()
+                for f, (_, neighborhood) in zip(features, sides, strict=True)
             )
-        if self._batch_systems is None:
-            self._batch_systems = [self._refit(others) for others in sums_without_each(batches)]
-        features = self._features_of(states)
-        values = self.system_.values(features, neighborhood)
-        without = np.stack([s.values(features, neighborhood) for s in self._batch_systems])
-        n_trials = np.array([sums.n_trials for sums in batches])
-        return batch_standard_errors(values, without, n_trials).reshape(shape)
+            return np.array([first - second])
+
+        error = float(self._jackknife(difference)[0])
+        for states, neighborhood in sides:
+            unseen = self._unseen_outcomes(states, neighborhood)
+            error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
+            if not self._robust(states, neighborhood).all():
+                error = np.inf
+        return Comparison(float(difference(self.system)[0]), error)
 
     @property
-    def system_(self) -> System:
-        """The fitted system of approximators."""
-        return self._last_fit.system
-
-    @property
-    def fitted_statistics_(self) -> SampledStatistics | BoxStatistics:
-        """The statistics that the system was fitted to."""
-        return self._last_fit.statistics
-
-    @property
-    def neighborhoods_(self) -> list[Neighborhood]:
-        """The fitted neighbourhoods, in order of time."""
-        return self.system_.neighborhoods
-
-    @property
-    def gain_(self) -> float:
-        """The gain used by the fit: given, or estimated."""
-        return self.system_.gain
-
-    @property
-    def main_reference_(self) -> Any:
-        """The (flat) observation whose relative value is 0; None for the terminal state."""
-        return self.candidate(self.system_.references.main)
+    def main_reference(self) -> Any:
+        """The observation whose value is 0; see `SeminormLSTDAgent.main_reference_`."""
+        return self.candidate(self.system.references.main)
 
     def candidate(self, index: int) -> Any:
-        """Return the (flat) observation of a candidate reference state, None for the terminal one.
-
-        Parameters
-        ----------
-        index : int
-            As in `Neighborhood.reference` and along `Neighborhood.occupancy`.
-        """
-        statistics = self.fitted_statistics_
-        if index == statistics.terminal:
+        """Return a candidate reference state as an observation, None for -1 or the terminal one."""
+        if index in (-1, self.statistics.terminal):
             return None
-        if isinstance(statistics, BoxStatistics):
-            return statistics.candidates[index]
-        assert isinstance(self._domain, DiscreteDomain)
-        return index + self._domain.start
-
-    @property
-    def _last_fit(self) -> Fit:
-        if self._fitted is None:
-            raise NotFittedError("the agent is not fitted yet: call fit first")
-        return self._fitted
+        return self.encoding.decode(self.statistics.candidate(index))
 
     def _answering(
         self, observations: Any, t: ArrayLike | None
     ) -> tuple[States, IntArray, tuple[int, ...]]:
         """Return states, the neighbourhood that predicts each, and the shape of the answer."""
-        system, domain = self.system_, self._domain
-        assert domain is not None
-        states, shape = domain.encode_any(observations)
+        states, shape = self.encoding.encode_any(observations)
         if t is None:
-            occupancy = self.fitted_statistics_.occupancy_at(system.windows, states)
-            visits = occupancy * np.maximum(system.n_samples, 1)[:, None]
-            return states, np.asarray(np.argmax(visits, axis=0)), shape
+            samples = self.occupancy_of(states) * np.maximum(self.system.n_samples, 1)[:, None]
+            return states, np.asarray(np.argmax(samples, axis=0)), shape
         position = np.arange(len(states)).reshape(shape)
-        neighborhood = system.neighborhood_at(np.asarray(t))
+        neighborhood = self.system.neighborhood_at(np.asarray(t))
         try:
             position, neighborhood = np.broadcast_arrays(position, neighborhood)
         except ValueError:
@@ -197,6 +174,89 @@ class Predictor(TrialCollector):
             ) from None
         return states[position.ravel()], neighborhood.ravel(), position.shape
 
-    def _features_of(self, states: States) -> FloatArray:
-        assert self._domain is not None
-        return self._domain.features(states)
+    @cached_property
+    def occupancy_of(self) -> Callable[[States], FloatArray]:
+        """Occupancies (n, m) of encoded observations (m,) in the windows."""
+        return self.statistics.occupancy_of(self.system.windows)
+
+    @cached_property
+    def _independent_samples(self) -> Callable[[States], FloatArray]:
+        return self.statistics.independent_samples(self.system.windows)
+
+    def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
+        """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
+        seen = _of_each(self.occupancy_of(states), neighborhood) > 0.0
+        if self.system.open_directions.size == 0:
+            return seen
+        features = self.encoding.features(states)
+        one = np.full((len(features), 1), self.statistics.intercept)
+        scaled = np.hstack((features, one)) / self.statistics.feature_scale
+        share = self.system.open_share(scaled, neighborhood)
+        return np.asarray(seen & (share <= OPEN_TOLERANCE))
+
+    def _robust(self, states: States, neighborhood: IntArray) -> BoolArray:
+        """Whether values are determined, and by more than the trials of a single batch."""
+        robust = self.states_determined(states, neighborhood)
+        for _, occupancy in self._without_each:
+            robust &= _of_each(occupancy(states), neighborhood) > 0.0
+        return robust
+
+    def _unseen_outcomes(self, states: States, neighborhood: IntArray) -> FloatArray:
+        """Return what outcomes that were never seen may add to standard errors.
+
+        An outcome that n samples did not show may still have a probability of 3/n (at 95 %, two
+        standard errors); what it would change, the values of the other states that the
+        neighbourhood visits tell.
+        """
+        occupancy, candidates = self.system.occupancy, self.statistics.candidate_features
+        n = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
+        values = self.system.values(self.encoding.features(states), neighborhood)
+        spread = np.zeros(len(states))
+        for k in np.unique(neighborhood):
+            weight = occupancy[k] / max(occupancy[k].sum(), 1e-300)
+            others = self.system.values(candidates, np.full(len(candidates), k))
+            mean = weight @ others
+            here = neighborhood == k
+            spread[here] = np.sqrt(weight @ (others - mean) ** 2 + (values[here] - mean) ** 2)
+        return 1.5 * spread / n
+
+    def _jackknife(self, estimate: Callable[[System], FloatArray]) -> FloatArray:
+        without = np.stack([estimate(system) for system, _ in self._without_each])
+        n_trials = np.array([sums.n_trials for sums in self.batches])
+        return batch_standard_errors(estimate(self.system), without, n_trials)
+
+    @cached_property
+    def _without_each(self) -> list[tuple[System, Callable[[States], FloatArray]]]:
+        """The same system fitted to all batches but each, and its occupancies."""
+        if len(self.batches) < 2:
+            raise NotFittedError(
+                f"standard errors compare batches of trials, and there is {len(self.batches)}: "
+                "with n_batches > 1, collect in several rounds (several calls, or a vector "
+                "environment with fewer copies than trials; 20 rounds are good), then fit"
+            )
+        portions = self.statistics.portions(self.batches)
+        return [self._refitted(others) for others in sums_without_each(portions)]
+
+    def _refitted(self, sums: Sums) -> tuple[System, Callable[[States], FloatArray]]:
+        statistics = self.statistics.of(sums)
+        system = refit(
+            self.system,
+            statistics,
+            _gain(statistics, self.options),
+            calibration=self.options.calibration,
+            reference=self.options.reference,
+            rcond=self.options.rcond,
+        )
+        return system, statistics.occupancy_of(system.windows)
+
+
+def _of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:
+    """Return of an array (n, m) the entries of neighbourhoods (m,)."""
+    return np.asarray(by_neighborhood[neighborhood, np.arange(len(neighborhood))])
+
+
+def _gain(statistics: SampledStatistics, options: FitOptions) -> float:
+    """Return the gain that was given, or estimate it."""
+    if options.gain is not None:
+        return options.gain
+    return estimate_gain(statistics, options.calibration, options.rcond)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lstd_agent.errors import MissingDependencyError
-from lstd_agent.statistics.moments import BoxStatistics
+from lstd_agent.errors import InvalidInputError, MissingDependencyError
 from lstd_agent.system.distances import sampled_distance
 
 if TYPE_CHECKING:
@@ -62,15 +61,18 @@ def _draw_occupancies(axes: Any, agent: SeminormLSTDAgent) -> None:
 
 def _candidates(agent: SeminormLSTDAgent) -> str:
     """Return what the candidates are: states, or a sample of vector observations."""
-    vectors = isinstance(agent.fitted_statistics_, BoxStatistics)
-    return "index of a stored observation" if vectors else "state"
+    return agent.fitted_statistics_.candidates_are
 
 
 def _draw_distances(axes: Any, agent: SeminormLSTDAgent) -> None:
     """Squared distance of each timestep's state distribution from its anchor's."""
-    distance = sampled_distance(agent.distance, agent.fitted_statistics_)
+    axes.set(title="Squared distance from the anchor", xlabel="timestep", ylabel="distance²")
+    try:
+        distance = sampled_distance(agent.distance, agent.fitted_statistics_)
+    except InvalidInputError as missing:  # anchors may be given where there is no distance
+        axes.text(0.5, 0.5, f"none: {missing}", ha="center", transform=axes.transAxes, wrap=True)
+        return
     for neighborhood in agent.neighborhoods_:
         start, stop = neighborhood.anchor, neighborhood.stop
         axes.plot(np.arange(start, stop), distance(start, start, stop))
         axes.axvline(start, color="0.8", linewidth=0.8, zorder=0)
-    axes.set(title="Squared distance from the anchor", xlabel="timestep", ylabel="distance²")

@@ -17,7 +17,7 @@ offsets are part of v: the error of a value includes that of its calibration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import add
 from typing import Any
@@ -27,7 +27,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 
 
-def sums_without_each(batches: list[Any]) -> Iterator[Any]:
+def sums_without_each(batches: Sequence[Any]) -> Iterator[Any]:
     """Yield the sum of all batches but each, of at least 2, by additions alone."""
     after = list(accumulate(reversed(batches[1:]), add))
     yield after.pop()

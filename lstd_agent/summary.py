@@ -21,8 +21,8 @@ def describe(agent: SeminormLSTDAgent) -> str:
             f"{n.anchor}",
             f"{n.stop}",
             f"{n.window[0]}-{n.window[1] - 1}",
-            _name(agent.candidate(n.reference)),
-            f"{n.occupancy[n.reference]:.3g}",
+            "-" if n.reference < 0 else _name(agent.candidate(n.reference)),
+            "-" if n.reference < 0 else f"{n.occupancy[n.reference]:.3g}",
             f"{n.n_samples}",
             f"{n.rank}/{d}",
             f"{n.condition:.1e}",
@@ -34,13 +34,16 @@ def describe(agent: SeminormLSTDAgent) -> str:
         "  ".join(cell.rjust(w) for cell, w in zip(row, width, strict=True))
         for row in (_COLUMNS, *rows)
     ]
+    main = system.references.main
+    zero = "mean of the tail" if main < 0 else _name(agent.main_reference_)
     given = "estimated" if agent.gain is None else "given"
     return "\n".join(
         [
-            f"trials      {agent.n_trials}, timesteps 0 to {system.t_max}",
+            f"trials      {agent.fitted_statistics_.n_trials}, timesteps 0 to {system.t_max}",
             f"features    {d}",
             f"gain        {system.gain:.6g} ({given})",
-            f"value 0 at  {_name(agent.main_reference_)}",
+            f"value 0 at  {zero}",
+            str(agent.diagnostics()),
             "",
             *table,
         ]

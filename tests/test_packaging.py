@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from importlib import metadata, resources
+from importlib import import_module, metadata, resources
 from pathlib import Path
 
 import pytest
+
+from lstd_agent.commands import main
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "reference"
@@ -48,3 +51,31 @@ def test_the_reference_figures_are_the_shared_ones() -> None:
 
 def test_the_continuous_integration_script_can_be_run() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=True)
+
+
+def test_the_command_is_registered_and_names_modules_that_are_there() -> None:
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert f'unichain = "{main.main.__module__}:{main.main.__name__}"' in project
+    for module, _ in main.COMMANDS.values():
+        assert callable(import_module(module).main)
+
+
+def test_every_dependency_states_its_lowest_version() -> None:
+    # What continuous integration installs as "the lowest" is read from these.
+    section = (ROOT / "pyproject.toml").read_text("utf-8").partition("dependencies = [")[2]
+    claims = re.findall(r'"([^"]+)"', section.partition("\n\n")[0])
+    assert len(claims) >= 5
+    assert [claim for claim in claims if not re.fullmatch(r"[\w-]+>=[\d.]+", claim)] == []
+
+
+def test_no_file_is_opened_in_the_encoding_of_the_place() -> None:
+    sources = [p for folder in (*PACKAGES, "scripts") for p in (ROOT / folder).rglob("*.py")]
+    opened = re.compile(r"(?:\.read_text|\.write_text|\bopen)\(([^()]*(?:\([^()]*\))?[^()]*)\)")
+    bare = [
+        f"{path.name}: {call[0]}"
+        for path in sources
+        for call in opened.finditer(path.read_text("utf-8"))
+        if not re.search(r"utf-8|ascii|devnull|[\"'][rwax]b[\"']", call[0])
+    ]
+    assert bare == []

@@ -37,18 +37,18 @@ class TransitionCounts:
 
     Parameters
     ----------
-    n_trials : int
-        Number of trials; the counts of every timestep sum to it.
     n_states : int
         Number of states S.
+    n_trials : int
+        Number of trials; the counts of every timestep sum to it.
     transition_counts : csr_array of int64, shape (t_max + 1, S · S)
         Entry (t, s · S + s') is N_t(s, s'), the number of transitions from s to s' at t.
     reward_sums : csr_array of float64, shape (t_max + 1, S)
         Entry (t, s) is the sum of the rewards received at t on leaving s.
     """
 
-    n_trials: int
     n_states: int
+    n_trials: int
     transition_counts: sparse.csr_array
     reward_sums: sparse.csr_array
 
@@ -168,7 +168,7 @@ def simulate_replicates(
     transition_counts = _sum_entries(row, pair, count, (n_replicates * T, S * S))
     reward_sums = _sum_entries(row, state, paid, (n_replicates * T, S))
     return [
-        TransitionCounts(n_trials, S, transition_counts[i : i + T], reward_sums[i : i + T])
+        TransitionCounts(S, n_trials, transition_counts[i : i + T], reward_sums[i : i + T])
         for i in range(0, n_replicates * T, T)
     ]
 

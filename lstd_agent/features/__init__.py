@@ -1,1 +1,1 @@
-"""State features: tables of Discrete observations, functions of vectors, and kernels on them."""
+"""State features: tables of countable observations, functions of vectors, and kernels on them."""

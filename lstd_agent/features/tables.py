@@ -1,6 +1,6 @@
 """State features f(s): tables and functions of observations.
 
-For discrete observations features are a table, one row a state. Anything that can fill the
+For countable observations features are a table, one row a state. Anything that can fill the
 table will do: the array itself, a builder such as `OneHot` or `GaussianFeatures` that knows
 how to make one for any number of states, a function of observations, or a scikit-learn
 transformer. Vector observations take the last two; `lstd_agent.features.vectors` has some.
@@ -8,23 +8,26 @@ transformer. Vector observations take the last two; `lstd_agent.features.vectors
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.features.rows import Rows, as_rows, is_sparse
 
 
 @runtime_checkable
 class TableBuilder(Protocol):
     """Makes a feature table for any number of states."""
 
-    def table(self, n_states: int) -> FloatArray:
-        """Return the features (n_states, d)."""
+    def table(self, n_states: int) -> Rows:
+        """Return the features (n_states, d), dense or sparse."""
 
 
 @runtime_checkable
@@ -45,9 +48,9 @@ Features: TypeAlias = (
 class OneHot:
     """One feature a state: every value function is representable."""
 
-    def table(self, n_states: int) -> FloatArray:
-        """Return the identity matrix."""
-        return np.eye(n_states)
+    def table(self, n_states: int) -> Rows:
+        """Return the identity matrix, in CSR form."""
+        return sparse.eye_array(n_states, format="csr")
 
 
 @dataclass(frozen=True)
@@ -80,27 +83,26 @@ def is_table(features: Features) -> bool:
     return not (isinstance(features, TableBuilder | Transformer) or callable(features))
 
 
-def feature_table(features: Features, n_states: int, start: int = 0) -> FloatArray:
-    """Return the feature table (n_states, d) of discrete observations.
+def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows:
+    """Return the features of all observations that there are, a row each.
 
     Parameters
     ----------
     features : Features
-        A table, a builder, a function of observations (n,), or a transformer of (n, 1).
-    n_states : int
-    start : int
-        The observation of the first state.
+        A table, a builder, a function of observations, or a transformer of them as (S, k).
+    observations : ndarray, shape (S,) or (S, k)
 
     Returns
     -------
-    ndarray, shape (n_states, d)
+    ndarray or csr_array, shape (S, d)
+        A copy of a table that was given: writing to that one changes nothing here.
 
     Raises
     ------
     InvalidInputError
         If the table has the wrong shape or holds a number that is not finite.
     """
-    observations = np.arange(start, start + n_states)
+    n_states = len(observations)
     table: Any
     if isinstance(features, str | type):
         raise InvalidInputError(
@@ -110,15 +112,18 @@ def feature_table(features: Features, n_states: int, start: int = 0) -> FloatArr
     if isinstance(features, TableBuilder):
         table = features.table(n_states)
     elif isinstance(features, Transformer):
-        table = features.transform(observations[:, None])
+        table = features.transform(observations.reshape(n_states, -1))
     elif callable(features):
         table = features(observations)
+    elif is_sparse(features):
+        given: Any = features
+        table = sparse.csr_array(given, copy=True)
     else:
-        table = features
-    return check_features(_dense(table), n_states)
+        table = copy.copy(features)
+    return as_rows(table, n_states)
 
 
-def vector_features(features: Features) -> Callable[[FloatArray], FloatArray]:
+def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
     """Return features of vector observations as a checked function, (n, k) to (n, d).
 
     Parameters
@@ -132,39 +137,21 @@ def vector_features(features: Features) -> Callable[[FloatArray], FloatArray]:
         If the features are a table, or what they return has the wrong shape or is not finite.
     """
     if isinstance(features, Transformer):
-        compute: Callable[[FloatArray], Any] = features.transform
-    elif callable(features) and not isinstance(features, TableBuilder):
-        compute = features
-    else:
-        raise InvalidInputError(
-            f"{type(features).__name__} features need Discrete observations; for vectors give a "
-            "function, a transformer, RadialBasis, Polynomial or TileCoding"
-        )
-    return lambda observations: check_features(_dense(compute(observations)), len(observations))
+        return CheckedFeatures(features.transform)
+    if callable(features) and not isinstance(features, TableBuilder | type):
+        return CheckedFeatures(features)
+    raise InvalidInputError(
+        f"{type(features).__name__} features need Discrete observations; for vectors give a "
+        "function, a transformer, RadialBasis, Polynomial or TileCoding"
+    )
 
 
-def _dense(features: Any) -> FloatArray:
-    if hasattr(features, "toarray"):  # transformers like to return sparse matrices
-        features = features.toarray()
-    try:
-        array = np.asarray(features)
-        if not np.iscomplexobj(array):
-            return array.astype(np.float64, copy=False)
-    except (TypeError, ValueError):
-        pass
-    raise InvalidInputError(f"features must be an array of real numbers; got {features!r}")
+@dataclass(frozen=True)
+class CheckedFeatures:
+    """A function of observations (n, k) whose answers are checked to be features (n, d)."""
 
+    compute: Callable[[FloatArray], Any]
 
-def check_features(features: FloatArray, n: int) -> FloatArray:
-    """Validate features of n observations: shape (n, d) with d >= 1, finite."""
-    if features.ndim != 2 or features.shape[0] != n or features.shape[1] == 0:
-        raise InvalidInputError(
-            f"features must have shape ({n}, d), one row an observation; got {features.shape}"
-        )
-    if not np.isfinite(features).all():
-        row, column = np.argwhere(~np.isfinite(features))[0]
-        raise InvalidInputError(
-            f"features must be finite; feature {column} of observation {row} is "
-            f"{features[row, column]}"
-        )
-    return features
+    def __call__(self, observations: FloatArray) -> Rows:
+        """Return the features (n, d), dense or CSR."""
+        return as_rows(self.compute(observations), len(observations))

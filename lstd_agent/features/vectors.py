@@ -1,42 +1,24 @@
 """Features of vector observations: radial basis functions, polynomials, tile coding.
 
 Each is a function of observations (n, k), or (n,) for one dimension, that returns (n, d).
+`lstd_agent.features.fourier` has more. Parameters are copied: what becomes of an array that was
+given changes nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.features.parameters import as_vectors, box_bounds, frozen_array
 
-
-def _as_vectors(observations: NDArray[np.generic], k: int | None = None) -> FloatArray:
-    """Return observations as (n, k) numbers, or raise if they have another k."""
-    x = np.asarray(observations, dtype=np.float64).reshape(len(observations), -1)
-    if k is not None and x.shape[1] != k:
-        raise InvalidInputError(f"these features are of {k} dimensions; got {x.shape[1]}")
-    return x
-
-
-def _as_box(low: ArrayLike, high: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return the bounds of a box as two vectors, or raise if they do not make one."""
-    lower, upper = (np.atleast_1d(np.asarray(b, dtype=np.float64)) for b in (low, high))
-    if lower.shape != upper.shape or lower.ndim != 1 or not (lower < upper).all():
-        raise InvalidInputError(
-            f"low and high must be equally long, and low below high; got {low!r} and {high!r}"
-        )
-    if not np.isfinite([lower, upper]).all():
-        raise InvalidInputError(
-            f"low and high must be finite; got {low!r} and {high!r}: give the range that the "
-            "observations really cover"
-        )
-    return lower, upper
+_KMEANS_ITERATIONS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,16 +36,20 @@ class RadialBasis:
     width: ArrayLike
 
     def __post_init__(self) -> None:
-        if self._centers.ndim != 2 or self._centers.size == 0:
+        centers = frozen_array("centers", self.centers)
+        if centers.ndim != 2 or centers.size == 0:
             raise InvalidInputError(
-                f"centers must have shape (d, k), one row a feature; got {self._centers.shape}"
+                f"centers must have shape (d, k), one row a feature; got {centers.shape}"
             )
-        width = self._width
-        if width.shape not in ((), self._centers.shape[1:]) or not (width > 0.0).all():
+        width = frozen_array("width", self.width)
+        if width.shape not in ((), centers.shape[1:]) or not (width > 0.0).all():
             raise InvalidInputError(
-                f"width must be positive, one number or {self._centers.shape[1]}; got "
-                f"{self.width!r}"
+                f"width must be positive, one number or {centers.shape[1]}; got {self.width!r}"
             )
+        object.__setattr__(self, "centers", centers)
+        object.__setattr__(
+            self, "width", frozen_array("width", np.broadcast_to(width, centers.shape[1:]))
+        )
 
     @classmethod
     def grid(cls, low: ArrayLike, high: ArrayLike, n: int) -> RadialBasis:
@@ -75,27 +61,54 @@ class RadialBasis:
         n : int
             At least 2; there are n**k features.
         """
-        lower, upper = _as_box(low, high)
-        if n < 2:
+        lower, upper = box_bounds(low, high)
+        if check_integer("n", n, 1) < 2:
             raise InvalidInputError(f"a grid needs at least 2 centers a dimension; got {n}")
         axes = np.meshgrid(*np.linspace(lower, upper, n).T, indexing="ij")
         return cls(np.stack(axes, axis=-1).reshape(-1, lower.size), (upper - lower) / (n - 1))
 
-    @cached_property
-    def _centers(self) -> FloatArray:
-        return np.asarray(self.centers, dtype=np.float64)
+    @classmethod
+    def kmeans(cls, samples: ArrayLike, n: int, seed: int = 0) -> RadialBasis:
+        """Place n centers where observations are, by the k-means algorithm.
 
-    @cached_property
-    def _width(self) -> FloatArray:
-        return np.asarray(self.width, dtype=np.float64)
+        Dimensions are measured in standard deviations of the samples. All bumps are as wide as
+        centers are apart: the median distance of one to the nearest other.
+
+        Parameters
+        ----------
+        samples : array_like, shape (m, k)
+            Observations, of which at least n differ. Two centers at least.
+        n : int
+        seed : int
+            Of the choice of the first centers.
+
+        Notes
+        -----
+        Lloyd's iteration from the start of Arthur & Vassilvitskii (2007), k-means++.
+        """
+        x = as_vectors(frozen_array("samples", samples))
+        if check_integer("n", n, 1) < 2:
+            raise InvalidInputError(f"kmeans needs at least 2 centers; got n={n}")
+        deviation = x.std(axis=0)
+        scale: FloatArray = np.where(deviation > 0.0, deviation, 1.0)
+        points = np.unique(x, axis=0)
+        if len(points) < n:
+            raise InvalidInputError(
+                f"kmeans needs at least as many different samples as centers, {n}; got "
+                f"{len(points)}"
+            )
+        rng = np.random.default_rng(check_integer("seed", seed, 0))
+        centers = _lloyd(x / scale, n, rng)
+        apart = _squared_distances(centers, centers)
+        np.fill_diagonal(apart, np.inf)
+        return cls(centers * scale, scale * np.sqrt(np.median(apart.min(axis=1))))
 
     def __call__(self, observations: NDArray[np.generic]) -> FloatArray:
         """Return the features (n, d) of observations (n, k)."""
-        centers = self._centers / self._width
-        x = _as_vectors(observations, centers.shape[1]) / self._width
-        # ‖x - c‖² by one matrix product; rounding may leave a tiny negative number.
-        squared = (x**2).sum(axis=1)[:, None] - 2.0 * x @ centers.T + (centers**2).sum(axis=1)
-        return np.asarray(np.exp(-0.5 * np.maximum(squared, 0.0)))
+        width: FloatArray = np.asarray(self.width, dtype=np.float64)
+        centers: FloatArray = np.asarray(self.centers, dtype=np.float64) / width
+        x: FloatArray = as_vectors(observations, centers.shape[1]) / width
+        return np.asarray(np.exp(-0.5 * _squared_distances(x, centers)))
 
 
 @dataclass(frozen=True)
@@ -114,14 +127,16 @@ class Polynomial:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.degree < 0 or not 0.0 < self.scale < np.inf:
+        degree = check_integer("the degree of a Polynomial", self.degree, -1)
+        scale = frozen_array("the scale of a Polynomial", self.scale)
+        if degree < 0 or scale.ndim or not scale > 0.0:
             raise InvalidInputError(
                 f"Polynomial needs a degree of at least 0 and a positive scale; got {self}"
             )
 
     def __call__(self, observations: NDArray[np.generic]) -> FloatArray:
         """Return the features (n, d) of observations (n, k)."""
-        x = _as_vectors(observations) / self.scale
+        x = as_vectors(observations) / self.scale
         factors = [
             list(chosen)
             for degree in range(self.degree + 1)
@@ -135,7 +150,7 @@ class TileCoding:
     """Several grids of tiles over a box, shifted against each other.
 
     Exactly one feature of each tiling is 1, that of the tile the observation is in.
-    Observations outside the box belong to the outermost tiles.
+    Observations outside the box belong to the outermost tiles. Features are sparse (CSR).
 
     Parameters
     ----------
@@ -158,23 +173,58 @@ class TileCoding:
     n_tilings: int = 8
 
     def __post_init__(self) -> None:
-        _as_box(self.low, self.high)
-        if self.n_tiles < 1 or self.n_tilings < 1:
+        low, high = box_bounds(self.low, self.high)
+        n_tiles = check_integer("n_tiles", self.n_tiles, 0)
+        if n_tiles < 1 or check_integer("n_tilings", self.n_tilings, 0) < 1:
             raise InvalidInputError(
                 "TileCoding needs at least 1 tile and 1 tiling; got "
                 f"n_tiles={self.n_tiles} and n_tilings={self.n_tilings}"
             )
+        if self.n_tilings * (n_tiles + 1) ** low.size >= 2**31:
+            raise InvalidInputError(
+                f"{self.n_tilings} tilings of {n_tiles + 1} tiles in each of {low.size} "
+                "dimensions are too many features: tile fewer dimensions, or more coarsely"
+            )
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
 
-    def __call__(self, observations: NDArray[np.generic]) -> FloatArray:
-        """Return the features (n, d) of observations (n, k)."""
-        low, high = _as_box(self.low, self.high)
+    def __call__(self, observations: NDArray[np.generic]) -> sparse.csr_array:
+        """Return the features (n, d) of observations (n, k), in CSR form."""
+        low, high = np.asarray(self.low), np.asarray(self.high)
         k, side = low.size, self.n_tiles + 1
-        position = np.clip((_as_vectors(observations, k) - low) / (high - low), 0.0, 1.0)
+        position = np.clip((as_vectors(observations, k) - low) / (high - low), 0.0, 1.0)
         tiling = np.arange(self.n_tilings)
         shift = (tiling[:, None] * (2 * np.arange(k) + 1) / self.n_tilings) % 1.0
         tile: IntArray = np.floor(position[:, None] * self.n_tiles + shift).astype(np.int64)
         tile = np.minimum(tile, self.n_tiles)
         index = tiling * side**k + tile @ side ** np.arange(k)
-        features = np.zeros((len(position), self.n_tilings * side**k))
-        np.put_along_axis(features, index, 1.0, axis=1)
-        return features
+        indptr = np.arange(len(position) + 1) * self.n_tilings
+        shape = (len(position), self.n_tilings * side**k)
+        return sparse.csr_array((np.ones(index.size), index.ravel(), indptr), shape=shape)
+
+
+def _squared_distances(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return squared distances (n, m) of rows of x (n, k) and of y (m, k)."""
+    # ‖x - y‖² by one matrix product; rounding may leave a tiny negative number.
+    squared = (x**2).sum(axis=1)[:, None] - 2.0 * x @ y.T + (y**2).sum(axis=1)
+    return np.asarray(np.maximum(squared, 0.0))
+
+
+def _lloyd(x: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
+    """Return n different centers (n, k) of points (m, k), at least n of which differ."""
+    centers = x[rng.integers(len(x))][None]
+    while len(centers) < n:
+        # Exact differences here: a point that is a center must never be drawn again.
+        nearest = np.min([np.square(x - c).sum(axis=1) for c in centers], axis=0)
+        chosen = x[rng.choice(len(x), p=nearest / nearest.sum())]
+        centers = np.concatenate((centers, chosen[None]))
+    for _ in range(_KMEANS_ITERATIONS):
+        label = _squared_distances(x, centers).argmin(axis=1)
+        size = np.bincount(label, minlength=n)
+        sums = np.stack([np.bincount(label, column, n) for column in x.T], axis=1)
+        # A center that has lost all its points stays where it is.
+        moved = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centers)
+        if np.array_equal(moved, centers):
+            break
+        centers = moved
+    return np.asarray(centers)

@@ -1,54 +1,41 @@
-"""Statistics of windows of timesteps: the seam between samples and algorithms.
+"""Statistics of observations that can be counted, from transition counts.
 
-Fitting a system asks a statistics object only for the minimizers of windows of timesteps and for
-the occupancy of candidate reference states in them. No algorithm knows whether they are sampled or
-exact. Here are the interface and its implementation for discrete observations, from counts;
-`lstd_agent.statistics.moments` has the one for vectors, `lstd_agent.study.exact` the exact one.
+Counts do not depend on the features, so that one collection serves every feature set, every
+number of anchors and every gain. Equations are returned as their square roots, `Factors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.system.factored import Factors, FeatureBasis, minimize_factored
-from lstd_agent.system.minimizer import Minimizer, Moments
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.statistics.equations import (
+    Factors,
+    FeatureBasis,
+    Moments,
+    window_chunks,
+    window_sums,
+)
+from lstd_agent.statistics.interface import SquaredDistance
+from lstd_agent.statistics.pairs import (
+    check_pairs,
+    paired_feature_discrepancy,
+    paired_mean_discrepancy,
+)
+from lstd_agent.statistics.sparse_counts import SparseCounts, sparse_features
+from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
 from lstd_agent.trials.counting import TransitionCounts
 
-# Working arrays of batched moments hold about this many numbers, so that they stay in cache.
-_CHUNK_SIZE = 2**18
-
-
-class Statistics(Protocol):
-    """What the pipeline asks of its data.
-
-    Windows are an int array of shape (n, 2): timesteps ``start`` up to, not including, ``stop``.
-    """
-
-    @property
-    def t_max(self) -> int:
-        """The last timestep."""
-
-    @property
-    def candidate_features(self) -> FloatArray:
-        """Features (M, d) of the M candidate reference states."""
-
-    @property
-    def support_threshold(self) -> float:
-        """Candidates with occupancy above this are in a window's support."""
-
-    def occupancy(self, windows: IntArray) -> FloatArray:
-        """Mean probability (n, M) of each candidate state in each window (Def ``pbar``)."""
-
-    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
-        """Minimizers of the projected Bellman errors of windows, and their sample numbers."""
+# A table of the kernel between more states than this is larger than what it saves.
+_MOST_OF_GRAM = 4000
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,30 +46,27 @@ class _Sums:
     ----------
     visited : ndarray of int, shape (k,)
     visits : ndarray of int, shape (n, k)
-    successors : ndarray, shape (n, k, d)
-        Σ f(s') of the next states s'.
-    excess : ndarray, shape (n, k)
-        Σ (r - g) of the rewards r.
+    rewards : ndarray, shape (n, k)
     """
 
     visited: IntArray
     visits: IntArray
-    successors: FloatArray
-    excess: FloatArray
+    rewards: FloatArray
 
 
-class SampledStatistics:
-    """Statistics of discrete observations, from counts and a feature table.
+class CountStatistics:
+    """Statistics of discrete observations, from transition counts and a feature table.
+
+    Every state is a candidate reference state.
 
     Parameters
     ----------
     counts : TransitionCounts
     features : ndarray, shape (S, d)
-        Row s holds f(s).
     trials : ndarray of int, shape (m, t_max + 1), optional
-        The states of a sample of whole trials, for distances that pair trials.
+        The states of a sample of whole trials, for the distance that pairs them.
     terminal : int, optional
-        The terminal state of a task that ends.
+        The terminal state of a task that ends; it counts if a trial was in it.
     """
 
     support_threshold = 0.0
@@ -91,13 +75,14 @@ class SampledStatistics:
         self,
         counts: TransitionCounts,
         features: FloatArray,
-        trials: NDArray[np.unsignedinteger] | None = None,
+        trials: NDArray[np.integer] | None = None,
         terminal: int | None = None,
     ) -> None:
         self.counts = counts
         self.features = features
         self.trials = trials
-        self.terminal = terminal
+        # A task that was never seen to end is like any other.
+        self.terminal = terminal if terminal is not None and self._seen[terminal] else None
 
     @property
     def t_max(self) -> int:
@@ -105,9 +90,59 @@ class SampledStatistics:
         return self.counts.t_max
 
     @property
+    def n_trials(self) -> int:
+        """Number of trials."""
+        return self.counts.n_trials
+
+    @property
     def candidate_features(self) -> FloatArray:
         """The feature table: every state is a candidate reference state."""
         return self.features
+
+    @property
+    def intercept(self) -> float:
+        """1, or 0 in tasks that end."""
+        return float(self.terminal is None)
+
+    @cached_property
+    def feature_scale(self) -> FloatArray:
+        """Root mean squares of the features (f, 1) over all timesteps, none 0, shape (d + 1,)."""
+        visits = self.visits.sum(axis=0)
+        view = self.sparse_view
+        squares = self.features**2 if view is None else view.sparse_features.power(2)
+        scale = np.sqrt(visits @ squares / visits.sum())
+        return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
+
+    tolerated_starts = 0.0
+    candidates_are = "state"
+
+    @property
+    def default_kernel(self) -> Kernel:
+        """The paper's: a Gaussian of width 1."""
+        return Kernel()
+
+    @cached_property
+    def sparse_view(self) -> SparseCounts | None:
+        """These statistics where their features are many and sparse, else None."""
+        if self.terminal is not None:
+            return None
+        features = sparse_features(self.features)
+        return None if features is None else SparseCounts(self, features)
+
+    def portions(self, batches: Sequence[TransitionCounts]) -> Sequence[TransitionCounts]:
+        """Return batches as what adds up fastest: themselves."""
+        return batches
+
+    def of(self, sums: TransitionCounts) -> CountStatistics:
+        """Return the statistics of other sums, with the same features and stored trials."""
+        other = CountStatistics(sums, self.features, self.trials, self.terminal)
+        if other.terminal == self.terminal and self.sparse_view is not None:
+            other.sparse_view = SparseCounts(other, self.sparse_view.sparse_features)
+        return other
+
+    def numbers_per_window(self, rcond: float) -> int:
+        """How many numbers a window's factors hold."""
+        return int(self._basis(rcond).U.size)
 
     @cached_property
     def visits(self) -> sparse.csr_array:
@@ -135,6 +170,10 @@ class SampledStatistics:
         visits = self.visits.toarray()
         return np.asarray(visits / visits.sum(axis=1, keepdims=True))
 
+    def distinct(self, windows: IntArray) -> tuple[IntArray, IntArray]:
+        """All windows, in their places: samples differ from one timestep to the next."""
+        return windows, np.arange(len(windows))
+
     def moments(self, windows: IntArray, gain: float) -> Moments:
         """X, Z, y of each window: sample means over its timesteps and all trials."""
         n, d = len(windows), self.features.shape[1]
@@ -142,85 +181,187 @@ class SampledStatistics:
             np.empty((n, d, d)), np.empty((n, d, d)), np.empty((n, d)), np.empty(n, dtype=np.int64)
         )
         for chunk in window_chunks(n, self.features.size):
-            arrays = (moments.X, moments.Z, moments.y, moments.n_samples)
-            for array, part in zip(arrays, self._moments(windows[chunk], gain), strict=True):
-                array[chunk] = part
+            sums = self._sums(windows[chunk])
+            n_samples = sums.visits.sum(axis=1)
+            F = self.features[sums.visited]
+            scale = 1.0 / n_samples[:, None, None]
+            weighted = sums.visits[:, :, None] * F
+            successors = self._successors(windows[chunk], sums, self.features)
+            moments.X[chunk] = scale * (F.T @ (weighted - successors))
+            moments.Z[chunk] = scale * (F.T @ weighted)
+            excess = sums.rewards - gain * sums.visits
+            moments.y[chunk] = (excess @ F) / n_samples[:, None]
+            moments.n_samples[chunk] = n_samples
         return moments
 
-    def _moments(
-        self, windows: IntArray, gain: float
-    ) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
-        sums = self._sums(windows, gain, self.features)
+    def equations(self, windows: IntArray, gain: float | None, rcond: float) -> Factors:
+        """Factors of windows by themselves; two right-hand sides where the gain is unknown."""
+        basis = self._basis(rcond)
+        sums = self._sums(windows)
         n_samples = sums.visits.sum(axis=1)
-        F = self.features[sums.visited]
-        scale = 1.0 / n_samples[:, None, None]
-        weighted = sums.visits[:, :, None] * F
-        X = scale * (F.T @ (weighted - sums.successors))
-        Z = scale * (F.T @ weighted)
-        y = (sums.excess @ F) / n_samples[:, None]
-        return X, Z, y, n_samples
+        A, scale = _roots(sums, n_samples, basis.U)
+        B = A - scale[:, :, None] * self._successors(windows, sums, basis.U)
+        if gain is not None:
+            c = scale * (sums.rewards - gain * sums.visits)
+        else:
+            c = scale[:, :, None] * np.stack((sums.rewards, sums.visits), axis=2)
+        return Factors(A, B, c, basis, n_samples)
 
-    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
-        """Return the minimizers of windows, and their numbers of samples."""
+    def linked_equations(self, windows: IntArray, rcond: float) -> Factors:
+        """Factors with open ends; see `Statistics.linked_equations`."""
+        basis, features = self._linked_basis(rcond)
+        sums = self._sums(windows)
+        n_samples = sums.visits.sum(axis=1)
+        A, scale = _roots(sums, n_samples, basis.U)
+        last = windows[:, 1] - 1
+        inside = np.stack((windows[:, 0], last), axis=1)
+        outside = np.stack((last, windows[:, 1]), axis=1)
+        B = A - scale[:, :, None] * self._successors(inside, sums, basis.U)
+        numbers = np.stack((sums.rewards, sums.visits), axis=2)
+        leaving = self._successors(outside, sums, features)
+        c = scale[:, :, None] * np.concatenate((numbers, leaving), axis=2)
+        return Factors(A, B, c, basis, n_samples)
+
+    def _basis(self, rcond: float) -> FeatureBasis:
         # States that no trial saw play no part, and large features of theirs must not either.
-        basis = FeatureBasis.of(self.features * self._seen[:, None], rcond)
-        parts, n_samples = [], []
-        for chunk in window_chunks(len(windows), basis.U.size):
-            sums = self._sums(windows[chunk], gain, basis.U)
-            samples = sums.visits.sum(axis=1)
-            # The root of p, and of n p by which sums over samples become means times that.
-            root = np.sqrt(sums.visits / samples[:, None])
-            scale = 1.0 / (np.sqrt(np.maximum(sums.visits, 1)) * np.sqrt(samples)[:, None])
-            A = root[:, :, None] * basis.U[sums.visited]
-            factors = Factors(A, A - scale[:, :, None] * sums.successors, scale * sums.excess)
-            parts.append(minimize_factored(factors, basis, rcond))
-            n_samples.append(samples)
-        return Minimizer.concatenate(parts), np.concatenate(n_samples)
+        return self._cached_basis(self.features, rcond)
 
-    def _sums(self, windows: IntArray, gain: float, features: FloatArray) -> _Sums:
+    def _linked_basis(self, rcond: float) -> tuple[FeatureBasis, FloatArray]:
+        one = np.full((len(self.features), 1), self.intercept)
+        features = np.hstack((self.features, one))
+        return self._cached_basis(features, rcond), features
+
+    @cached_property
+    def _bases(self) -> dict[tuple[int, float], FeatureBasis]:
+        return {}
+
+    def _cached_basis(self, features: FloatArray, rcond: float) -> FeatureBasis:
+        key = (features.shape[1], rcond)
+        if key not in self._bases:
+            self._bases[key] = FeatureBasis.of(features * self._seen[:, None], rcond)
+        return self._bases[key]
+
+    def _sums(self, windows: IntArray) -> _Sums:
         """Add up what was seen in each window on leaving each state."""
         select = window_sums(windows, self.t_max)
-        pairs = (select @ self.counts.transition_counts).tocoo()
         visits = (select @ self.visits).toarray()
         rewards = (select @ self.counts.reward_sums).toarray()
-
         # Late windows visit few states: the others are left out of everything that follows.
         visited = np.flatnonzero(visits.any(axis=0))
-        n, S, k = len(windows), self.counts.n_states, len(visited)
-        state, next_state = np.divmod(pairs.col, S)
-        row = pairs.row.astype(np.int64) * k + np.searchsorted(visited, state)
+        return _Sums(visited, visits[:, visited], rewards[:, visited])
+
+    def _successors(self, windows: IntArray, sums: _Sums, features: FloatArray) -> FloatArray:
+        """Return Σ f(s') over the next states s' of each visited state, shape (n, k, d)."""
+        window, count, state, next_state = self.transitions(windows)
+        n, S, k = len(windows), self.counts.n_states, len(sums.visited)
+        row = window * k + np.searchsorted(sums.visited, state)
         # One sparse product gives Σ_s' N(s, s') f(s') for every window and state.
-        by_state = sparse.csr_array((pairs.data, (row, next_state)), shape=(n * k, S))
-        successors = (by_state @ features).reshape(n, k, -1)
-        visits = visits[:, visited]
-        return _Sums(visited, visits, successors, rewards[:, visited] - gain * visits)
+        by_state = sparse.csr_array((count, (row, next_state)), shape=(n * k, S))
+        return np.asarray(by_state @ features).reshape(n, k, -1)
+
+    def transitions(self, windows: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Return the window, number, state and next state of all transitions in windows.
+
+        A window's are those of rows that follow each other: there is no need for a product,
+        which would hold an array of all pairs of states.
+        """
+        N = self.counts.transition_counts
+        first, last = N.indptr[windows[:, 0]], N.indptr[windows[:, 1]]
+        window = np.repeat(np.arange(len(windows)), last - first)
+        place = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)])
+        state, next_state = np.divmod(N.indices[place].astype(np.int64), self.counts.n_states)
+        return window, N.data[place], state, next_state
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Visiting frequency of each state in each window, shape (n, S)."""
         visits = (window_sums(windows, self.t_max) @ self.visits).toarray()
         return np.asarray(visits / visits.sum(axis=1, keepdims=True))
 
-    def occupancy_at(self, windows: IntArray, states: IntArray) -> FloatArray:
-        """Visiting frequency of some states (m,) in each window, shape (n, m)."""
-        return self.occupancy(windows)[:, states]
+    def occupancy_of(self, windows: IntArray) -> Callable[[IntArray], FloatArray]:
+        """Visiting frequency of some states (m,) in each window, (n, m), as a function of them."""
+        visits = sparse.csc_array(window_sums(windows, self.t_max) @ self.visits)
+        total = visits.sum(axis=1)[:, None]
+        return lambda states: np.asarray(visits[:, states].toarray() / total)
+
+    def independent_samples(self, windows: IntArray) -> Callable[[IntArray], FloatArray]:
+        """Visits of some states (m,) in each window that were not stays, or else all, (n, m)."""
+        visits = sparse.csc_array(window_sums(windows, self.t_max) @ self.visits)
+        window, count, state, next_state = self.transitions(windows)
+        stay = state == next_state
+        stays = sparse.csc_array((count[stay], (window[stay], state[stay])), shape=visits.shape)
+
+        def samples(states: IntArray) -> FloatArray:
+            all_visits = visits[:, states].toarray()
+            moves = all_visits - stays[:, states].toarray()
+            return np.where(moves > 0, moves, all_visits).astype(np.float64)
+
+        return samples
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """States in which trials start, the terminal one left out."""
+        start = self.visits[[0]].indices
+        return np.sort(start[start != self.terminal])
+
+    @cached_property
+    def recurrent_classes(self) -> list[RecurrentClass]:
+        """The recurrent classes that the second half of all timesteps shows."""
+        S = self.counts.n_states
+        tail = self.counts.transition_counts[(self.t_max + 1) // 2 :]
+        edges = sparse.csr_array((tail.data, np.divmod(tail.indices, S)), shape=(S, S))
+        return recurrent_classes(edges)
+
+    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
+        """Return the terminal state, or else the state that the window visits most."""
+        state = self.terminal
+        if state is None:
+            state = int(np.argmax(self.occupancy(window[None])[0]))
+        return state, np.asarray(self.features[state])
+
+    def candidate(self, index: int) -> Any:
+        """Return a candidate reference state as it is encoded."""
+        return index
+
+    def mean_features(self, t: int) -> FloatArray:
+        """Mean features (d,) at a timestep."""
+        visits = self.visits[[t]]
+        return np.asarray((visits @ self.features)[0] / visits.sum())
 
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
         return float(self.counts.reward_sums[start:stop].sum() / self.visits[start:stop].sum())
 
+    def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
+        """Linear-time squared MMD between timesteps, from the stored trials."""
+        check_pairs("linear", 0 if self.trials is None else len(self.trials))
+        assert self.trials is not None
+        kernel = kernel.fit_width(self.features[: max(_MOST_OF_GRAM, 2)])
+        if len(self.features) <= _MOST_OF_GRAM:
+            return paired_mean_discrepancy(self.trials, kernel(self.features, self.features))
+        return paired_feature_discrepancy(self.trials, self.features, kernel)
 
-def window_sums(windows: IntArray, t_max: int) -> sparse.csr_array:
-    """Return the 0-1 matrix (n, t_max + 1) that sums timesteps over each window."""
-    length = windows[:, 1] - windows[:, 0]
-    indptr = np.concatenate(([0], np.cumsum(length)))
-    timestep = np.arange(indptr[-1]) - np.repeat(indptr[:-1] - windows[:, 0], length)
-    return sparse.csr_array(
-        (np.ones(timestep.size, dtype=np.int64), timestep, indptr), shape=(len(windows), t_max + 1)
-    )
+    def total_variation(self) -> SquaredDistance:
+        """Squared total variation between timesteps, without a dense distribution.
+
+        ½ Σ |p - q| = 1 - Σ min(p, q), of which only states that both visit are part.
+        """
+        visits = self.visits
+        anchor_share = np.zeros(self.counts.n_states)
+
+        def squared(anchor: int, start: int, stop: int) -> FloatArray:
+            here, there = visits[[anchor]], visits[start:stop]
+            anchor_share[here.indices] = here.data
+            common = np.minimum(there.data, anchor_share[there.indices])
+            anchor_share[here.indices] = 0.0
+            shared = sparse.csr_array((common, there.indices, there.indptr), shape=there.shape)
+            return np.asarray(np.square(1.0 - shared.sum(axis=1) / self.n_trials))
+
+        return squared
 
 
-def window_chunks(n_windows: int, numbers_per_window: int) -> Iterator[slice]:
-    """Yield slices of windows whose working arrays fit in a bounded memory."""
-    size = max(1, _CHUNK_SIZE // max(1, numbers_per_window))
-    for start in range(0, n_windows, size):
-        yield slice(start, start + size)
+def _roots(sums: _Sums, n_samples: IntArray, U: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return A = D^{1/2} U, and what turns sums over a state's samples into rows of B and c."""
+    # The root of p, and of n p by which sums over samples become means times that.
+    root = np.sqrt(sums.visits / n_samples[:, None])
+    scale = 1.0 / (np.sqrt(np.maximum(sums.visits, 1)) * np.sqrt(n_samples)[:, None])
+    return root[:, :, None] * U[sums.visited], scale

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.counts import SampledStatistics
-from lstd_agent.statistics.moments import BoxStatistics
-from lstd_agent.trials.encoding import DiscreteDomain, Domain, States, Sums
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.statistics.interface import SampledStatistics
+from lstd_agent.statistics.moments import MomentStatistics
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
+from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.moment_sums import MomentSums
+from lstd_agent.trials.recording import Sums
 
 
-def make_statistics(
-    domain: Domain, sums: Sums, trials: States | None, kernel: Kernel
-) -> SampledStatistics | BoxStatistics:
+def make_statistics(encoding: Encoding, sums: Sums, trials: States | None) -> SampledStatistics:
     """Return the statistics of sums over trials, and of stored trials.
 
     Parameters
     ----------
-    domain : Domain
+    encoding : Encoding
         Of the observations.
-    sums : TransitionCounts or MomentSums
+    sums : TransitionCounts, MomentSums or KeptTrials
     trials : ndarray, shape (m, t_max + 1, ...), optional
         The states of a sample of whole trials.
-    kernel : Kernel
-        Of vector observations.
     """
-    if isinstance(domain, DiscreteDomain):
-        terminal = domain.n if domain.ends else None
-        return SampledStatistics(sums, domain.table, trials, terminal)
-    return BoxStatistics(sums, domain.features, trials, kernel)
+    if isinstance(encoding, CountedEncoding):
+        assert isinstance(sums, TransitionCounts)
+        terminal = encoding.n if encoding.ends else None
+        return CountStatistics(sums, encoding.table, trials, terminal)
+    assert isinstance(sums, MomentSums | KeptTrials)
+    return MomentStatistics(sums, encoding.rows, trials, encoding.ends)

@@ -1,4 +1,4 @@
-"""Sufficient statistics of vector observations: moments of the features, per timestep.
+r"""Statistics of vector observations: moments of the features, per timestep.
 
 Where states cannot be counted, the sums that X, Z and y are made of are kept instead, one of
 each for every timestep t, over all trials:
@@ -6,156 +6,338 @@ each for every timestep t, over all trials:
     Σ f(s_t) f(s_t)^T,  Σ f(s_t) f(s_{t+1})^T,  Σ r_t f(s_t),  Σ f(s_t),  Σ r_t.
 
 They take (t_max + 1) (2 d² + 2 d + 1) numbers, however many trials there are, and they add up.
-What cannot be had from them, distances and occupancies, comes from a bounded sample of whole
-trials. In that sample the terminal state of a task that ends is a row of NaN.
+
+The occupancy of a window at any observation x is the empirical *Christoffel function*,
+
+.. math:: \frac{1}{\tilde f(x)^T \tilde Z^\dagger \tilde f(x)}, \quad \tilde f = (f, 1),
+
+the smallest mean square over the window of any combination of the features that is 1 at x. With
+one-hot features it is the visiting frequency, so that counts and vectors mean the same; the 1
+bounds it by 1. It is 0 where f(x) is not in the range of Z, that is, no sample of the window is
+like x, and where it amounts to fewer than `MIN_SAMPLES` samples. Source: Lasserre & Pauwels
+(2019), "The empirical Christoffel function with applications in data analysis".
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.counts import window_chunks, window_sums
-from lstd_agent.system.minimizer import Minimizer, Moments, minimize
-from lstd_agent.trials.moment_sums import MomentSums, VectorFeatures
+from lstd_agent.features.rows import dense
+from lstd_agent.statistics.equations import Moments, window_sums
+from lstd_agent.statistics.interface import SquaredDistance
+from lstd_agent.statistics.pairs import check_pairs, paired_vector_discrepancy
+from lstd_agent.statistics.structure import RecurrentClass
+from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
+from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
 
 N_CANDIDATES = 200
 """How many stored observations are candidate reference states."""
 
-# Occupancies are averages over this many stored observations, distances over this many numbers.
-_N_EMBEDDED = 20_000
+MIN_SAMPLES = 10
+"""A smaller occupancy than this many samples is none."""
+
+_COUNTABLE = (
+    "this distance compares distributions over countable states; vector observations have "
+    "distance='mmd' or MMD(estimator='linear')"
+)
+
+# Distances are averages over so many stored observations that there are this many numbers.
 _N_DISTANCE_NUMBERS = 2**24
 
+# Scaled features of which a larger part than this is not in the range of Z are none of a
+# window's; smaller eigenvalues of scaled Z than the other number are rounding errors.
+_RANGE_TOLERANCE = 1e-3
+_RANGE_RCOND = 1e-10
 
-class BoxStatistics:
+# Batches of kept trials are summed once each if all their moments take no more than this.
+_MAX_PORTIONS_BYTES = 2**30
+
+
+class MomentStatistics:
     """Statistics of vector observations, from moments and a sample of trials.
 
     The candidate reference states are up to ``N_CANDIDATES`` stored observations, half of them
     at evenly spaced timesteps and half at logarithmically spaced ones, since transients are
-    short. The occupancy of a window at any observation s is its kernel mean embedding there,
-    the mean of k(s, s_t) over the stored observations of the window (at most 20 000 over all
-    timesteps): for the Dirac kernel the visiting frequency, for the Gaussian that of
-    everything about as near as its width.
+    short. In the stored trials the terminal state of a task that ends is a row of NaN.
 
     Parameters
     ----------
-    counts : MomentSums
-    features : callable
-        (n, k) to (n, d).
+    sums : MomentSums or KeptTrials
+        Trials are summed here, per timestep.
+    rows : callable
+        Features of observations, (n, k) to (n, d), dense or CSR.
     trials : ndarray, shape (m, t_max + 1, k)
         The observations of a sample of whole trials, at least one.
-    kernel : Kernel
-        On features. A width of ``"median"`` is measured on the candidates.
-
-    Notes
-    -----
-    ``support_threshold``: an occupancy of 0.01, as though one visit in a hundred had been at
-    the observation itself. A Gaussian is never zero: an observation that is 3 widths away from
-    all those of a window is just at the threshold.
+    ends : bool
+        Whether there is a terminal state.
     """
 
-    support_threshold = 0.01
+    support_threshold = 0.0
 
     def __init__(
         self,
-        counts: MomentSums,
-        features: VectorFeatures,
+        sums: MomentSums | KeptTrials,
+        rows: RowsOf,
         trials: FloatArray | None,
-        kernel: Kernel,
+        ends: bool = False,
     ) -> None:
         if trials is None:
             raise InvalidInputError(
                 "reference states of vector observations are stored ones, and no trial is "
                 "stored: n_stored_trials must be at least 1"
             )
-        self.counts = counts
-        self.features = features
+        self.sums = sums.condense(rows)
+        self._rows = rows
         self.trials = trials
+        # A task that was never seen to end is like any other.
+        self.ends = ends and bool(np.isnan(trials).any())
         self.candidates = _candidates(trials)
-        self.candidate_features = features(self.candidates)
-        self.kernel = kernel.fit_width(self.candidate_features)
+        self.candidate_features = self.features(self.candidates)
 
     @property
     def t_max(self) -> int:
         """The last timestep."""
-        return self.counts.t_max
+        return self.sums.t_max
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials."""
+        return self.sums.n_trials
 
     @property
     def terminal(self) -> int | None:
         """Index of the terminal state among the candidates, if a stored trial reached it."""
         return 0 if np.isnan(self.candidates[0]).any() else None
 
-    def moments(self, windows: IntArray, gain: float) -> Moments:
-        """X, Z, y of each window: sample means over its timesteps and all trials."""
-        counts = self.counts
-        n_samples = (windows[:, 1] - windows[:, 0]) * counts.n_trials
-        Z = self._window_sums(windows, counts.second_moments)
-        X = Z - self._window_sums(windows, counts.successor_moments)
-        y = self._window_sums(windows, counts.reward_moments - gain * counts.feature_sums)
-        scale = 1.0 / n_samples
-        return Moments(
-            X * scale[:, None, None], Z * scale[:, None, None], y * scale[:, None], n_samples
-        )
+    tolerated_starts = 0.1
+    candidates_are = "index of a stored observation"
 
-    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
-        """Return the minimizers of windows, and their numbers of samples."""
+    @property
+    def default_kernel(self) -> Kernel:
+        """A Gaussian as wide as the median distance between candidates."""
+        return Kernel(width="median")
+
+    @property
+    def distributions(self) -> FloatArray:
+        """There are none."""
+        raise InvalidInputError(_COUNTABLE)
+
+    @property
+    def sparse_view(self) -> None:
+        """None: moments are dense."""
+        return None
+
+    def features(self, states: FloatArray) -> FloatArray:
+        """Features (n, d) of encoded observations (n, k)."""
+        return dense(self._rows(states))
+
+    def of(self, sums: MomentSums | KeptTrials) -> MomentStatistics:
+        """Return the statistics of other sums, with the same features and stored trials."""
+        return MomentStatistics(sums, self._rows, self.trials, self.ends)
+
+    def portions(self, batches: Sequence[MomentSums | KeptTrials]) -> Sequence[Any]:
+        """Return batches as what adds up fastest: moments, where those of all fit in memory."""
+        size = moment_bytes(self.t_max, self.candidate_features.shape[1])
+        if len(batches) * size > _MAX_PORTIONS_BYTES:
+            return batches
+        return [batch.condense(self._rows) for batch in batches]
+
+    def numbers_per_window(self, rcond: float) -> int:
+        """How many numbers the moments of a window hold."""
+        return int(self.sums.second_moments[0].size)
+
+    def distinct(self, windows: IntArray) -> tuple[IntArray, IntArray]:
+        """All windows, in their places: samples differ from one timestep to the next."""
+        return windows, np.arange(len(windows))
+
+    def moments(self, windows: IntArray, gain: float | None) -> Moments:
+        """X, Z, y of each window: sample means over its timesteps and all trials."""
+        sums = self.sums
+        n_samples = (windows[:, 1] - windows[:, 0]) * sums.n_trials
+        Z = self._window_sums(windows, sums.second_moments)
+        X = Z - self._window_sums(windows, sums.successor_moments)
+        if gain is not None:
+            y = self._window_sums(windows, sums.reward_moments - gain * sums.feature_sums)
+        else:
+            both = np.stack((sums.reward_moments, sums.feature_sums), axis=2)
+            y = self._window_sums(windows, both)
+        return _means(X, Z, y, n_samples)
+
+    def equations(self, windows: IntArray, gain: float | None, rcond: float) -> Moments:
+        """Moments of windows by themselves; two right-hand sides where the gain is unknown."""
         moments = self.moments(windows, gain)
-        return minimize(moments, rcond), moments.n_samples
+        return moments if gain is not None else replace(moments, scale=self.feature_scale[:-1])
+
+    def linked_equations(self, windows: IntArray, rcond: float) -> Moments:
+        """Moments with open ends; see `Statistics.linked_equations`."""
+        sums, one = self.sums, self.intercept
+        last = windows[:, 1] - 1
+        inside = np.stack((windows[:, 0], last), axis=1)
+        n = windows[:, 1] - windows[:, 0]
+        f = self._window_sums(windows, sums.feature_sums)
+        following = self._window_sums(inside + 1, sums.feature_sums)
+        rewards = self._window_sums(windows, sums.reward_sums[:, None])
+        number = (n * sums.n_trials).astype(np.float64)
+        Z = _border(self._window_sums(windows, sums.second_moments), f, f, number, one)
+        S = _border(
+            self._window_sums(inside, sums.successor_moments),
+            self._window_sums(inside, sums.feature_sums),
+            following,
+            number - sums.n_trials,
+            one,
+        )
+        leaving = _border(
+            sums.successor_moments[last],
+            sums.feature_sums[last],
+            sums.feature_sums[windows[:, 1]],
+            np.full(len(n), float(sums.n_trials)),
+            one,
+        )
+        y = np.empty((len(n), f.shape[1] + 1, 2))
+        y[:, :-1, 0] = self._window_sums(windows, sums.reward_moments)
+        y[:, -1, 0] = one * rewards[:, 0]
+        y[:, :-1, 1] = f
+        y[:, -1, 1] = one * n * sums.n_trials
+        moments = _means(Z - S, Z, np.concatenate((y, leaving), axis=2), n * sums.n_trials)
+        return replace(moments, scale=self.feature_scale)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
-        """Kernel mean embedding of each window at each candidate, shape (n, M)."""
-        return self._window_means(windows, self._candidate_embedding)
+        """Christoffel function of each window at each candidate, shape (n, M)."""
+        return self._christoffel(windows)(self.candidate_features)
 
-    def occupancy_at(self, windows: IntArray, states: FloatArray) -> FloatArray:
-        """Kernel mean embedding of each window at observations (m, k), shape (n, m)."""
-        return self._window_means(windows, self._embedding(self.features(states)))
+    def occupancy_of(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
+        """Christoffel function of each window at observations (m, k), as a function of them."""
+        christoffel = self._christoffel(windows)
+        return lambda states: christoffel(self.features(states))
+
+    def _christoffel(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
+        """Return the function of features (m, d), decomposing the windows' Z once."""
+        scale = self.feature_scale
+        n_samples = (windows[:, 1] - windows[:, 0]) * self.n_trials
+        f = self._window_sums(windows, self.sums.feature_sums)
+        Z = self._window_sums(windows, self.sums.second_moments)
+        Z = _border(Z, f, f, n_samples.astype(np.float64), 1.0) / n_samples[:, None, None]
+        eigenvalues, bases = np.linalg.eigh(Z / np.outer(scale, scale))
+
+        def occupancy(features: FloatArray) -> FloatArray:
+            x = np.hstack((features, np.ones((len(features), 1)))) / scale
+            size = np.linalg.norm(x, axis=1)
+            shares = np.empty((len(windows), len(features)))
+            for k, (eigenvalue, U) in enumerate(zip(eigenvalues, bases, strict=True)):
+                keep = eigenvalue > _RANGE_RCOND * eigenvalue[-1]
+                along = x @ U[:, keep]
+                outside = np.linalg.norm(x - along @ U[:, keep].T, axis=1)
+                share = 1.0 / (along**2 / eigenvalue[keep]).sum(axis=1)
+                enough = share * n_samples[k] >= MIN_SAMPLES
+                shares[k] = np.where(enough & (outside <= _RANGE_TOLERANCE * size), share, 0.0)
+            return shares
+
+        return occupancy
+
+    def independent_samples(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
+        """Occupancy times the number of samples of each window, (n, m)."""
+        occupancy = self.occupancy_of(windows)
+        n_samples = (windows[:, 1] - windows[:, 0]) * self.n_trials
+        return lambda states: occupancy(states) * n_samples[:, None]
+
+    @cached_property
+    def starts(self) -> FloatArray:
+        """Observations in which stored trials start."""
+        return np.unique(self.trials[:N_CANDIDATES, 0], axis=0)
+
+    @property
+    def recurrent_classes(self) -> list[RecurrentClass]:
+        """None: where states cannot be counted, their classes do not show."""
+        return []
+
+    @property
+    def intercept(self) -> float:
+        """1, or 0 in tasks that end."""
+        return float(not self.ends)
+
+    @cached_property
+    def feature_scale(self) -> FloatArray:
+        """Root mean squares of the features (f, 1) over all timesteps, shape (d + 1,)."""
+        squares = np.einsum("tdd->d", self.sums.second_moments)
+        scale = np.sqrt(squares / (self.n_trials * (self.t_max + 1)))
+        return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
+
+    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
+        """Return the terminal state of a task that ends, or else the mean of the settled tail."""
+        if self.ends:
+            index = -1 if self.terminal is None else self.terminal
+            return index, np.zeros(self.candidate_features.shape[1])
+        start = (self.t_max + 1) // 2
+        return -1, self.sums.feature_sums[start:].mean(axis=0) / self.n_trials
+
+    def candidate(self, index: int) -> Any:
+        """Return a candidate reference state as it is encoded."""
+        return self.candidates[index]
+
+    def mean_features(self, t: int) -> FloatArray:
+        """Mean features (d,) at a timestep."""
+        return np.asarray(self.sums.feature_sums[t] / self.n_trials)
 
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
-        return float(self.counts.reward_sums[start:stop].mean() / self.counts.n_trials)
+        return float(self.sums.reward_sums[start:stop].mean() / self.n_trials)
+
+    def total_variation(self) -> SquaredDistance:
+        """There is none."""
+        raise InvalidInputError(_COUNTABLE)
+
+    def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
+        """Linear-time squared MMD between timesteps, from the stored trials."""
+        check_pairs("linear", len(self.trials))
+        return paired_vector_discrepancy(
+            self._distance_features, kernel.fit_width(self.candidate_features)
+        )
 
     @cached_property
-    def distance_features(self) -> FloatArray:
+    def _distance_features(self) -> FloatArray:
         """Features of as many stored trials as a distance works on, shape (t_max + 1, m, d)."""
         d = self.candidate_features.shape[1]
         m = max(2, _N_DISTANCE_NUMBERS // (d * (self.t_max + 1)))
-        return self._features_by_time(m)
-
-    @cached_property
-    def _embedded_features(self) -> FloatArray:
-        return self._features_by_time(max(1, _N_EMBEDDED // (self.t_max + 1)))
-
-    @cached_property
-    def _candidate_embedding(self) -> FloatArray:
-        return self._embedding(self.candidate_features)
-
-    def _features_by_time(self, n_trials: int) -> FloatArray:
-        states = self.trials[:n_trials].swapaxes(0, 1)
+        states = self.trials[:m].swapaxes(0, 1)
         n_timesteps, m, k = states.shape
         return self.features(states.reshape(-1, k)).reshape(n_timesteps, m, -1)
-
-    def _embedding(self, features: FloatArray) -> FloatArray:
-        """Mean kernel between the observations of each timestep and features (m, d)."""
-        points = self._embedded_features
-        n_timesteps, n, d = points.shape
-        embedding = np.empty((n_timesteps, len(features)))
-        for chunk in window_chunks(len(features), n_timesteps * n):
-            kernel = self.kernel(points.reshape(-1, d), features[chunk])
-            embedding[:, chunk] = kernel.reshape(n_timesteps, n, -1).mean(axis=1)
-        return embedding
-
-    def _window_means(self, windows: IntArray, by_timestep: FloatArray) -> FloatArray:
-        length = windows[:, 1] - windows[:, 0]
-        return self._window_sums(windows, by_timestep) / length[:, None]
 
     def _window_sums(self, windows: IntArray, by_timestep: FloatArray) -> FloatArray:
         """Sum an array (t_max + 1, ...) over each window."""
         sums = window_sums(windows, self.t_max) @ by_timestep.reshape(len(by_timestep), -1)
         return np.asarray(sums.reshape(len(windows), *by_timestep.shape[1:]))
+
+
+def _means(X: FloatArray, Z: FloatArray, y: FloatArray, n_samples: IntArray) -> Moments:
+    """Return sums over samples as moments."""
+    scale = (1.0 / n_samples)[:, None]
+    return Moments(
+        X * scale[:, :, None],
+        Z * scale[:, :, None],
+        y * scale.reshape(scale.shape + (1,) * (y.ndim - 2)),
+        n_samples,
+    )
+
+
+def _border(
+    products: FloatArray, f: FloatArray, following: FloatArray, number: FloatArray, one: float
+) -> FloatArray:
+    """Return sums of (f, 1) (f', 1)^T from Σ f f'^T, Σ f, Σ f' and their number."""
+    n, d, _ = products.shape
+    bordered = np.empty((n, d + 1, d + 1))
+    bordered[:, :d, :d] = products
+    bordered[:, :d, d] = one * f
+    bordered[:, d, :d] = one * following
+    bordered[:, d, d] = one * number
+    return bordered
 
 
 def _candidates(trials: FloatArray) -> FloatArray:

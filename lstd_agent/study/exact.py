@@ -1,15 +1,21 @@
-"""Exact statistics of a Markov chain: the non-sampling twin of `SampledStatistics`."""
+"""Exact statistics of a Markov chain: the non-sampling twin of `CountStatistics`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.statistics.counts import window_chunks
-from lstd_agent.system.minimizer import Minimizer, Moments, minimize
-from lstd_agent.system.neighborhoods import SquaredDistance
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.statistics.equations import (
+    Equations,
+    Factors,
+    FeatureBasis,
+    Moments,
+    window_chunks,
+)
+from lstd_agent.statistics.interface import SquaredDistance
 from unichain_gym import MarkovChain
 
 
@@ -23,14 +29,23 @@ class ExactStatistics:
     distributions : ndarray, shape (t_max + 1, S)
         p^t. The stationary distribution p* stands for timestep t_max + 1, which
         ``tail="stationary"`` asks for.
+    terminal : int, optional
+        The terminal state of a task that ends.
     """
 
     support_threshold = 1e-8
 
-    def __init__(self, chain: MarkovChain, features: FloatArray, distributions: FloatArray) -> None:
+    def __init__(
+        self,
+        chain: MarkovChain,
+        features: FloatArray,
+        distributions: FloatArray,
+        terminal: int | None = None,
+    ) -> None:
         self.chain = chain
         self.features = features
         self.distributions = distributions
+        self.terminal = terminal
         self._increments: FloatArray = features - chain.transition_matrix @ features
 
     @property
@@ -59,17 +74,67 @@ class ExactStatistics:
         y = (distributions * (self.chain.reward - gain)) @ F
         return Moments(X, Z, y, np.zeros(n, dtype=np.int64))
 
-    def minimize(self, windows: IntArray, gain: float, rcond: float) -> tuple[Minimizer, IntArray]:
-        """Return the minimizers of windows; their numbers of samples are zero."""
-        # Windows within the settled timesteps are one and the same.
+    @property
+    def sparse_view(self) -> None:
+        """None: exact statistics are dense."""
+        return None
+
+    def numbers_per_window(self, rcond: float) -> int:
+        """1, since `moments_of` takes windows in pieces by itself."""
+        return 1
+
+    def equations(self, windows: IntArray, gain: float | None, rcond: float) -> Equations:
+        """Equations of windows by themselves; two right-hand sides where the gain is unknown."""
+        p = self.occupancy(windows)
+        if gain is not None:
+            return self.moments_of(p, gain)
+        return self._factors(p, np.zeros_like(p), self.features, rcond)
+
+    def linked_equations(self, windows: IntArray, rcond: float) -> Factors:
+        """Factors with open ends; see `Statistics.linked_equations`."""
+        one = np.full((len(self.features), 1), self.intercept)
+        length = windows[:, 1:] - windows[:, :1]
+        leaving = self.distributions[windows[:, 1] - 1] / length
+        features = np.hstack((self.features, one))
+        factors = self._factors(self.occupancy(windows), leaving, features, rcond)
+        following = self.chain.transition_matrix @ features
+        share = _ratio(leaving, np.sqrt(self.occupancy(windows)))[:, :, None]
+        return replace(factors, c=np.concatenate((factors.c, share * following), axis=2))
+
+    def _factors(
+        self, p: FloatArray, leaving: FloatArray, features: FloatArray, rcond: float
+    ) -> Factors:
+        """Return the factors of distributions (n, S), of which a part leaves the window."""
+        seen = np.asarray(p.any(axis=0))[:, None]
+        basis = FeatureBasis.of(np.where(seen | self._reached(seen), features, 0.0), rcond)
+        root = np.sqrt(p)[:, :, None]
+        staying = _ratio(p - leaving, root[:, :, 0])[:, :, None]
+        B = root * basis.U - staying * (self.chain.transition_matrix @ basis.U)
+        c = root * np.stack((self.chain.reward, np.ones(len(features))), axis=1)
+        return Factors(root * basis.U, B, c, basis, np.zeros(len(p), dtype=np.int64))
+
+    def _reached(self, seen: BoolArray) -> BoolArray:
+        """Return which states follow others in one step, shape (S, 1)."""
+        return np.asarray(self.chain.transition_matrix.T @ seen.astype(float) > 0.0)
+
+    @property
+    def intercept(self) -> float:
+        """1, or 0 in tasks that end."""
+        return float(self.terminal is None)
+
+    @cached_property
+    def feature_scale(self) -> FloatArray:
+        """Root mean squares of the features (f, 1) over all timesteps, none 0, shape (d + 1,)."""
+        scale = np.sqrt(self.distributions.mean(axis=0) @ self.features**2)
+        return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
+
+    def distinct(self, windows: IntArray) -> tuple[IntArray, IntArray]:
+        """Windows that differ: those within the settled timesteps are one and the same."""
         first = self.settled
         is_settled = (windows[:, 0] >= first) & (windows[:, 0] <= self.t_max)
         windows = np.where(is_settled[:, None], (first, first + 1), windows)
         distinct, place = np.unique(windows, axis=0, return_inverse=True)
-        solution = minimize(self.moments(distinct, gain), rcond)
-        place = place.reshape(-1)
-        spread = Minimizer(solution.weights[place], solution.rank[place], solution.condition[place])
-        return spread, np.zeros(len(windows), dtype=np.int64)
+        return distinct, place.reshape(-1)
 
     @cached_property
     def settled(self) -> int:
@@ -80,10 +145,30 @@ class ExactStatistics:
         """Mean distribution of each window, shape (n, S)."""
         return np.stack([self._average(int(start), int(stop)) for start, stop in windows])
 
+    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
+        """Return the terminal state, or else the state that the window visits most."""
+        state = self.terminal
+        if state is None:
+            state = int(np.argmax(self.occupancy(window[None])[0]))
+        return state, np.asarray(self.features[state])
+
+    def mean_features(self, t: int) -> FloatArray:
+        """Mean features (d,) at a timestep."""
+        return np.asarray(self.distributions[t] @ self.features)
+
+    def mean_reward(self, start: int, stop: int) -> float:
+        """Mean reward over the timesteps from start up to stop."""
+        return float(self._average(start, stop) @ self.chain.reward)
+
     def _average(self, start: int, stop: int) -> FloatArray:
         if start > self.t_max:
             return self.chain.stationary_distribution
         return np.asarray(self.distributions[start:stop].mean(axis=0))
+
+
+def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
+    """Return part / whole, 0 where there is no whole."""
+    return np.asarray(part / np.where(whole > 0.0, whole, 1.0))
 
 
 def full_distributions(chain: MarkovChain, t_max: int) -> FloatArray:

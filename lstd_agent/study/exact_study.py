@@ -19,6 +19,8 @@ from lstd_agent.study.schemes import (
     Regime,
     regimes,
 )
+from lstd_agent.system.neighborhoods import TailName
+from lstd_agent.system.references import RuleName
 from unichain_gym import make_mdp
 
 KEY = ("env", "rho", "seed", "scheme")
@@ -35,8 +37,8 @@ class ExactSettings:
     rcond : float
     """
 
-    tail: str = "window"
-    reference: str = "most_common"
+    tail: TailName = "window"
+    reference: RuleName = "most_common"
     rcond: float = EXACT_RCOND
 
 
@@ -95,6 +97,7 @@ def run_exact_study(
     n_seeds: int = 20,
     workers: int = 1,
     executor: Executor | None = None,
+    progress: bool | None = None,
 ) -> list[Row]:
     """Compute the rows that ``out`` lacks and return all that were asked for.
 
@@ -108,10 +111,12 @@ def run_exact_study(
         Seeds 0 to n_seeds - 1.
     workers, executor
         See `lstd_agent.trials.parallel.run_tasks`.
+    progress : bool or None
+        See `lstd_agent.progress.progress_bar`.
     """
     store = RowStore(out / "exact_rows.jsonl", asdict(settings), KEY)
     tasks = list(_missing(store, settings, environments, rhos, schemes, n_seeds))
-    store.compute(exact_rows, tasks, workers=workers, executor=executor)
+    store.compute(exact_rows, tasks, workers=workers, executor=executor, progress=progress)
     return [
         row
         for row in store.rows

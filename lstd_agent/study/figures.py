@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import MissingDependencyError
 from lstd_agent.study.reference_study import median_multiples
 from lstd_agent.study.rows import Row
@@ -40,10 +41,21 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save(figure: Figure, *paths: Path) -> None:
-    """Write a figure to files; the suffix says which format."""
-    for path in paths:
-        figure.savefig(path, dpi=150)
+def picture(figure: Figure, suffix: str, description: str = "") -> bytes:
+    """Return a figure as the content of a file.
+
+    Parameters
+    ----------
+    figure : Figure
+    suffix : str
+        Such as ``".png"`` or ``".pdf"``.
+    description : str
+        Kept in the file's metadata.
+    """
+    field = {".pdf": "Subject"}.get(suffix, "Description")
+    content = BytesIO()
+    figure.savefig(content, format=suffix[1:], dpi=150, metadata={field: description})
+    return content.getvalue()
 
 
 def ratio_heat_map(ratios: Mapping[Cell, float]) -> Figure:
@@ -64,9 +76,8 @@ def ratio_heat_map(ratios: Mapping[Cell, float]) -> Figure:
     axes.set_xticks(range(len(columns)), [scheme for _, scheme in columns], rotation=90)
     axes.set_yticks(range(len(lines)), [f"{env}  ρ={rho}" for env, rho in lines], fontsize=7)
     axes.axvline(len(SCHEMES) - 0.5, color="black", linewidth=1)
-    axes.set_title(
-        "total repb  |  total rems: ours over the paper's (grey: no figure)", fontsize=10
-    )
+    grey = " (grey: no figure)" if np.isnan(grid).any() else ""
+    axes.set_title(f"total repb  |  total rems: ours over the paper's{grey}", fontsize=10)
     figure.colorbar(image, label="log10 ratio", extend="both")
     axes.set_facecolor("lightgrey")
     return figure
@@ -104,7 +115,7 @@ def sampling_curves(rows: Sequence[Row]) -> Figure:
 
 def _curves(
     rows: Sequence[Row], env: str, n_features: int, metric: str
-) -> dict[str, tuple[list[int], np.ndarray]]:
+) -> dict[str, tuple[list[int], FloatArray]]:
     """Return each scheme's checkpoints and its values there, shape (checkpoints, seeds)."""
     values: dict[str, dict[int, list[float]]] = {s: defaultdict(list) for s in SAMPLED_SCHEMES}
     for row in rows:
@@ -126,14 +137,14 @@ def reference_multiples(rows: Sequence[Row]) -> Figure:
     figure = new_figure(11, 4.2 * len(schemes))
     panels: Any = figure.subplots(len(schemes), 1, squeeze=False)[:, 0]
     for scheme, axes in zip(schemes, panels, strict=True):
-        for k, (rule, tail) in enumerate(combinations):
+        for k, combination in enumerate(combinations):
             x, y = [], []
             for i, env in enumerate(environments):
                 rhos = sorted((r for s, e, r in medians if (s, e) == (scheme, env)), reverse=True)
                 for j, rho in enumerate(rhos):
                     x.append(i + 0.18 * k - 0.27 + 0.02 * j)
-                    y.append(medians[scheme, env, rho][rule, tail])
-            axes.plot(x, y, "o", markersize=4, label=f"{rule}, {tail} tail", alpha=0.8)
+                    y.append(medians[scheme, env, rho][combination])
+            axes.plot(x, y, "o", markersize=4, label=", ".join(combination), alpha=0.8)
         axes.axhline(1.0, color="black", linewidth=0.8)
         axes.set_yscale("log")
         axes.set_xticks(range(len(environments)), environments)

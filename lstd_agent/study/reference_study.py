@@ -1,4 +1,4 @@
-r"""What the occupancy rule and the settled tail buy, on the same samples.
+r"""What linked calibration and the occupancy rule buy, on the same samples.
 
 Every error is also given as a multiple of the *projection limit*: the total rems of the best
 weights and offset of each neighbourhood, by least squares on the exact values weighted by the
@@ -15,21 +15,24 @@ from pathlib import Path
 
 import numpy as np
 
-from lstd_agent.statistics.counts import SampledStatistics
+from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
 from lstd_agent.system.distances import MMD, sampled_distance
-from lstd_agent.system.fit_system import System, fit_system
+from lstd_agent.system.fit_system import CalibrationName, System, fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import find_anchors
-from lstd_agent.system.references import RULES
 from unichain_gym import make_mdp
 
-KEY = ("env", "rho", "seed", "scheme", "reference", "tail")
-COMBINATIONS = tuple((rule, tail) for rule in RULES for tail in ("settled", "window"))
+KEY = ("env", "rho", "seed", "scheme", "calibration", "reference")
+COMBINATIONS: tuple[tuple[CalibrationName, str], ...] = (
+    ("linked", "none"),
+    ("references", "occupancy"),
+    ("references", "most_common"),
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def projection_limit(system: System, statistics: ExactStatistics) -> System:
 
 
 def reference_rows(task: ReferenceTask) -> list[Row]:
-    """Simulate once and compare all rules and tails in every regime."""
+    """Simulate once and compare all combinations in every regime."""
     settings = task.settings
     chain = random_chain(task.env, task.seed)
     t_max = 10 * chain.mixing_time()
@@ -84,17 +87,17 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
         features = random_features(chain.n_states, regime.n_features, task.seed)
         exact = ExactStatistics(chain, features, distributions)
         errors = StepwiseErrors(exact)
-        statistics = SampledStatistics(counts, features)
+        statistics = CountStatistics(counts, features)
         squared = sampled_distance(MMD("quadratic"), statistics)
         for scheme, n_anchors in (("p02md", 2), ("paxmd", regime.n_anchors_max)):
             anchors = find_anchors(squared, t_max, n_anchors)
-            for rule, tail in COMBINATIONS:
+            for calibration, rule in COMBINATIONS:
                 system = fit_system(
                     statistics,
                     anchors,
                     chain.gain,
-                    reference=rule,
-                    tail=tail,
+                    calibration=calibration,
+                    reference="most_common" if rule == "most_common" else "occupancy",
                     rcond=settings.rcond,
                 )
                 limit = projection_limit(system, exact)
@@ -104,8 +107,8 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
                         "rho": regime.rho,
                         "seed": task.seed,
                         "scheme": scheme,
+                        "calibration": calibration,
                         "reference": rule,
-                        "tail": tail,
                         "n_anchors": len(system.anchors),
                         "main_reference": system.references.main,
                         **errors.totals(system),
@@ -123,6 +126,7 @@ def run_reference_study(
     n_seeds: int = 20,
     workers: int = 1,
     executor: Executor | None = None,
+    progress: bool | None = None,
 ) -> list[Row]:
     """Compute the rows that ``out`` lacks and return all that were asked for.
 
@@ -136,10 +140,12 @@ def run_reference_study(
         Seeds 0 to n_seeds - 1.
     workers, executor
         See `lstd_agent.trials.parallel.run_tasks`.
+    progress : bool or None
+        See `lstd_agent.progress.progress_bar`.
     """
     store = RowStore(out / "reference_rows.jsonl", asdict(settings), KEY)
     tasks = list(_missing(store, settings, environments, n_seeds))
-    store.compute(reference_rows, tasks, workers=workers, executor=executor)
+    store.compute(reference_rows, tasks, workers=workers, executor=executor, progress=progress)
     return [row for row in store.rows if row["env"] in environments and row["seed"] < n_seeds]
 
 
@@ -170,7 +176,7 @@ def markdown_comparison(rows: Sequence[Row]) -> str:
     default, paper = COMBINATIONS[0], COMBINATIONS[-1]
     lost = [line for line, m in medians.items() if m[default] > m[paper]]
     beaten = [line for line, m in medians.items() if m[default] > 1.05 * min(m.values())]
-    heads = [f"{rule}, {tail}" for rule, tail in COMBINATIONS]
+    heads = [", ".join(combination) for combination in COMBINATIONS]
     lines = [
         "Total rems as a multiple of the projection limit: median (lower to upper quartile) over "
         "seeds, on the same samples.",
@@ -210,7 +216,7 @@ def _multiples(rows: Sequence[Row]) -> dict[Line, dict[tuple[str, str], list[flo
     multiples: dict[Line, dict[tuple[str, str], list[float]]] = {}
     for row in rows:
         line = multiples.setdefault((row["scheme"], row["env"], row["rho"]), {})
-        combination = (row["reference"], row["tail"])
+        combination = (row["calibration"], row["reference"])
         line.setdefault(combination, []).append(row["total_rems"] / row["limit"])
     return multiples
 

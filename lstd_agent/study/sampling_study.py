@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.features.tables import OneHot
-from lstd_agent.statistics.counts import SampledStatistics
+from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
@@ -20,11 +23,13 @@ from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
-from lstd_agent.system.neighborhoods import find_anchors
+from lstd_agent.system.neighborhoods import TailName, find_anchors
+from lstd_agent.system.references import RuleName
 from lstd_agent.trials.batches import Batches
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.encoding import make_domain
+from lstd_agent.trials.counting import CountRecorder, TransitionCounts
+from lstd_agent.trials.encoding import make_encoding
 from lstd_agent.trials.recording import Round
+from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import collect_rounds
 from unichain_gym import MarkovChain
 
@@ -77,8 +82,8 @@ class SamplingSettings:
     engine: str = "trials"
     estimator: str = "quadratic"
     n_stored: int = 2_000
-    tail: str = "window"
-    reference: str = "most_common"
+    tail: TailName = "window"
+    reference: RuleName = "most_common"
     rcond: float = DEFAULT_RCOND
 
 
@@ -107,7 +112,7 @@ def sampling_rows(task: SamplingTask) -> list[Row]:
     rows = []
     for counts, trials in cumulative_samples(task, chain, t_max):
         for panel, features, errors in panels:
-            statistics = SampledStatistics(counts, features, trials)
+            statistics = CountStatistics(counts, features, trials)
             for scheme in SCHEMES:
                 if (panel.n_features, counts.n_trials, scheme) not in task.missing:
                     continue
@@ -115,6 +120,7 @@ def sampling_rows(task: SamplingTask) -> list[Row]:
                     statistics,
                     scheme_anchors(scheme, statistics, panel.n_anchors_max, task.settings),
                     chain.gain,
+                    calibration="references",
                     reference=task.settings.reference,
                     tail=task.settings.tail,
                     rcond=task.settings.rcond,
@@ -137,7 +143,7 @@ def sampling_rows(task: SamplingTask) -> list[Row]:
 
 
 def scheme_anchors(
-    scheme: str, statistics: SampledStatistics, n_anchors_max: int, settings: SamplingSettings
+    scheme: str, statistics: CountStatistics, n_anchors_max: int, settings: SamplingSettings
 ) -> IntArray:
     """Return the anchors of a sampled scheme."""
     n_anchors = {"p01": 1, "p02md": 2, "paxmd": n_anchors_max, "pinf": None}[scheme]
@@ -147,7 +153,7 @@ def scheme_anchors(
 
 def cumulative_samples(
     task: SamplingTask, chain: MarkovChain, t_max: int
-) -> Iterator[tuple[TransitionCounts, np.ndarray | None]]:
+) -> Iterator[tuple[TransitionCounts, NDArray[np.unsignedinteger[Any]] | None]]:
     """Yield all counts, and the stored trials, up to each checkpoint."""
     increments = np.diff((0, *task.checkpoints)).tolist()
     seeds = np.random.SeedSequence([task.seed, 1]).spawn(len(increments))
@@ -158,7 +164,9 @@ def cumulative_samples(
             batches.add(Round(counts, np.empty(0)))
         else:
             _collect(task.env, chain, increment, t_max, seed, batches)
-        yield batches.total, batches.trials
+        total = batches.total
+        assert isinstance(total, TransitionCounts)
+        yield total, batches.trials
 
 
 def _collect(
@@ -172,16 +180,13 @@ def _collect(
     """Step environments for more trials and add their rounds."""
     assert chain.policy is not None
     env = gym.make_vec(f"unichain_gym:Unichain-{mnemonic}-v0", num_envs=min(n_trials, _NUM_ENVS))
-    collect_rounds(
-        env,
-        make_domain(env.single_observation_space, OneHot(), ends=False),
-        chain.policy.argmax(axis=1),
-        batches.add,
-        n_trials=n_trials,
-        t_max=t_max,
-        seed=int(seed.generate_state(1)[0]),
-        n_stored=batches.n_stored_missing,
+    request = Request(
+        n_trials, t_max, int(seed.generate_state(1)[0]), n_stored=batches.n_stored_missing
     )
+    n = chain.n_states
+    encoding = make_encoding(env.single_observation_space, OneHot(), ends=False)
+    policy = chain.policy.argmax(axis=1)
+    collect_rounds(env, encoding, policy, lambda _: partial(CountRecorder, n), batches.add, request)
     env.close()
 
 
@@ -192,6 +197,7 @@ def run_sampling_study(
     n_seeds: int = 20,
     workers: int = 1,
     executor: Executor | None = None,
+    progress: bool | None = None,
 ) -> list[Row]:
     """Compute the rows that ``out`` lacks and return all that were asked for.
 
@@ -204,10 +210,12 @@ def run_sampling_study(
         Seeds 0 to n_seeds - 1.
     workers, executor
         See `lstd_agent.trials.parallel.run_tasks`.
+    progress : bool or None
+        See `lstd_agent.progress.progress_bar`.
     """
     store = RowStore(out / "sampling_rows.jsonl", asdict(settings), KEY)
     tasks = list(_missing(store, settings, range(n_seeds)))
-    store.compute(sampling_rows, tasks, workers=workers, executor=executor)
+    store.compute(sampling_rows, tasks, workers=workers, executor=executor, progress=progress)
     return [row for row in store.rows if row["seed"] < n_seeds]
 
 

@@ -15,8 +15,9 @@ from lstd_agent.study.exact import (
     until_settled,
 )
 from lstd_agent.system.distances import mean_discrepancy, optimal_transport, total_variation
-from lstd_agent.system.fit_system import System, fit_system
-from lstd_agent.system.neighborhoods import AnchorSearch
+from lstd_agent.system.fit_system import CalibrationName, System, fit_system
+from lstd_agent.system.neighborhoods import AnchorSearch, TailName
+from lstd_agent.system.references import RuleName
 from unichain_gym import MarkovChain
 
 ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100")
@@ -88,8 +89,9 @@ class ExactSchemes:
         statistics: ExactStatistics,
         n_anchors_max: int,
         *,
-        tail: str = "window",
-        reference: str = "most_common",
+        calibration: CalibrationName = "references",
+        tail: TailName = "window",
+        reference: RuleName = "most_common",
         rcond: float = EXACT_RCOND,
     ) -> System:
         """Fit the system of one scheme (one of `SCHEMES`)."""
@@ -102,6 +104,7 @@ class ExactSchemes:
             statistics,
             self.anchors(scheme, statistics.features, n_anchors_max),
             self.chain.gain,
+            calibration=calibration,
             reference=reference,
             tail=tail,
             rcond=rcond,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 from statistics import mean, median
 
 from lstd_agent.study.rows import Row
@@ -36,7 +36,7 @@ def mean_cells(rows: Iterable[Row]) -> dict[Cell, float]:
 
 def paper_cells() -> dict[Cell, float]:
     """Return the cells of the paper's tables (arXiv:2204.04324), those it has."""
-    text = files("lstd_agent.study").joinpath("paper_tables.json").read_text()
+    text = files("lstd_agent.study").joinpath("paper_tables.json").read_text("utf-8")
     return {
         (row["env"], row["rho"], metric, scheme): value
         for row in json.loads(text)["rows"]
@@ -47,9 +47,9 @@ def paper_cells() -> dict[Cell, float]:
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:
-    """Return 0, 1 and 2 for the lowest, second and third lowest of a row."""
-    lowest = sorted(values, key=lambda scheme: values[scheme])[:3]
-    return {scheme: rank for rank, scheme in enumerate(lowest)}
+    """Return 0, 1 and 2 for the lowest, second and third lowest of a row; equals share a rank."""
+    place = {value: rank for rank, value in enumerate(sorted(set(values.values()))[:3])}
+    return {scheme: place[value] for scheme, value in values.items() if value in place}
 
 
 def two_digits(value: float) -> str:
@@ -203,9 +203,10 @@ def markdown_agreement(columns: Iterable[Agreement]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Write all rows into one CSV file."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+def csv_text(rows: Sequence[Row]) -> str:
+    """Write all rows as CSV."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.system.references import ReferenceStates
+from lstd_agent.system.references import ReferenceStates, RuleName
 
 
 def calibrate_offsets(
@@ -19,7 +19,7 @@ def calibrate_offsets(
     references: ReferenceStates,
     occupancy: FloatArray,
     support_threshold: float = 0.0,
-    rule: str = "occupancy",
+    rule: RuleName = "occupancy",
 ) -> FloatArray:
     """Return the offset of each approximator, shape (n,).
 

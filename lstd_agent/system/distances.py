@@ -8,8 +8,8 @@ empirical:
 - optimal transport, the smallest mean cost of moving p onto q, squared;
 - maximum mean discrepancy, ‖μ_p - μ_q‖² in the kernel's space (eq. ``mean_embedding``).
 
-The fourth is the paper's estimator of the squared MMD that pairs trials (eq.
-``mmd_squared_linear``). It is unbiased, takes linear time, and may be negative.
+The fourth is the paper's estimator of the squared MMD that pairs trials; see
+`lstd_agent.statistics.pairs`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.counts import SampledStatistics
-from lstd_agent.statistics.moments import BoxStatistics
-from lstd_agent.system.neighborhoods import SquaredDistance
+from lstd_agent.statistics.interface import SampledStatistics, SquaredDistance
+from lstd_agent.statistics.pairs import check_pairs
+
+DistanceName = Literal["mmd", "tv", "ot"]
 
 DistributionDistance = Callable[[FloatArray, FloatArray], float]
 """A distance between two distributions p, q (S,)."""
@@ -52,6 +53,10 @@ class MMD:
             raise InvalidInputError(
                 f"MMD estimator must be 'linear' or 'quadratic'; got {self.estimator!r}"
             )
+
+
+# Larger tables of the kernel between states than this squared do not fit.
+_MOST_OF_GRAM = 10_000
 
 
 def total_variation(distributions: FloatArray) -> SquaredDistance:
@@ -87,50 +92,6 @@ def mean_discrepancy(
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         cross = embedding[start:stop] @ distributions[anchor]
         return np.asarray(norm[anchor] + norm[start:stop] - 2.0 * cross)
-
-    return squared
-
-
-def paired_mean_discrepancy(trials: NDArray[np.integer], gram: FloatArray) -> SquaredDistance:
-    """Return the linear-time estimator of the squared MMD (eq. ``mmd_squared_linear``).
-
-    Parameters
-    ----------
-    trials : ndarray of int, shape (m, t_max + 1)
-        The states of m trials, taken in pairs; an odd last one is left out.
-    gram : ndarray, shape (S, S)
-    """
-    n_pairs = len(trials) // 2
-    first = np.ascontiguousarray(trials[0 : 2 * n_pairs : 2].T)
-    second = np.ascontiguousarray(trials[1 : 2 * n_pairs : 2].T)
-
-    def squared(anchor: int, start: int, stop: int) -> FloatArray:
-        x, y = first[start:stop], second[start:stop]
-        within = gram[x, y].mean(axis=1) + gram[first[anchor], second[anchor]].mean()
-        # Gathering from the anchor's rows of the Gram matrix keeps the look-ups local.
-        cross = gram[first[anchor], y].mean(axis=1) + gram[second[anchor], x].mean(axis=1)
-        return np.asarray(within - cross)
-
-    return squared
-
-
-def paired_vector_discrepancy(features: FloatArray, kernel: Kernel) -> SquaredDistance:
-    """Return the linear-time estimator of the squared MMD between vectors.
-
-    Parameters
-    ----------
-    features : ndarray, shape (t_max + 1, m, d)
-        Features of the states of m trials, taken in pairs; an odd last one is left out.
-    kernel : Kernel
-    """
-    n_pairs = features.shape[1] // 2
-    first, second = features[:, 0 : 2 * n_pairs : 2], features[:, 1 : 2 * n_pairs : 2]
-    within = kernel.paired(first, second).mean(axis=1)
-
-    def squared(anchor: int, start: int, stop: int) -> FloatArray:
-        cross = kernel.paired(first[anchor], second[start:stop])
-        cross += kernel.paired(second[anchor], first[start:stop])
-        return np.asarray(within[anchor] + within[start:stop] - cross.mean(axis=1))
 
     return squared
 
@@ -187,7 +148,7 @@ def feature_cost(features: FloatArray) -> FloatArray:
 
 
 def sampled_distance(
-    distance: str | MMD | DistributionDistance, statistics: SampledStatistics | BoxStatistics
+    distance: DistanceName | MMD | DistributionDistance, statistics: SampledStatistics
 ) -> SquaredDistance:
     """Return the squared distance between timesteps of sampled statistics.
 
@@ -195,24 +156,26 @@ def sampled_distance(
     ----------
     distance : {"mmd", "tv", "ot"}, MMD or callable
         ``"ot"`` moves mass at the Euclidean distance between features.
-    statistics : SampledStatistics or BoxStatistics
+    statistics : SampledStatistics
         Vector observations have the linear MMD only.
 
     Raises
     ------
     InvalidInputError
-        If the name is unknown, or there are fewer than two trials for the MMD.
+        If the name is unknown, the statistics have no such distance, or there are fewer than two
+        trials for the MMD.
     """
-    if isinstance(statistics, BoxStatistics):
-        return _vector_mmd(distance, statistics)
-    if distance == "tv":
-        return total_variation(statistics.distributions)
-    if distance == "ot":
-        return optimal_transport(statistics.distributions, feature_cost(statistics.features))
     if distance == "mmd":
-        distance = MMD()
+        return statistics.paired_discrepancy(statistics.default_kernel)
     if isinstance(distance, MMD):
-        return _sampled_mmd(distance, statistics)
+        if distance.estimator == "linear":
+            return statistics.paired_discrepancy(distance.kernel)
+        return _quadratic_mmd(distance.kernel, statistics)
+    if distance == "tv":
+        return statistics.total_variation()
+    if distance == "ot":
+        cost = feature_cost(statistics.candidate_features)
+        return optimal_transport(statistics.distributions, cost)
     if callable(distance):
         return pairwise(statistics.distributions, distance)
     raise InvalidInputError(
@@ -221,37 +184,13 @@ def sampled_distance(
     )
 
 
-def _vector_mmd(
-    distance: str | MMD | DistributionDistance, statistics: BoxStatistics
-) -> SquaredDistance:
-    mmd = MMD() if distance == "mmd" else distance
-    if not isinstance(mmd, MMD) or mmd.estimator != "linear":
+def _quadratic_mmd(kernel: Kernel, statistics: SampledStatistics) -> SquaredDistance:
+    distributions, features = statistics.distributions, statistics.candidate_features
+    if len(features) > _MOST_OF_GRAM:
         raise InvalidInputError(
-            f"distance {distance!r} compares distributions over countable states; vector "
-            "observations have distance='mmd' or MMD(estimator='linear')"
+            f"the quadratic MMD compares all pairs of states, here {len(features)}², and takes at "
+            f"most {_MOST_OF_GRAM}: use MMD('linear') or distance='tv'"
         )
-    _check_pairs("linear", len(statistics.trials))
-    return paired_vector_discrepancy(statistics.distance_features, statistics.kernel)
-
-
-def _sampled_mmd(mmd: MMD, statistics: SampledStatistics) -> SquaredDistance:
-    features = statistics.features
-    n_trials = statistics.counts.n_trials
-    if mmd.estimator == "linear":
-        trials = statistics.trials
-        n_trials = 0 if trials is None else len(trials)
-    _check_pairs(mmd.estimator, n_trials)
-    kernel = mmd.kernel.fit_width(features)
-    gram = kernel(features, features)
-    if mmd.estimator == "linear":
-        assert trials is not None
-        return paired_mean_discrepancy(trials, gram)
-    return mean_discrepancy(statistics.distributions, gram, n_trials)
-
-
-def _check_pairs(estimator: str, n_trials: int) -> None:
-    if n_trials < 2:
-        raise InvalidInputError(
-            f"the {estimator} MMD compares different trials and needs at least 2"
-            f"{' stored' if estimator == 'linear' else ''}; got {n_trials}"
-        )
+    check_pairs("quadratic", statistics.n_trials)
+    kernel = kernel.fit_width(features)
+    return mean_discrepancy(distributions, kernel(features, features), statistics.n_trials)

@@ -2,22 +2,37 @@
 
 anchors → neighbourhoods → references → weights → offsets → values: `fit_system` reads like the
 list, and each arrow is a module of its own. It does not know whether its statistics are sampled
-or exact.
+or exact. Linked systems, the default, have weights and offsets in one step backwards in time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.counts import Statistics
+from lstd_agent.statistics.equations import window_chunks
+from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.calibration import calibrate_offsets
-from lstd_agent.system.minimizer import DEFAULT_RCOND, Minimizer
-from lstd_agent.system.neighborhoods import neighborhood_windows
-from lstd_agent.system.references import ReferenceStates, assign_references, merge_neighborhoods
+from lstd_agent.system.linked import solve_backwards
+from lstd_agent.system.minimizer import DEFAULT_RCOND, Minimizer, minimize
+from lstd_agent.system.neighborhoods import TailName, neighborhood_windows
+from lstd_agent.system.references import (
+    ReferenceStates,
+    RuleName,
+    assign_references,
+    merge_neighborhoods,
+)
+from lstd_agent.system.sparse import solve_backwards_sparse
+
+# Of more numbers no copy is made for each pair of features and weights.
+_MOST_AT_ONCE = 2**22
+
+CalibrationName = Literal["linked", "references"]
+CALIBRATIONS: tuple[CalibrationName, ...] = ("linked", "references")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +44,11 @@ class Neighborhood:
     anchor, stop : int
         It predicts for timesteps anchor up to, not including, stop.
     window : tuple of int
-        Timesteps (start, stop) whose samples it is fitted to; narrower than the above only for
-        a settled tail.
+        Timesteps (start, stop) whose samples it is fitted to; narrower than the above only
+        where the last one is fitted to a settled tail.
     reference : int
-        Its reference state, an index into the candidate states.
+        Its reference state, an index into the candidate states; -1 where it has none, as have
+        all of a linked system but the last.
     weights : ndarray, shape (d,)
     offset : float
     occupancy : ndarray, shape (M,)
@@ -40,7 +56,7 @@ class Neighborhood:
     n_samples : int
         Transitions in the window; 0 for exact statistics.
     rank : int
-        Numerical rank of Z^{†/2} X.
+        Numerical rank of Z^{†/2} X, of linked ones with the intercept.
     condition : float
         Ratio of its largest to its smallest singular value kept.
     """
@@ -73,6 +89,9 @@ class System:
     condition : ndarray, shape (n,)
     t_max : int
     gain : float
+    open_directions : ndarray, shape (n, d + 1, q)
+        Of (weights, offset), for scaled features: what the samples leave open, where that was
+        kept track of; see `lstd_agent.system.linked`.
     """
 
     weights: FloatArray
@@ -86,6 +105,7 @@ class System:
     condition: FloatArray
     t_max: int
     gain: float
+    open_directions: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
 
     @property
     def neighborhoods(self) -> list[Neighborhood]:
@@ -116,8 +136,29 @@ class System:
 
     def values(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
         """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,)."""
-        linear = np.einsum("md,md->m", features, self.weights[neighborhood])
+        if features.size > _MOST_AT_ONCE:
+            linear = np.empty(len(features))
+            for k in np.unique(neighborhood):
+                here = neighborhood == k
+                linear[here] = features[here] @ self.weights[k]
+        else:
+            linear = np.einsum("md,md->m", features, self.weights[neighborhood])
         return np.asarray(linear + self.offsets[neighborhood])
+
+    def open_share(self, scaled: FloatArray, neighborhood: IntArray) -> FloatArray:
+        """How far values hang on what the samples leave open, from 0 to 1, shape (m,).
+
+        Parameters
+        ----------
+        scaled : ndarray, shape (m, d + 1)
+            Features (f, 1) divided by `Statistics.feature_scale`.
+        neighborhood : ndarray of int, shape (m,)
+        """
+        if self.open_directions.size == 0:
+            return np.zeros(len(scaled))
+        along = np.einsum("md,mdq->mq", scaled, self.open_directions[neighborhood])
+        size = np.linalg.norm(scaled, axis=1)
+        return np.asarray(np.linalg.norm(along, axis=1) / np.where(size > 0.0, size, 1.0))
 
 
 def fit_system(
@@ -125,12 +166,12 @@ def fit_system(
     anchors: IntArray,
     gain: float,
     *,
-    reference: str = "occupancy",
-    tail: str = "settled",
+    calibration: CalibrationName = "linked",
+    reference: RuleName = "occupancy",
+    tail: TailName = "window",
     rcond: float = DEFAULT_RCOND,
-    main_reference: int | None = None,
 ) -> System:
-    """Fit one approximator to each neighbourhood and calibrate their offsets.
+    """Fit one approximator to each neighbourhood, and tie their values together.
 
     Parameters
     ----------
@@ -138,24 +179,130 @@ def fit_system(
     anchors : ndarray of int, shape (n,)
         First timesteps of the neighbourhoods.
     gain : float
+    calibration : {"linked", "references"}
+        Backwards in time, or as in the paper by reference states and offsets.
     reference : {"occupancy", "most_common"}
-        Rule for reference states.
-    tail : {"settled", "window", "stationary"}
-        What the last neighbourhood averages.
+        Rule for reference states, where there are any.
+    tail : {"window", "settled", "stationary"}
+        What the last neighbourhood averages; linked systems have the first only.
     rcond : float
         Relative cutoff of the pseudoinverses; see `lstd_agent.system.minimizer.minimize`.
-    main_reference : int, optional
-        The candidate state whose value is known to be 0, if there is one.
 
     Returns
     -------
     System
     """
-    anchors, windows, references, occupancy = _neighborhoods_with_references(
-        statistics, anchors, reference, tail, main_reference
+    if calibration == "linked":
+        windows = neighborhood_windows(anchors, statistics.t_max, "window")
+        return _linked_system(statistics, windows, statistics.occupancy(windows), gain, rcond)
+    neighborhoods = _neighborhoods_with_references(statistics, anchors, reference, tail)
+    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond)
+
+
+def refit(
+    system: System,
+    statistics: Statistics,
+    gain: float,
+    *,
+    calibration: CalibrationName,
+    reference: RuleName,
+    rcond: float,
+) -> System:
+    """Fit weights and offsets to other statistics, with the same windows and references.
+
+    Parameters
+    ----------
+    system : System
+        Its neighbourhoods, reference states and occupancies are kept.
+    statistics : Statistics
+        Of other trials, with the same candidate states.
+    gain : float
+    calibration : {"linked", "references"}
+    reference : {"occupancy", "most_common"}
+    rcond : float
+    """
+    if calibration == "linked":
+        windows, occupancy = system.windows, system.occupancy
+        return _linked_system(statistics, windows, occupancy, gain, rcond, directions=False)
+    neighborhoods = (system.anchors, system.windows, system.references, system.occupancy)
+    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond)
+
+
+def _linked_system(
+    statistics: Statistics,
+    windows: IntArray,
+    occupancy: FloatArray,
+    gain: float,
+    rcond: float,
+    directions: bool = True,
+) -> System:
+    """Solve backwards in time."""
+    if statistics.sparse_view is not None:
+        solution = solve_backwards_sparse(statistics.sparse_view, windows, gain)
+    else:
+        solution = solve_backwards(statistics, windows, gain, rcond, directions=directions)
+    return System(
+        weights=solution.weights,
+        offsets=solution.offsets,
+        anchors=windows[:, 0],
+        windows=windows,
+        references=ReferenceStates(
+            np.append(np.full(len(windows) - 1, -1), solution.main), solution.main
+        ),
+        occupancy=occupancy,
+        n_samples=solution.n_samples,
+        rank=solution.rank,
+        condition=solution.condition,
+        t_max=statistics.t_max,
+        gain=gain,
+        open_directions=solution.open_directions,
     )
-    solution, offsets, n_samples = _weights_and_offsets(
-        statistics, windows, references, occupancy, gain, reference, rcond
+
+
+def _neighborhoods_with_references(
+    statistics: Statistics, anchors: IntArray, rule: RuleName, tail: TailName
+) -> tuple[IntArray, IntArray, ReferenceStates, FloatArray]:
+    """Give every neighbourhood a reference state, merging those that cannot have one.
+
+    Algorithm ``identify_anchor``, from its anchors on.
+    """
+    while True:
+        windows = neighborhood_windows(anchors, statistics.t_max, tail)
+        occupancy = statistics.occupancy(windows)
+        references = assign_references(
+            occupancy, statistics.support_threshold, rule, statistics.terminal
+        )
+        last_is_merged = references.state[-1] < 0
+        merged, references = merge_neighborhoods(anchors, references)
+        if merged.size == anchors.size:
+            return anchors, windows, references, occupancy
+        anchors = merged
+        # Merging only adds to windows, so references stay in their supports. The exception is a
+        # neighbourhood that becomes the last, where that is fitted to its tail: choose again.
+        if tail == "window" or not last_is_merged:
+            windows = neighborhood_windows(anchors, statistics.t_max, tail)
+            return anchors, windows, references, statistics.occupancy(windows)
+
+
+def _referenced_system(
+    statistics: Statistics,
+    anchors: IntArray,
+    windows: IntArray,
+    references: ReferenceStates,
+    occupancy: FloatArray,
+    gain: float,
+    rule: RuleName,
+    rcond: float,
+) -> System:
+    """Solve each window by itself (Thm ``epb_minimizer``), then calibrate."""
+    solution, n_samples = solve_windows(statistics, windows, gain, rcond)
+    offsets = calibrate_offsets(
+        solution.weights,
+        statistics.candidate_features,
+        references,
+        occupancy,
+        statistics.support_threshold,
+        rule,
     )
     return System(
         weights=solution.weights,
@@ -172,75 +319,14 @@ def fit_system(
     )
 
 
-def _neighborhoods_with_references(
-    statistics: Statistics, anchors: IntArray, rule: str, tail: str, main: int | None
-) -> tuple[IntArray, IntArray, ReferenceStates, FloatArray]:
-    """Give every neighbourhood a reference state, merging those that cannot have one.
-
-    Algorithm ``identify_anchor``, from its anchors on.
-    """
-    while True:
-        windows = neighborhood_windows(anchors, statistics.t_max, tail)
-        occupancy = statistics.occupancy(windows)
-        references = assign_references(occupancy, statistics.support_threshold, rule, main)
-        last_is_merged = references.state[-1] < 0
-        merged, references = merge_neighborhoods(anchors, references)
-        if merged.size == anchors.size:
-            return anchors, windows, references, occupancy
-        anchors = merged
-        # Merging only adds to windows, so references stay in their supports. The exception is a
-        # neighbourhood that becomes the last, where that is fitted to its tail: choose again.
-        if tail == "window" or not last_is_merged:
-            windows = neighborhood_windows(anchors, statistics.t_max, tail)
-            return anchors, windows, references, statistics.occupancy(windows)
-
-
-def _weights_and_offsets(
-    statistics: Statistics,
-    windows: IntArray,
-    references: ReferenceStates,
-    occupancy: FloatArray,
-    gain: float,
-    rule: str,
-    rcond: float,
-) -> tuple[Minimizer, FloatArray, IntArray]:
-    """Solve each window (Thm ``epb_minimizer``), then calibrate; and count its samples."""
-    solution, n_samples = statistics.minimize(windows, gain, rcond)
-    offsets = calibrate_offsets(
-        solution.weights,
-        statistics.candidate_features,
-        references,
-        occupancy,
-        statistics.support_threshold,
-        rule,
-    )
-    return solution, offsets, n_samples
-
-
-def refit(
-    system: System, statistics: Statistics, gain: float, *, reference: str, rcond: float
-) -> System:
-    """Fit weights and offsets to other statistics, with the same windows and references.
-
-    Parameters
-    ----------
-    system : System
-        Its neighbourhoods, reference states and occupancies are kept.
-    statistics : Statistics
-        Of other trials, with the same candidate states.
-    gain : float
-    reference : {"occupancy", "most_common"}
-    rcond : float
-    """
-    solution, offsets, n_samples = _weights_and_offsets(
-        statistics, system.windows, system.references, system.occupancy, gain, reference, rcond
-    )
-    return replace(
-        system,
-        weights=solution.weights,
-        offsets=offsets,
-        n_samples=n_samples,
-        rank=solution.rank,
-        condition=solution.condition,
-        gain=gain,
-    )
+def solve_windows(
+    statistics: Statistics, windows: IntArray, gain: float, rcond: float
+) -> tuple[Minimizer, IntArray]:
+    """Return the minimizers of windows, and their numbers of samples."""
+    distinct, place = statistics.distinct(windows)
+    parts, n_samples = [], []
+    for chunk in window_chunks(len(distinct), statistics.numbers_per_window(rcond)):
+        equations = statistics.equations(distinct[chunk], gain, rcond)
+        parts.append(minimize(equations, rcond))
+        n_samples.append(equations.n_samples)
+    return Minimizer.concatenate(parts).take(place), np.concatenate(n_samples)[place]

@@ -14,40 +14,28 @@ with S drawn from p. The mean squared projected Bellman error is the seminorm
 Z is singular whenever fewer states are visited than there are features, and X is singular
 whenever the features can represent a constant. Both are the normal case, so both
 pseudoinverses cut off at a *relative* tolerance ``rcond``, and the ranks are reported.
+
+From square roots, Z = A^T A, X = A^T B and y = A^T c, it follows without forming Z: if L is an
+orthonormal basis of the range of A, then up to a rotation :math:`Z^{\dagger/2} A^T = L^T`, and
+
+.. math:: w = (L^T B)^\dagger L^T c .
 """
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.statistics.equations import Equations, Factors, Moments
 
 DEFAULT_RCOND = 1e-10
 
 _ROUNDING = 1e-14
-
-
-@dataclass(frozen=True)
-class Moments:
-    """X, Z and y of n state distributions, each the mean over ``n_samples`` transitions.
-
-    Attributes
-    ----------
-    X, Z : ndarray, shape (n, d, d)
-    y : ndarray, shape (n, d)
-    n_samples : ndarray of int, shape (n,)
-        Zero where the moments are exact.
-    """
-
-    X: FloatArray
-    Z: FloatArray
-    y: FloatArray
-    n_samples: IntArray
 
 
 @dataclass(frozen=True)
@@ -56,25 +44,35 @@ class Minimizer:
 
     Attributes
     ----------
-    weights : ndarray, shape (n, d)
+    weights : ndarray, shape (n, d) or (n, d, m)
+        As the equations have one right-hand side, or m.
     rank : ndarray of int, shape (n,)
         Numerical rank of Z^{†/2} X: how many directions of w the data determine.
     condition : ndarray, shape (n,)
         Ratio of the largest to the smallest singular value kept (1 where the rank is 0).
+    determined : ndarray, shape (n, d, r), optional
+        If asked for: columns that span the directions of w that the data determine; the others
+        are zero.
     """
 
     weights: FloatArray
     rank: IntArray
     condition: FloatArray
+    determined: FloatArray | None = None
 
     @classmethod
     def concatenate(cls, parts: Sequence[Minimizer]) -> Minimizer:
-        """Join the minimizers of several runs of distributions."""
+        """Join the minimizers of several runs of distributions, without `determined`."""
         return cls(
             np.concatenate([part.weights for part in parts]),
             np.concatenate([part.rank for part in parts]),
             np.concatenate([part.condition for part in parts]),
         )
+
+    def take(self, place: IntArray) -> Minimizer:
+        """Return the minimizers at some places (n,)."""
+        determined = None if self.determined is None else self.determined[place]
+        return Minimizer(self.weights[place], self.rank[place], self.condition[place], determined)
 
 
 def check_rcond(rcond: float) -> float:
@@ -82,6 +80,40 @@ def check_rcond(rcond: float) -> float:
     if isinstance(rcond, numbers.Real) and 0.0 < rcond < 1.0:
         return float(rcond)
     raise InvalidInputError(f"rcond must be above 0 and below 1; got {rcond!r}")
+
+
+def minimize(
+    equations: Equations, rcond: float = DEFAULT_RCOND, *, directions: bool = False
+) -> Minimizer:
+    """Return the minimizer of the projected Bellman error of each distribution.
+
+    Parameters
+    ----------
+    equations : Moments or Factors
+        Of n distributions.
+    rcond : float
+        Relative cutoff of both pseudoinverses. Z holds squares, so that from moments 1e-10
+        forgets directions of features that are 1e-5 times as large as the largest, or states
+        with 1e-10 times its visits, and rounding errors take over below about 1e-14. Raise it
+        if the reported condition comes near its inverse; rescale features before lowering it.
+    directions : bool
+        Whether to tell the directions of w that the data determine.
+
+    Returns
+    -------
+    Minimizer
+        ``condition`` is that of Z^{†/2} X; of factors, of the fit in their orthonormal basis.
+
+    Notes
+    -----
+    Source: Thm ``epb_minimizer``. Of all minimizers, the smallest: directions that the data
+    leave open get weight zero.
+    """
+    if isinstance(equations, Factors):
+        return _minimize_factors(equations, rcond, directions)
+    if equations.scale is not None:
+        return _minimize_scaled(equations, equations.scale, rcond, directions)
+    return _minimize_moments(equations, rcond, directions)
 
 
 def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArray:
@@ -97,37 +129,68 @@ def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArr
     return np.asarray(root[:, :, None] * U.transpose(0, 2, 1))
 
 
-def minimize(moments: Moments, rcond: float = DEFAULT_RCOND) -> Minimizer:
-    """Return the minimizer of the projected Bellman error of each distribution.
-
-    Parameters
-    ----------
-    moments : Moments
-        Of n distributions.
-    rcond : float
-        Relative cutoff of both pseudoinverses. Z holds squares, so that 1e-10 forgets
-        directions of features that are 1e-5 times as large as the largest, or states with
-        1e-10 times its visits, and rounding errors take over below about 1e-14. Raise it if
-        the reported condition comes near its inverse; rescale features before lowering it.
-
-    Returns
-    -------
-    Minimizer
-
-    Notes
-    -----
-    Source: Thm ``epb_minimizer``. Directions that the data leave open get weight zero.
-    """
+def _minimize_moments(moments: Moments, rcond: float, directions: bool) -> Minimizer:
     M = inverse_square_root(moments.Z, rcond)
     U, singular, Vt = np.linalg.svd(M @ moments.X, full_matrices=False)
     # X is a difference from Z: what is smaller than the rounding errors of that is nothing, even
     # if it is all there is, as with features that are constant.
     rounding = _ROUNDING * np.sqrt(np.abs(moments.Z).max(axis=(1, 2)))
     keep = singular > np.maximum(rcond * singular[:, 0], rounding)[:, None]
-    target = (M @ moments.y[:, :, None]).transpose(0, 2, 1) @ U
-    coordinates = target[:, 0] * inverse_where(keep, singular)
-    weights = (coordinates[:, None, :] @ Vt)[:, 0]
-    return Minimizer(weights, keep.sum(axis=1), condition_number(keep, singular))
+    y = _columns(moments.y, moments.X)
+    target = (M @ y).transpose(0, 2, 1) @ U
+    coordinates = target * inverse_where(keep, singular)[:, None]
+    weights = (coordinates @ Vt).transpose(0, 2, 1)
+    return Minimizer(
+        weights.reshape(moments.y.shape),
+        keep.sum(axis=1),
+        condition_number(keep, singular),
+        np.where(keep[:, :, None], Vt, 0.0).transpose(0, 2, 1) if directions else None,
+    )
+
+
+def _minimize_scaled(
+    moments: Moments, scale: FloatArray, rcond: float, directions: bool
+) -> Minimizer:
+    """Minimize in features divided by their sizes, and return to the features themselves."""
+    sizes = np.outer(scale, scale)
+    y = moments.y / scale[:, None]
+    scaled = Moments(moments.X / sizes, moments.Z / sizes, y, moments.n_samples)
+    found = _minimize_moments(scaled, rcond, directions)
+    # The functional q·(scale w) of scaled weights is (scale q)·w.
+    determined = None if found.determined is None else found.determined * scale[:, None]
+    return replace(found, weights=found.weights / scale[:, None], determined=determined)
+
+
+def _minimize_factors(factors: Factors, rcond: float, directions: bool) -> Minimizer:
+    basis = factors.basis
+    L, size, _ = np.linalg.svd(factors.A, full_matrices=False)
+    L *= (size > rcond * size[:, :1])[:, None, :]
+    Lt = L.transpose(0, 2, 1)
+    U, singular, Vt = np.linalg.svd(Lt @ factors.B, full_matrices=False)
+    # B is a difference from A, so the size of A is what its rounding errors are relative to.
+    keep = singular > rcond * size[:, :1]
+    target = (Lt @ _columns(factors.c, factors.A)).transpose(0, 2, 1) @ U
+    coordinates = target * inverse_where(keep, singular)[:, None]
+
+    # In the basis, w has these coordinates along the directions that the data determine. The
+    # smallest such w is Q R^{-T} coordinates, where Q R are those directions times σ.
+    scaled = np.where(keep[:, :, None], Vt * basis.singular, 0.0)
+    Q, R = np.linalg.qr(scaled.transpose(0, 2, 1))
+    R += np.eye(R.shape[1]) * ~keep[:, None, :]
+    w = Q @ np.linalg.solve(R.transpose(0, 2, 1), coordinates.transpose(0, 2, 1))
+    n, r, m = w.shape
+    weights = w.transpose(0, 2, 1).reshape(n * m, r) @ basis.V.T
+    return Minimizer(
+        weights if factors.c.ndim == 2 else weights.reshape(n, m, -1).transpose(0, 2, 1),
+        keep.sum(axis=1),
+        condition_number(keep, singular),
+        basis.V @ np.where(keep[:, None, :], Q, 0.0) if directions else None,
+    )
+
+
+def _columns(y: FloatArray, matrix: FloatArray) -> FloatArray:
+    """Return right-hand sides as columns, of which a single one may have no axis."""
+    return y if y.ndim == matrix.ndim else y[:, :, None]
 
 
 def inverse_where(keep: BoolArray, singular: FloatArray) -> FloatArray:

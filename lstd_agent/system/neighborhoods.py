@@ -12,20 +12,20 @@ there are no more anchors than wanted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-
-SquaredDistance = Callable[[int, int, int], FloatArray]
-"""``squared_distance(anchor, start, stop)``: squared distances from the distribution at
-``anchor`` to those at ``start`` up to ``stop``."""
+from lstd_agent.statistics.interface import SquaredDistance
 
 FIRST_TOLERANCE = 1e-3
 
-SEARCHES = ("doubling", "exact")
+SearchName = Literal["exact", "doubling"]
+SEARCHES: tuple[SearchName, ...] = ("exact", "doubling")
+
+TailName = Literal["window", "settled", "stationary"]
 
 # Bisection stops when the two tolerances agree to this relative difference.
 _TOLERANCE_PRECISION = 1e-6
@@ -108,7 +108,7 @@ def find_anchors(
     squared_distance: SquaredDistance,
     t_max: int,
     n_anchors: int | None,
-    search: str = "doubling",
+    search: SearchName = "doubling",
 ) -> IntArray:
     """Return the anchors of at most ``n_anchors`` neighbourhoods (Algorithm ``identify_anchor``).
 
@@ -178,7 +178,7 @@ def check_anchors(anchors: object, t_max: int) -> IntArray:
     return array.astype(np.int64)
 
 
-def neighborhood_windows(anchors: IntArray, t_max: int, tail: str) -> IntArray:
+def neighborhood_windows(anchors: IntArray, t_max: int, tail: TailName) -> IntArray:
     """Return the timesteps each neighbourhood averages over, shape (n, 2), stop exclusive.
 
     Parameters

@@ -15,13 +15,15 @@ visiting frequency, over the neighbourhoods that will rely on it, is largest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 
-RULES = ("occupancy", "most_common")
+RuleName = Literal["occupancy", "most_common"]
+RULES: tuple[RuleName, ...] = ("occupancy", "most_common")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class ReferenceStates:
 def assign_references(
     occupancy: FloatArray,
     support_threshold: float = 0.0,
-    rule: str = "occupancy",
+    rule: RuleName = "occupancy",
     main: int | None = None,
 ) -> ReferenceStates:
     """Choose the main and the auxiliary reference states (Algorithm ``identify_sref``).
@@ -92,8 +94,8 @@ def assign_references(
     if chosen_main < 0:
         raise InvalidInputError(
             "no candidate state is in the support of any neighbourhood (largest occupancy "
-            f"{occupancy.max():.3g}, threshold {support_threshold}): the kernel is too narrow; "
-            "raise its width"
+            f"{occupancy.max():.3g}, threshold {support_threshold}): collect more trials, or use "
+            "calibration='linked', which needs no reference states"
         )
     return ReferenceStates(state, chosen_main)
 
@@ -103,7 +105,7 @@ def _most_common(
     occupancy: FloatArray,
     eligible: BoolArray,
     known: FloatArray,
-    rule: str,
+    rule: RuleName,
 ) -> int | None:
     """Return the most common eligible state of the waiting neighbourhoods, if there is one.
 

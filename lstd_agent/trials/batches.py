@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.encoding import States, Sums
-from lstd_agent.trials.recording import Round
+from lstd_agent.trials.encoding import States
+from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
+from lstd_agent.trials.recording import Round, Sums
 
 
 @dataclass
@@ -46,6 +47,16 @@ class Batches:
         return int(self.sums[0].t_max) if self.sums else None
 
     @property
+    def are_kept(self) -> bool:
+        """Whether there are trials, and they are kept as they are."""
+        return bool(self.sums) and isinstance(self.sums[0], KeptTrials)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that kept trials take."""
+        return sum(batch.nbytes for batch in self.sums) if self.are_kept else 0
+
+    @property
     def n_stored_missing(self) -> int:
         """How many more trials there is room for."""
         return max(0, self.n_stored_trials - sum(len(states) for states in self._stored))
@@ -53,24 +64,37 @@ class Batches:
     @property
     def total(self) -> Sums:
         """The sums over all trials."""
-        return reduce(add, self.sums)
+        if self.are_kept:
+            return KeptTrials.together(self.sums)
+        total: Sums = reduce(add, self.sums)
+        return total
 
     @property
     def trials(self) -> States | None:
-        """The stored trials, shape (m, t_max + 1, ...)."""
+        """Up to ``n_stored_trials`` whole trials, shape (m, t_max + 1, ...); None without any."""
+        if self.are_kept:
+            states: list[States] = []
+            n_missing = self.n_stored_trials
+            for batch in self.sums:
+                if n_missing > 0:
+                    states.append(batch.states(n_missing))
+                    n_missing -= len(states[-1])
+            return np.concatenate(states) if states else None
         if len(self._stored) > 1:
             self._stored = [np.concatenate(self._stored)]
         return self._stored[0] if self._stored else None
 
     def add(self, finished: Round) -> None:
         """Add a finished round."""
-        self.check_t_max(finished.counts.t_max)
+        self.check_t_max(finished.sums.t_max)
         if len(self.sums) < self.n_batches:
-            self.sums.append(finished.counts)
+            if self.sums:
+                self.sums[0].check_adds(finished.sums)
+            self.sums.append(finished.sums)
         else:
             smallest = int(np.argmin([batch.n_trials for batch in self.sums]))
-            self.sums[smallest] = self.sums[smallest] + finished.counts
-        self.keep(finished.states)
+            self.sums[smallest] = self.sums[smallest] + finished.sums
+        self.keep(finished.stored)
 
     def keep(self, trials: States) -> None:
         """Store whole trials (m, t_max + 1, ...), as many as there is room for."""
@@ -84,15 +108,27 @@ class Batches:
         self.check_t_max(other.t_max)
         if self.sums:  # all or nothing: before the first batch is added
             self.sums[0].check_adds(other.sums[0])
-        for sums in list(other.sums):  # a copy, since the other may be this one
-            self.add(Round(sums, np.empty(0)))
-        if other.trials is not None:
-            self.keep(other.trials)
+        # Read before anything is added, since the other may be this one.
+        sums, stored = list(other.sums), None if other.are_kept else other.trials
+        for each in sums:
+            self.add(Round(each, np.empty(0)))
+        if stored is not None:
+            self.keep(stored)
+
+    def condense(self, features: RowsOf, n_batches: int, n_stored_trials: int) -> None:
+        """Put moments in place of kept trials, and keep a sample of them whole."""
+        self.n_stored_trials = n_stored_trials
+        stored = self.trials
+        portions = [self.sums[i::n_batches] for i in range(min(n_batches, len(self.sums)))]
+        self.sums = [KeptTrials.together(portion).condense(features) for portion in portions]
+        self.n_batches = n_batches
+        if stored is not None:
+            self.keep(stored)
 
     def check_t_max(self, t_max: int) -> None:
         """Raise `InvalidInputError` if the trials so far have another last timestep."""
         if self.t_max not in (None, t_max):
             raise InvalidInputError(
                 f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
-                "Collect with the same t_max, or make a new agent"
+                "Collect with the same t_max, or forget them with reset()"
             )

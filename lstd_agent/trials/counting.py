@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, check_integer
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +40,36 @@ class TransitionCounts:
     transition_counts: sparse.csr_array
     reward_sums: sparse.csr_array
 
+    @classmethod
+    def of(cls, counts: CountsLike) -> TransitionCounts:
+        """Return counts that somebody else made, checked.
+
+        Parameters
+        ----------
+        counts : TransitionCounts, or anything with its attributes
+            Such as `unichain_gym.simulate_counts` returns.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be those of ``n_trials`` trials, each over all timesteps.
+        """
+        if isinstance(counts, cls):
+            checked = counts
+        else:
+            checked = cls(
+                check_integer("n_states", counts.n_states, 1),
+                check_integer("n_trials", counts.n_trials, 1),
+                sparse.csr_array(counts.transition_counts),
+                sparse.csr_array(counts.reward_sums),
+            )
+        _check_counts(checked)
+        return checked
+
     def check_adds(self, other: TransitionCounts) -> None:
         """Raise `InvalidInputError` unless the other has as many states and timesteps."""
+        if not isinstance(other, TransitionCounts):
+            raise InvalidInputError(f"counts do not add to {type(other).__name__}")
         if other.n_states != self.n_states or other.t_max != self.t_max:
             raise InvalidInputError(
                 f"counts of {self.n_states} states and t_max {self.t_max} do not add to counts "
@@ -61,6 +89,26 @@ class TransitionCounts:
     def t_max(self) -> int:
         """The last timestep."""
         return int(self.transition_counts.shape[0]) - 1
+
+
+class CountsLike(Protocol):
+    """Anything with the attributes of `TransitionCounts`."""
+
+    @property
+    def n_states(self) -> int:
+        """Number of states S."""
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials."""
+
+    @property
+    def transition_counts(self) -> Any:
+        """Sparse (t_max + 1, S * S)."""
+
+    @property
+    def reward_sums(self) -> Any:
+        """Sparse (t_max + 1, S)."""
 
 
 class CountRecorder:
@@ -87,7 +135,7 @@ class CountRecorder:
         sums = np.bincount(state, weights=reward, minlength=S)[visited]
         self._rewards.append((visited, sums))
 
-    def counts(self, n_trials: int) -> TransitionCounts:
+    def sums(self, n_trials: int) -> TransitionCounts:
         """Return what has been recorded of ``n_trials`` complete trials."""
         S = self.n_states
         return TransitionCounts(
@@ -96,6 +144,31 @@ class CountRecorder:
             _stack_rows(self._pairs, S * S),
             _stack_rows(self._rewards, S),
         )
+
+    def of_whole(self, states: IntArray, rewards: FloatArray) -> TransitionCounts:
+        """Return the counts of whole trials: states (t_max + 2, n), rewards (t_max + 1, n)."""
+        S, (T, n) = self.n_states, rewards.shape
+        if T * S * S >= 2**62:
+            for t in range(T):
+                self.record(states[t], rewards[t], states[t + 1])
+            return self.sums(n)
+        timestep = np.arange(T)[:, None]
+        pairs = ((timestep * S + states[:-1]) * S + states[1:]).ravel()
+        present, count = np.unique(pairs, return_counts=True)
+        visited, place = np.unique((timestep * S + states[:-1]).ravel(), return_inverse=True)
+        paid = np.bincount(place, weights=rewards.ravel())
+        return TransitionCounts(
+            S, n, _rows_of_keys(present, count, T, S * S), _rows_of_keys(visited, paid, T, S)
+        )
+
+
+def _rows_of_keys(
+    key: IntArray, values: NDArray[Any], n_rows: int, n_columns: int
+) -> sparse.csr_array:
+    """Make a CSR matrix of values by ascending keys row * n_columns + column."""
+    row, column = np.divmod(key, n_columns)
+    indptr = np.searchsorted(row, np.arange(n_rows + 1))
+    return sparse.csr_array((values, column, indptr), shape=(n_rows, n_columns))
 
 
 def _count(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
@@ -117,3 +190,49 @@ def _stack_rows(rows: Sequence[tuple[IntArray, NDArray[Any]]], n_columns: int) -
     columns = np.concatenate([columns for columns, _ in rows])
     values = np.concatenate([values for _, values in rows])
     return sparse.csr_array((values, columns, indptr), shape=(len(rows), n_columns))
+
+
+def _check_counts(counts: TransitionCounts) -> None:
+    """Raise `InvalidInputError` unless counts may be those of whole trials."""
+    S, n, N, R = counts.n_states, counts.n_trials, counts.transition_counts, counts.reward_sums
+    T = N.shape[0]
+    if T < 1 or N.shape != (T, S * S) or R.shape != (T, S):
+        raise InvalidInputError(
+            f"counts of {S} states have transition_counts of shape (t_max + 1, {S * S}) and "
+            f"reward_sums of shape (t_max + 1, {S}); got {N.shape} and {R.shape}"
+        )
+    for name, matrix in (("transition_counts", N), ("reward_sums", R)):
+        try:
+            matrix.check_format(full_check=True)
+        except ValueError as error:
+            raise InvalidInputError(f"{name} is not a valid CSR matrix: {error}") from None
+    if N.dtype.kind not in "iu" or (N.data.size and N.data.min() < 0):
+        raise InvalidInputError(
+            f"transition_counts must be integers of at least 0; got {N.dtype}, "
+            f"{N.data.min(initial=0)} the smallest"
+        )
+    if R.dtype.kind not in "fiu" or not np.isfinite(R.data).all():
+        raise InvalidInputError("reward_sums must be finite numbers")
+    off = np.flatnonzero(N.sum(axis=1) != n)
+    if off.size:
+        raise InvalidInputError(
+            f"the transitions of {n} trials at timestep {off[0]} sum to "
+            f"{N[[off[0]]].sum()}: every trial has one at each timestep"
+        )
+    timestep = np.repeat(np.arange(T), np.diff(N.indptr))
+    state, next_state = np.divmod(N.indices.astype(np.int64), S)
+    left, reached = (
+        sparse.csr_array((N.data, (timestep, s)), shape=(T, S)) for s in (state, next_state)
+    )
+    unlike = sparse.coo_array(left[1:] - reached[:-1])
+    unlike.eliminate_zeros()
+    if unlike.nnz:
+        t, s = int(unlike.row[0]), int(unlike.col[0])
+        raise InvalidInputError(
+            f"{reached[t, s]} trials reach state {s} at timestep {t}, and {left[t + 1, s]} leave "
+            f"it at timestep {t + 1}: trials do not come or go"
+        )
+    was_in: Any = left.astype(bool)
+    paid: Any = R.astype(bool)
+    if (paid > was_in).nnz:
+        raise InvalidInputError("reward_sums hold rewards of states that no trial was in")

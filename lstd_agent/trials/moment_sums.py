@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lstd_agent.arrays import FloatArray
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.features.rows import Rows, dense
 
-VectorFeatures = Callable[[FloatArray], FloatArray]
+VectorFeatures = Callable[[NDArray[Any]], FloatArray]
 """Features (n, d) of flattened observations (n, k)."""
+
+
+def moment_bytes(t_max: int, d: int) -> int:
+    """Return how much memory the moments of d features over timesteps 0 to t_max take."""
+    return 8 * (t_max + 1) * (2 * d**2 + 2 * d + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +47,34 @@ class MomentSums:
     feature_sums: FloatArray
     reward_sums: FloatArray
 
+    @classmethod
+    def of(cls, sums: MomentSums) -> MomentSums:
+        """Return sums that come from elsewhere, or raise unless shapes and numbers fit."""
+        check_integer("n_trials", sums.n_trials, 1)
+        shape = np.shape(sums.feature_sums)
+        T, d = shape if len(shape) == 2 else (0, 0)
+        expected = {
+            "second_moments": (T, d, d),
+            "successor_moments": (T, d, d),
+            "reward_moments": (T, d),
+            "feature_sums": (T, d),
+            "reward_sums": (T,),
+        }
+        for name, right in expected.items():
+            array = getattr(sums, name)
+            if not T or not d or array.shape != right or array.dtype.kind != "f":
+                raise InvalidInputError(
+                    f"moments have {name} of shape (t_max + 1, d, ...); got {array.shape}, "
+                    f"{array.dtype}"
+                )
+            if not np.isfinite(array).all():
+                raise InvalidInputError(f"moments must be finite; {name} are not")
+        return sums
+
     def check_adds(self, other: MomentSums) -> None:
         """Raise `InvalidInputError` unless the other has as many timesteps and features."""
+        if not isinstance(other, MomentSums):
+            raise InvalidInputError(f"moments do not add to {type(other).__name__}")
         if other.second_moments.shape != self.second_moments.shape:
             raise InvalidInputError(
                 f"moments of shape {self.second_moments.shape} (timesteps, features, features) "
@@ -63,16 +97,41 @@ class MomentSums:
         """The last timestep."""
         return len(self.reward_sums) - 1
 
+    def condense(self, features: object) -> MomentSums:
+        """Return the sums themselves, which are of the features that they were made with."""
+        return self
+
+    def over(self, windows: IntArray) -> MomentSums:
+        """Return the sums over each window of timesteps, one entry a window.
+
+        Parameters
+        ----------
+        windows : ndarray of int, shape (n, 2)
+            Timesteps ``start`` up to, not including, ``stop``.
+        """
+
+        def total(by_timestep: FloatArray) -> FloatArray:
+            return np.stack([by_timestep[start:stop].sum(axis=0) for start, stop in windows])
+
+        parts = {k: total(v) for k, v in vars(self).items() if k != "n_trials"}
+        return MomentSums(self.n_trials, **parts)
+
 
 class MomentRecorder:
-    """Sums the moments of trials that run in lockstep, timestep by timestep."""
+    """Sums the moments of trials that run in lockstep, timestep by timestep.
 
-    def __init__(self, features: VectorFeatures) -> None:
+    Parameters
+    ----------
+    features : callable
+        Encoded observations (n, k) to features (n, d), dense or CSR.
+    """
+
+    def __init__(self, features: Callable[[NDArray[Any]], Rows]) -> None:
         self._features = features
         self._sums: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]] = []
-        self._following: tuple[FloatArray, FloatArray] | None = None
+        self._following: tuple[NDArray[Any], Rows] | None = None
 
-    def record(self, state: FloatArray, reward: FloatArray, next_state: FloatArray) -> None:
+    def record(self, state: NDArray[Any], reward: FloatArray, next_state: NDArray[Any]) -> None:
         """Add the next timestep's transitions of all trials, arrays of n rows."""
         # The state is nearly always the very array that came next a timestep ago.
         if self._following is not None and state is self._following[0]:
@@ -82,9 +141,22 @@ class MomentRecorder:
         successor = self._features(next_state)
         self._following = (next_state, successor)
         self._sums.append(
-            (f.T @ f, f.T @ successor, reward @ f, f.sum(axis=0), float(reward.sum()))
+            (
+                dense(f.T @ f),
+                dense(f.T @ successor),
+                f.T @ reward,
+                f.T @ np.ones(len(reward)),
+                float(reward.sum()),
+            )
         )
 
-    def counts(self, n_trials: int) -> MomentSums:
+    def sums(self, n_trials: int) -> MomentSums:
         """Return what has been recorded of ``n_trials`` complete trials."""
         return MomentSums(n_trials, *(np.array(sums) for sums in zip(*self._sums, strict=True)))
+
+    def of_whole(self, states: NDArray[Any], rewards: FloatArray) -> MomentSums:
+        """Return the moments of whole trials: states (t_max + 2, n, k), rewards (t_max + 1, n)."""
+        by_timestep = list(states)
+        for state, reward, next_state in zip(by_timestep, rewards, by_timestep[1:], strict=False):
+            self.record(state, reward, next_state)
+        return self.sums(rewards.shape[1])

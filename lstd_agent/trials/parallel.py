@@ -8,6 +8,9 @@ Tasks are handed out a few at a time, so there may be any number of them.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -17,8 +20,9 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
+from multiprocessing.connection import Connection
 from typing import TypeVar
 
 from lstd_agent.errors import EvaluationError, MissingDependencyError, check_integer
@@ -73,7 +77,8 @@ def run_tasks(
     *,
     workers: int = 1,
     executor: Executor | None = None,
-) -> Iterator[Result]:
+    unclaimed: list[Result] | None = None,
+) -> Generator[Result, None, None]:
     """Run the function on every task and yield results in the order they finish.
 
     Parameters
@@ -88,6 +93,9 @@ def run_tasks(
     executor : Executor, optional
         Any executor to use instead: of `dask.distributed` (``Client.get_executor()``), of
         `mpi4py.futures`, or a pool of your own.
+    unclaimed : list, optional
+        Gets the results that are there, but not yielded yet, when an interrupt, an error or
+        ``close()`` ends the work early.
 
     Yields
     ------
@@ -100,19 +108,25 @@ def run_tasks(
         If the worker of one task dies more than three times, or the given executor breaks.
     """
     workers = check_integer("workers", workers, 1)
+    unclaimed = [] if unclaimed is None else unclaimed
     if executor is not None:
-        return _run_on(executor, function, tasks, max(_MIN_SUBMITTED, 2 * workers))
+        n_submitted = max(_MIN_SUBMITTED, 2 * workers)
+        return _run_on(executor, function, tasks, n_submitted, unclaimed)
     if workers == 1:
-        return map(function, tasks)
-    return _run_on_own_pools(function, tasks, workers)
+        return (function(task) for task in tasks)
+    return _run_on_own_pools(function, tasks, workers, unclaimed)
 
 
 def _run_on(
-    executor: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], n_submitted: int
-) -> Iterator[Result]:
+    executor: Executor,
+    function: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    n_submitted: int,
+    unclaimed: list[Result],
+) -> Generator[Result, None, None]:
     """Run tasks on an executor that cannot be replaced; dask replaces dead workers itself."""
     attempts = ((task, 0) for task in tasks)
-    lost = yield from _run_until_broken(executor, function, attempts, n_submitted)
+    lost = yield from _run_until_broken(executor, function, attempts, n_submitted, unclaimed)
     if lost:
         raise WorkerError(
             "a worker of the executor died, which broke it. Pass workers= instead of executor=: "
@@ -121,15 +135,29 @@ def _run_on(
 
 
 def _run_on_own_pools(
-    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
-) -> Iterator[Result]:
+    function: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    workers: int,
+    unclaimed: list[Result],
+) -> Generator[Result, None, None]:
     """Run tasks on a process pool, starting another when a dead worker breaks it."""
     # A fresh interpreter for each worker: forking would copy threads' locks.
     context = multiprocessing.get_context("spawn")
     attempts: Iterator[tuple[Task, int]] = ((task, 0) for task in tasks)
     while True:
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            lost = yield from _run_until_broken(pool, function, attempts, 2 * workers)
+        watched, alive = context.Pipe(duplex=False)
+        with ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_end_with_parent, initargs=(watched,)
+        ) as pool:
+            try:
+                lost = yield from _run_until_broken(
+                    pool, function, attempts, 2 * workers, unclaimed
+                )
+            except BaseException:
+                alive.close()  # nobody waits for what the workers are at
+                raise
+        alive.close()
+        watched.close()
         if not lost:
             return
         if max(n_deaths for _, n_deaths in lost) > MAX_RETRIES:
@@ -141,11 +169,28 @@ def _run_on_own_pools(
         attempts = chain(lost, attempts)
 
 
+def _end_with_parent(watched: Connection) -> None:
+    """Have this worker end as soon as the other end of the pipe is closed, or its process gone.
+
+    A killed parent tells its workers nothing, and they would wait for tasks for ever. Ctrl-C, which
+    a terminal sends to all of them, is the parent's to answer.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        with suppress(EOFError, OSError):
+            watched.recv()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _run_until_broken(
     executor: Executor,
     function: Callable[[Task], Result],
     attempts: Iterator[tuple[Task, int]],
     n_submitted: int,
+    unclaimed: list[Result],
 ) -> Generator[Result, None, list[tuple[Task, int]]]:
     """Yield the results of tasks, each with how often a worker died on it.
 
@@ -177,4 +222,5 @@ def _run_until_broken(
                     raise error
     finally:
         for future in running:
-            future.cancel()
+            if not future.cancel() and future.done() and future.exception() is None:
+                unclaimed.append(future.result())

@@ -1,21 +1,45 @@
-"""Trials as they are observed: the one way from transitions into counts.
+"""Trials as they are observed: the one way from transitions into sums.
 
 `LockstepTrials` run together, one call a timestep. `SequentialTrials` run one after the other,
-as a plain environment makes them; finished ones are kept until there are enough of them to be
-played in lockstep. Either way a `Round` comes out. A trial that terminates stays in the
-terminal state for the rest of its timesteps.
+as a plain environment makes them; finished ones wait until there are enough of them for a round.
+Either way a `Round` comes out. A trial that terminates stays in the terminal state for the rest
+of its timesteps.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.encoding import Domain, States, Sums
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
+from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.moment_sums import MomentSums
+
+Sums: TypeAlias = TransitionCounts | MomentSums | KeptTrials
+"""What a portion of trials leaves behind; two of the same kind add up."""
+
+
+class Recorder(Protocol):
+    """Adds up trials of one kind."""
+
+    def record(self, state: Any, reward: FloatArray, next_state: Any) -> None:
+        """Record the next timestep of all trials."""
+
+    def sums(self, n_trials: int) -> Sums:
+        """Return what has been recorded of complete trials."""
+
+    def of_whole(self, states: Any, rewards: FloatArray) -> Sums:
+        """Return the sums of whole trials: states (t_max + 2, n, ...), rewards (t_max + 1, n)."""
+
+
+RecorderMaker: TypeAlias = Callable[[], Recorder]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +48,13 @@ class Round:
 
     Attributes
     ----------
-    counts : TransitionCounts or MomentSums
-    states : ndarray, shape (n_stored, t_max + 1) or (n_stored, t_max + 1, k)
-        The states of its first trials.
+    sums : TransitionCounts, MomentSums or KeptTrials
+    stored : ndarray, shape (n_stored, t_max + 1) or (n_stored, t_max + 1, k)
+        The states of its first trials, kept beside sums that do not tell them.
     """
 
-    counts: Sums
-    states: States
+    sums: Sums
+    stored: States
 
 
 class LockstepTrials:
@@ -38,20 +62,24 @@ class LockstepTrials:
 
     Parameters
     ----------
-    domain : Domain
+    encoding : Encoding
+    recorder : Recorder
+        A fresh one.
     states : ndarray, shape (n,) or (n, k)
         In which they start, encoded.
     n_stored : int
         How many of them to keep whole.
     """
 
-    def __init__(self, domain: Domain, states: States, n_stored: int) -> None:
+    def __init__(
+        self, encoding: Encoding, recorder: Recorder, states: States, n_stored: int
+    ) -> None:
         self.n_timesteps = 0
-        self._domain = domain
+        self._encoding = encoding
         self._state = states
         self._n_stored = n_stored
         self._stored: list[States] = []
-        self._recorder = domain.recorder()
+        self._recorder = recorder
         self._living: BoolArray | None = None
 
     @property
@@ -78,24 +106,30 @@ class LockstepTrials:
         """
         if self._living is not None:
             reward = np.where(self._living, reward, 0.0)
+        if not np.isfinite(reward).all():
+            trial = int(np.argmin(np.isfinite(reward)))
+            raise InvalidInputError(
+                f"rewards must be finite; got {reward[trial]} at timestep {self.n_timesteps} of "
+                f"trial {trial} of the round"
+            )
         if terminated is not None and terminated.any():
-            _refuse_unless_it_ends(self._domain, self.living & terminated, self.n_timesteps)
+            _refuse_unless_it_ends(self._encoding, self.living & terminated, self.n_timesteps)
             self._living = self.living & ~terminated
         if self._living is not None:
             next_state = next_state.copy()
-            next_state[~self._living] = self._domain.terminal
+            next_state[~self._living] = self._encoding.terminal
         self._recorder.record(self._state, reward, next_state)
-        # A copy: a view would keep all the trials' states.
-        self._stored.append(self._state[: self._n_stored].astype(self._domain.dtype))
+        if self._n_stored:
+            self._stored.append(_compact(self._encoding, self._state[: self._n_stored]))
         self._state = next_state
         self.n_timesteps += 1
 
     def finish(self) -> Round:
         """Return what the trials leave behind, all of them over the same timesteps."""
-        counts = self._recorder.counts(len(self._state))
-        if not np.isfinite(counts.reward_sums.sum()):
-            raise InvalidInputError("a trial was paid a reward that is not finite")
-        return Round(counts, np.ascontiguousarray(np.stack(self._stored).swapaxes(0, 1)))
+        sums = self._recorder.sums(len(self._state))
+        if not self._stored:
+            return Round(sums, np.empty(0))
+        return Round(sums, np.ascontiguousarray(np.stack(self._stored).swapaxes(0, 1)))
 
 
 class SequentialTrials:
@@ -103,18 +137,19 @@ class SequentialTrials:
 
     Parameters
     ----------
-    domain : Domain
+    encoding : Encoding
     t_max : int or None
         The last timestep; None takes it from the first trial that ends.
     """
 
-    def __init__(self, domain: Domain, t_max: int | None) -> None:
+    def __init__(self, encoding: Encoding, t_max: int | None) -> None:
         self.t_max = t_max
-        self._domain = domain
+        self.terminated = False
+        self._encoding = encoding
+        self._hold = encoding.hold
         self._finished: list[tuple[States, FloatArray]] = []
-        self._states: list[States] = []
+        self._held: list[Any] = []
         self._rewards: list[float] = []
-        self._terminated = False
 
     @property
     def n_finished(self) -> int:
@@ -127,30 +162,28 @@ class SequentialTrials:
         return len(self._rewards)
 
     @property
-    def states(self) -> States | None:
-        """The current state, as a batch of one; None before a trial starts."""
-        return self._states[-1] if self._states else None
+    def last(self) -> Any:
+        """The observation of the trial under way that was held last."""
+        return self._held[-1]
 
-    @property
-    def terminated(self) -> bool:
-        """Whether the trial under way has terminated."""
-        return self._terminated
+    def start(self, observation: Any) -> None:
+        """Start a trial with an observation, in place of any that is under way."""
+        self._held, self._rewards, self.terminated = [self._hold(observation)], [], False
 
-    def start(self, state: States) -> None:
-        """Start a trial in a state (a batch of one), in place of any that is under way."""
-        self._states, self._rewards, self._terminated = [state], [], False
-
-    def advance(self, reward: float, next_state: States, terminated: bool) -> None:
+    def advance(self, reward: Any, observation: Any, terminated: bool) -> None:
         """Record the next timestep of the trial under way."""
+        if type(reward) is not float:
+            reward = as_reward(reward, len(self._rewards))
         if not math.isfinite(reward):
             raise InvalidInputError(
-                f"rewards must be finite; got {reward} at timestep {self.n_timesteps}"
+                f"rewards must be finite; got {reward} at timestep {len(self._rewards)}"
             )
         if terminated:
-            _refuse_unless_it_ends(self._domain, np.ones(1, dtype=bool), self.n_timesteps)
-            next_state = np.full_like(next_state, self._domain.terminal)
-            self._terminated = True
-        self._states.append(next_state)
+            living = np.ones(1, dtype=bool)
+            _refuse_unless_it_ends(self._encoding, living, len(self._rewards))
+            self.terminated = True
+        else:
+            self._held.append(self._hold(observation))
         self._rewards.append(reward)
 
     def end(self) -> None:
@@ -159,46 +192,83 @@ class SequentialTrials:
         Raises
         ------
         InvalidInputError
-            If it is not as long as the others.
+            If it is not as long as the others, or one of its observations is none.
         """
         n = self.n_timesteps
-        if self.t_max is None and self._terminated:
+        if self.t_max is None and self.terminated:
             raise InvalidInputError(
                 f"the first trial terminated at timestep {n - 1}, so it does not tell how long "
                 "trials are: give t_max to attach()"
             )
-        if self.t_max is None:
-            self.t_max = n - 1
-        n_missing = self.t_max + 1 - n
-        if n_missing < 0 or (n_missing > 0 and not self._terminated):
+        t_max = n - 1 if self.t_max is None else self.t_max
+        n_missing = t_max + 1 - n
+        if n_missing < 0 or (n_missing > 0 and not self.terminated):
             raise InvalidInputError(
-                f"this trial has timesteps 0 to {n - 1}, the others 0 to {self.t_max}: all "
+                f"this trial has timesteps 0 to {n - 1}, the others 0 to {t_max}: all "
                 "trials must have the same t_max (was it truncated? then raise the "
                 "environment's max_episode_steps). Drop it with drop_trial()"
             )
-        states = np.concatenate([*self._states, *[self._states[-1]] * n_missing])
+        states = self._encode_held()
+        if self.terminated:
+            states = np.concatenate((states, np.repeat(states[-1:], t_max + 2 - len(states), 0)))
+            states[n:] = self._encoding.terminal
         rewards = np.concatenate((np.asarray(self._rewards), np.zeros(n_missing)))
+        self.t_max = t_max
         self._finished.append((states, rewards))
         self.drop()
 
+    def _encode_held(self) -> States:
+        """Return the states of the trial under way; an error names the timestep."""
+        try:
+            return self._encoding.encode_held(self._held)
+        except InvalidInputError:
+            for t, held in enumerate(self._held):
+                try:
+                    self._encoding.encode_held([held])
+                except InvalidInputError as error:
+                    raise InvalidInputError(
+                        f"{error} at timestep {t}. This trial is lost: drop_trial() forgets it"
+                    ) from None
+            raise
+
     def drop(self) -> None:
         """Forget the trial under way."""
-        self._states, self._rewards, self._terminated = [], [], False
+        self._held, self._rewards, self.terminated = [], [], False
 
-    def finish(self, n_stored: int) -> Round:
+    def finish(self, recorder: Recorder, n_stored: int) -> Round:
         """Return what the finished trials leave behind, and forget them."""
         states = np.stack([states for states, _ in self._finished], axis=1)
         rewards = np.stack([rewards for _, rewards in self._finished], axis=1)
         self._finished = []
-        lockstep = LockstepTrials(self._domain, states[0], n_stored)
-        for reward, next_state in zip(rewards, states[1:], strict=True):
-            lockstep.advance(reward, next_state)
-        return lockstep.finish()
+        stored = np.empty(0)
+        if n_stored:
+            by_trial = states[:-1, :n_stored].swapaxes(0, 1)
+            stored = np.ascontiguousarray(_compact(self._encoding, by_trial))
+        return Round(recorder.of_whole(states, rewards), stored)
 
 
-def _refuse_unless_it_ends(domain: Domain, terminated: BoolArray, t: int) -> None:
+def as_reward(reward: Any, t: int) -> float:
+    """Return a reward as a float, or raise unless it is one number."""
+    if np.ndim(reward) == 0:
+        try:
+            return float(reward)
+        except (TypeError, ValueError):
+            pass
+    raise InvalidInputError(
+        f"a reward is one number; got {reward!r} at timestep {t}: have the environment return a "
+        "float, for instance by gymnasium.wrappers.TransformReward"
+    )
+
+
+def _compact(encoding: Encoding, states: States) -> States:
+    """Return a copy of states in the smallest type that holds them: a view would keep them all."""
+    dtype = encoding.dtype if isinstance(encoding, CountedEncoding) else np.float64
+    return states.astype(dtype)
+
+
+def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) -> None:
     """Raise `TerminationError` unless the task is one that terminates."""
-    if not domain.ends and terminated.any():
+    if not encoding.ends and terminated.any():
         raise TerminationError(
             f"trial {int(np.argmax(terminated))} of the round terminated at timestep {t}: the "
             "evaluator is for continuing tasks, which never terminate. Make the task continuing, "

@@ -9,6 +9,7 @@ even when the round breaks off: an interrupt loses only the trials under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -16,14 +17,22 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from tqdm import tqdm
 
-from lstd_agent.arrays import BoolArray
-from lstd_agent.errors import TerminationError, check_integer
-from lstd_agent.trials.encoding import Domain
-from lstd_agent.trials.observations import as_batch, replace, take
+from lstd_agent.arrays import BoolArray, FloatArray
+from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.progress import progress_bar
+from lstd_agent.trials.encoding import Encoding, States
+from lstd_agent.trials.observations import replace
 from lstd_agent.trials.policies import Actor, Policy, make_actor
-from lstd_agent.trials.recording import LockstepTrials, Round, SequentialTrials
+from lstd_agent.trials.recording import (
+    LockstepTrials,
+    Recorder,
+    RecorderMaker,
+    Round,
+    SequentialTrials,
+)
+from lstd_agent.trials.request import Request
 
-# A plain environment's trials are counted together in rounds of at most this many, and of
+# A plain environment's trials are added up together in rounds of at most this many, and of
 # fewer if that makes this many rounds: they are also the batches of standard errors.
 _TRIALS_PER_ROUND = 100
 _ROUNDS = 20
@@ -32,74 +41,49 @@ AnyEnv: TypeAlias = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 Keep = Callable[[Round], None]
 
+Plan = Callable[[States], RecorderMaker]
+"""Decides, knowing the first states, how trials are recorded."""
+
 
 def collect_rounds(
-    env: AnyEnv,
-    domain: Domain,
-    policy: Policy,
-    keep: Keep,
-    *,
-    n_trials: int,
-    t_max: int,
-    seed: int | None = None,
-    n_stored: int = 0,
-    batched: bool | None = None,
-    progress: bool | None = False,
+    env: AnyEnv, encoding: Encoding, policy: Policy, plan: Plan, keep: Keep, request: Request
 ) -> None:
-    """Run trials and hand over their counts round by round.
+    """Run trials and hand over their sums round by round.
 
     Parameters
     ----------
     env : Env or VectorEnv
         Each trial starts with a reset.
-    domain : Domain
+    encoding : Encoding
         Of the environment's observations.
     policy : array_like or callable
         See `lstd_agent.trials.policies.make_actor`.
+    plan : callable
+        Gets the states in which the first trials start; returns what makes recorders.
     keep : callable
         Gets each finished `Round`.
-    n_trials, t_max : int
-        Number of trials, and the last timestep of each.
-    seed : int, optional
-        Of the environment's first reset and of the policy's draws.
-    n_stored : int
-        How many trials' states to keep in all.
-    batched : bool or None
-        Whether a callable policy takes batches; None tries it on the first batch.
-    progress : bool or None
-        Show a progress bar; None shows one on a terminal only.
+    request : Request
 
     Raises
     ------
     TerminationError
-        If a trial terminates (unless the domain has an end), or is truncated before ``t_max``.
+        If a trial terminates (unless the encoding has an end), or is truncated before ``t_max``.
     InvalidInputError
         If an argument does not fit.
     """
-    n_trials, t_max = check_amounts(n_trials, t_max, seed)
-    actor = make_actor(policy, *single_spaces(env), batched)
+    actor = make_actor(policy, *single_spaces(env), request.batched)
+    seed = request.seed
     env_seed, policy_seed = (None, None) if seed is None else split_seed(seed)
     rng = np.random.default_rng(policy_seed)
-    if isinstance(env, VectorEnv):
-        size = env.num_envs
-    else:
-        size = min(_TRIALS_PER_ROUND, -(-n_trials // _ROUNDS))
-    with step_bar(n_trials * (t_max + 1), progress) as bar:
-        for n, stored in pieces(n_trials, size, n_stored):
-            shared = (domain, actor, rng, keep, n, t_max, env_seed, stored, bar)
-            if isinstance(env, VectorEnv):
-                _vector_round(env, *shared)
-            else:
-                _sequential_round(env, *shared)
-            env_seed = None
-
-
-def check_amounts(n_trials: int, t_max: int, seed: int | None) -> tuple[int, int]:
-    """Validate how much to collect: return the number of trials and the last timestep."""
-    n_trials, t_max = check_integer("n_trials", n_trials, 1), check_integer("t_max", t_max, 0)
-    if seed is not None:
-        check_integer("seed", seed, 0)
-    return n_trials, t_max
+    n_trials = request.n_trials
+    size = min(_TRIALS_PER_ROUND, -(-n_trials // _ROUNDS))
+    with step_bar(request.n_steps, request.progress) as bar:
+        rounds = _Rounds(env, encoding, actor, rng, plan, keep, request.t_max, env_seed, bar)
+        run = rounds.one_by_one
+        if isinstance(env, VectorEnv):
+            size, run = env.num_envs, rounds.in_lockstep
+        for n, stored in pieces(n_trials, size, request.n_stored):
+            run(n, stored)
 
 
 def pieces(n_trials: int, size: int, n_stored: int) -> Iterator[tuple[int, int]]:
@@ -110,9 +94,8 @@ def pieces(n_trials: int, size: int, n_stored: int) -> Iterator[tuple[int, int]]
 
 
 def step_bar(n_steps: int, progress: bool | None) -> tqdm[Any]:
-    """Return a progress bar of timesteps; None shows it on a terminal only."""
-    disable = None if progress is None else not progress
-    return tqdm(total=n_steps, unit="step", unit_scale=True, disable=disable)
+    """Return a progress bar of timesteps; see `lstd_agent.progress.progress_bar`."""
+    return progress_bar(n_steps, "step", progress, scale=True)
 
 
 def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -126,82 +109,107 @@ def split_seed(seed: int) -> tuple[int, np.random.SeedSequence]:
     """Return independent seeds for an environment (an integer) and for a policy."""
     env_sequence, policy_sequence = np.random.SeedSequence(seed).spawn(2)
     # 63 bits, so that the seeds of a million collections differ.
-    return int(env_sequence.generate_state(1, np.uint64)[0] >> 1), policy_sequence
+    return int(env_sequence.generate_state(1, np.uint64)[0]) >> 1, policy_sequence
 
 
-def _vector_round(
-    env: VectorEnv[Any, Any, Any],
-    domain: Domain,
-    actor: Actor,
-    rng: np.random.Generator,
-    keep: Keep,
-    n: int,
-    t_max: int,
-    seed: int | None,
-    n_stored: int,
-    bar: tqdm[Any],
-) -> None:
-    """Run one trial in each copy of a vector environment; count the first n."""
-    mode = env.metadata.get("autoreset_mode")
-    observation, _ = env.reset(seed=seed)
-    trials = LockstepTrials(domain, domain.encode(observation)[:n], n_stored)
-    for t in range(t_max + 1):
-        observation, reward, terminated, truncated, info = env.step(actor(observation, rng))
-        ended = terminated | truncated
-        following, newly_ended = observation, None
-        if ended.any():
-            newly_ended = terminated[:n]
-            _check_truncation(truncated[:n] & trials.living & ~terminated[:n], t, t_max)
-            if mode == AutoresetMode.SAME_STEP:
-                index = np.flatnonzero(ended)
-                last = [_final_observation(observation, info["final_obs"], int(i)) for i in index]
-                following = replace(observation, index, last)
-            if mode == AutoresetMode.DISABLED and t < t_max:
-                # Copies whose trial has ended go on, unobserved, so that the others can.
-                observation, _ = env.reset(options={"reset_mask": ended})
-        trials.advance(
-            np.asarray(reward, dtype=np.float64)[:n], domain.encode(following)[:n], newly_ended
-        )
-        bar.update(n)
-    keep(trials.finish())
+@dataclass
+class _Rounds:
+    """The rounds of one collection, run one after the other."""
+
+    env: Any
+    encoding: Encoding
+    actor: Actor
+    rng: np.random.Generator
+    plan: Plan
+    keep: Keep
+    t_max: int
+    seed: int | None
+    bar: tqdm[Any]
+    _make_recorder: RecorderMaker | None = None
+
+    def _reset(self) -> Any:
+        """Start over, the first time with the seed."""
+        observation, _ = self.env.reset(seed=self.seed)
+        self.seed = None
+        return observation
+
+    def _recorder(self, states: States) -> Recorder:
+        if self._make_recorder is None:
+            self._make_recorder = self.plan(states)
+        return self._make_recorder()
+
+    def in_lockstep(self, n: int, n_stored: int) -> None:
+        """Run one trial in each copy of a vector environment; add up the first n."""
+        env, encoding, t_max = self.env, self.encoding, self.t_max
+        mode = env.metadata.get("autoreset_mode")
+        observation = self._reset()
+        states = encoding.encode(observation)[:n]
+        trials = LockstepTrials(encoding, self._recorder(states), states, n_stored)
+        for t in range(t_max + 1):
+            action = self.actor(observation, self.rng)
+            observation, reward, terminated, truncated, info = env.step(action)
+            ended = terminated | truncated
+            following, newly_ended = observation, None
+            if ended.any():
+                newly_ended = terminated[:n]
+                _check_truncation(truncated[:n] & trials.living & ~terminated[:n], t, t_max)
+                if mode == AutoresetMode.SAME_STEP:
+                    index = np.flatnonzero(ended)
+                    last = [
+                        _final_observation(observation, info["final_obs"], i)
+                        for i in index.tolist()
+                    ]
+                    following = replace(observation, index, last)
+                if mode == AutoresetMode.DISABLED and t < t_max:
+                    # Copies whose trial has ended go on, unobserved, so that the others can.
+                    observation, _ = env.reset(options={"reset_mask": ended})
+            rewards = as_rewards(reward, env.num_envs, t)
+            trials.advance(rewards[:n], encoding.encode(following)[:n], newly_ended)
+            self.bar.update(n)
+        self.keep(trials.finish())
+
+    def one_by_one(self, n: int, n_stored: int) -> None:
+        """Run n trials one after the other; keep the finished ones even if it breaks off."""
+        env, t_max, act, rng = self.env, self.t_max, self.actor.one, self.rng
+        trials = SequentialTrials(self.encoding, t_max)
+        try:
+            for _ in range(n):
+                observation = self._reset()
+                trials.start(observation)
+                if self._make_recorder is None:
+                    # Told before the first step, by the states that trials start in.
+                    self._recorder(self.encoding.encode_held([trials.last]))
+                for t in range(t_max + 1):
+                    observation, reward, terminated, truncated, _ = env.step(act(observation, rng))
+                    if truncated and not terminated:
+                        _check_truncation(np.ones(1, dtype=bool), t, t_max)
+                    trials.advance(reward, observation, terminated)
+                    if terminated:
+                        break
+                trials.end()
+                self.bar.update(t_max + 1)
+        finally:
+            if trials.n_finished:
+                assert self._make_recorder is not None
+                self.keep(trials.finish(self._make_recorder(), n_stored))
 
 
-def _sequential_round(
-    env: gym.Env[Any, Any],
-    domain: Domain,
-    actor: Actor,
-    rng: np.random.Generator,
-    keep: Keep,
-    n: int,
-    t_max: int,
-    seed: int | None,
-    n_stored: int,
-    bar: tqdm[Any],
-) -> None:
-    """Run n trials one after the other, then count them as if they had run in lockstep."""
-    trials = SequentialTrials(domain, t_max)
+def as_rewards(reward: Any, n: int, t: int) -> FloatArray:
+    """Return the rewards of a timestep as an array (n,), or raise unless they are n numbers."""
     try:
-        for i in range(n):
-            observation, _ = env.reset(seed=seed if i == 0 else None)
-            trials.start(domain.encode_one(observation))
-            for t in range(t_max + 1):
-                action = take(actor(as_batch(observation), rng), 0)
-                observation, reward, terminated, truncated, _ = env.step(action)
-                if truncated and not terminated:
-                    _check_truncation(np.ones(1, dtype=bool), t, t_max)
-                trials.advance(float(reward), domain.encode_one(observation), terminated)
-                if terminated:
-                    break
-            trials.end()
-            bar.update(t_max + 1)
-    finally:
-        if trials.n_finished:
-            keep(trials.finish(n_stored))
+        rewards = np.asarray(reward, dtype=np.float64)
+    except (TypeError, ValueError):
+        rewards = np.empty(())
+    if rewards.shape != (n,):
+        raise InvalidInputError(
+            f"the rewards of {n} trials are {n} numbers; got {reward!r} at timestep {t}"
+        )
+    return rewards
 
 
 def _final_observation(like: Any, final: Any, i: int) -> Any:
-    """Return copy i's last observation from the infos, where a Dict comes apart by key."""
-    if isinstance(like, dict):
+    """Return copy i's last observation from the infos, where a Dict may come apart by key."""
+    if isinstance(like, dict) and isinstance(final, dict):
         return {key: _final_observation(part, final[key], i) for key, part in like.items()}
     return final[i]
 

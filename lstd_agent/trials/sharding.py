@@ -22,16 +22,19 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.encoding import Domain
-from lstd_agent.trials.parallel import run_tasks
-from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.recording import Round
+from lstd_agent.trials.encoding import Encoding, States
+from lstd_agent.trials.observations import as_batch
+from lstd_agent.trials.parallel import WorkerError, run_tasks
+from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import (
     AnyEnv,
     Keep,
-    check_amounts,
+    Plan,
     collect_rounds,
     pieces,
+    single_spaces,
     step_bar,
 )
 
@@ -46,43 +49,51 @@ _SHARDS = 20
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """What a worker needs to know; all of it has to be picklable."""
+    """What a worker needs to know; all of it has to be picklable.
+
+    Features are not among it unless they are what is summed up.
+    """
 
     number: int
     env: EnvSource | EnvSpec
-    domain: Domain
+    encoding: Encoding
     policy: Policy
-    n_trials: int
-    t_max: int
-    seed: int
-    n_stored: int
-    batched: bool | None
+    make_recorder: RecorderMaker
+    request: Request
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What has become of a shard: its finished trials, if any, and what ended it early."""
+
+    number: int
+    finished: Round | None
+    error: BaseException | None = None
 
 
 def collect_shards(
     env: EnvSource,
-    domain: Domain,
+    encoding: Encoding,
     policy: Policy,
+    plan: Plan,
     keep: Keep,
+    request: Request,
     *,
-    n_trials: int,
-    t_max: int,
-    seed: int | None = None,
-    n_stored: int = 0,
-    batched: bool | None = None,
-    progress: bool | None = False,
     shard_size: int | None = None,
     workers: int = 1,
     executor: Executor | None = None,
 ) -> None:
     """Run trials on workers and hand over one `Round` a shard, in the order of the shards.
 
+    Whatever ends the collection early, trials that have been finished by then are handed over,
+    in whichever order their shards have come.
+
     Parameters
     ----------
     env : str or callable
         Makes an environment in each worker: an id, or a picklable function of no arguments.
-    domain, policy, keep, n_trials, t_max, seed, n_stored, batched, progress
-        See `lstd_agent.trials.rollouts.collect_rounds`.
+    encoding, policy, plan, keep, request
+        See `lstd_agent.trials.rollouts.collect_rounds`. The plan is made here, once.
     shard_size : int, optional
         Trials of a shard, by default at most 50,000. What a seed gives depends on it.
     workers, executor
@@ -95,33 +106,52 @@ def collect_shards(
     WorkerError
         If workers keep dying.
     """
-    n_trials, t_max = check_amounts(n_trials, t_max, seed)
+    n_trials = request.n_trials
     if shard_size is None:
         shard_size = min(_MAX_COPIES, -(-n_trials // _SHARDS))
     shard_size = check_integer("shard_size", shard_size, 1)
     source = portable(env)
+    with closing(make_env(env, 1)) as sample:
+        make_actor(policy, *single_spaces(sample), request.batched)
+        observation, _ = sample.reset(seed=0 if request.seed is None else request.seed)
+        single = not isinstance(sample, VectorEnv)
+        make_recorder = plan(encoding.encode(as_batch(observation) if single else observation))
+    slim = encoding.without_features()
     if executor is None and check_integer("workers", workers, 1) > 1:
-        _check_picklable(source, domain, policy)
-    entropy = np.random.SeedSequence(seed).entropy
+        _check_picklable(source, slim, policy, make_recorder)
+    entropy = np.random.SeedSequence(request.seed).entropy
 
     def shards() -> Iterator[Shard]:
-        for number, (n, stored) in enumerate(pieces(n_trials, shard_size, n_stored)):
+        for number, (n, stored) in enumerate(pieces(n_trials, shard_size, request.n_stored)):
             # The sequence that spawn() would give, without spawning those before it.
             spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
-            own_seed = int(spawned.generate_state(1, np.uint64)[0])
-            yield Shard(number, source, domain, policy, n, t_max, own_seed, stored, batched)
+            seed = int(spawned.generate_state(1, np.uint64)[0])
+            own = Request(n, request.t_max, seed, request.batched, False, stored)
+            yield Shard(number, source, slim, policy, make_recorder, own)
 
     early: dict[int, Round] = {}
+    unclaimed: list[Outcome] = []
     following = 0
-    results = run_tasks(collect_shard, shards(), workers=workers, executor=executor)
-    with step_bar(n_trials * (t_max + 1), progress) as bar:
-        for number, finished in results:
-            bar.update(finished.counts.n_trials * (t_max + 1))
-            # Sums of rewards depend on the order of addition in their last digit.
-            early[number] = finished
-            while following in early:
-                keep(early.pop(following))
-                following += 1
+    results = run_tasks(
+        collect_shard, shards(), workers=workers, executor=executor, unclaimed=unclaimed
+    )
+    try:
+        with step_bar(request.n_steps, request.progress) as bar:
+            for outcome in results:
+                if outcome.finished is not None:
+                    bar.update(outcome.finished.sums.n_trials * (request.t_max + 1))
+                    early[outcome.number] = outcome.finished
+                if outcome.error is not None:
+                    raise outcome.error
+                # Sums of rewards depend on the order of addition in their last digit.
+                while following in early:
+                    keep(early.pop(following))
+                    following += 1
+    finally:
+        results.close()
+        early.update({o.number: o.finished for o in unclaimed if o.finished is not None})
+        for number in sorted(early):
+            keep(early[number])
 
 
 def portable(source: EnvSource) -> EnvSource | EnvSpec:
@@ -151,31 +181,37 @@ def _check_picklable(*sent: object) -> None:
         ) from error
 
 
-def collect_shard(shard: Shard) -> tuple[int, Round]:
-    """Run a shard's trials and return its number and their sum."""
+def collect_shard(shard: Shard) -> Outcome:
+    """Run a shard's trials and return their sum, or that of those before an error."""
     rounds: list[Round] = []
 
     def keep(finished: Round) -> None:
         if rounds:
-            finished = Round(
-                rounds[0].counts + finished.counts,
-                np.concatenate((rounds[0].states, finished.states)),
-            )
+            stored = rounds[0].stored
+            if len(finished.stored):
+                stored = np.concatenate((stored, finished.stored))
+            finished = Round(rounds[0].sums + finished.sums, stored)  # type: ignore[operator]
         rounds[:] = [finished]
 
-    with closing(make_env(shard.env, shard.n_trials)) as env:
-        collect_rounds(
-            env,
-            shard.domain,
-            shard.policy,
-            keep,
-            n_trials=shard.n_trials,
-            t_max=shard.t_max,
-            seed=shard.seed,
-            n_stored=shard.n_stored,
-            batched=shard.batched,
-        )
-    return shard.number, rounds[0]
+    def plan(states: States) -> RecorderMaker:
+        return shard.make_recorder
+
+    error: BaseException | None = None
+    try:
+        with closing(make_env(shard.env, shard.request.n_trials)) as env:
+            collect_rounds(env, shard.encoding, shard.policy, plan, keep, shard.request)
+    except (Exception, KeyboardInterrupt) as raised:
+        error = _sendable(raised)
+    return Outcome(shard.number, rounds[0] if rounds else None, error)
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """Return an error that survives the way from a worker, saying the same."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever somebody's own class of errors does when it is pickled
+        return WorkerError(f"{type(error).__name__} in a shard: {error}")
+    return error
 
 
 def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
@@ -196,6 +232,12 @@ def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
         return env
     if isinstance(source, str):
         source = _find_spec(source)
+    if hasattr(source, "num_envs") and hasattr(source, "step_async"):
+        raise InvalidInputError(
+            f"{type(source).__name__} is a vector environment of Stable-Baselines3, which resets "
+            "its copies by itself and hides what they observed last: make a "
+            "gymnasium.vector.SyncVectorEnv of the same functions"
+        )
     if not isinstance(source, EnvSpec):
         raise InvalidInputError(
             f"env must be an Env, a VectorEnv, an id or a function that makes one; got {source!r}"

@@ -6,16 +6,19 @@ happened: timesteps in order, and each observation the one that followed the las
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.arrays import BoolArray, FloatArray
-from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.arrays import BoolArray
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.batches import Batches
-from lstd_agent.trials.encoding import Domain, States
-from lstd_agent.trials.recording import LockstepTrials, SequentialTrials
+from lstd_agent.trials.encoding import Encoding, States
+from lstd_agent.trials.kept_trials import TrialRecorder
+from lstd_agent.trials.recording import LockstepTrials, RecorderMaker, SequentialTrials
+from lstd_agent.trials.rollouts import Keep, Plan, as_rewards
 
 # Single trials are counted together in rounds of this many.
 _TRIALS_PER_ROUND = 25
@@ -26,19 +29,35 @@ class ObservedTrials:
 
     Parameters
     ----------
-    domain : Domain
+    encoding : Encoding
     batches : Batches
-        Where finished trials go.
+        What has been collected: it tells how long trials are.
+    plan : callable
+        Gets the states in which trials start; returns what makes recorders.
+    add : callable
+        Gets each finished `Round`.
     t_max : int, optional
         The last timestep; without it that of the first finished trial.
     """
 
-    def __init__(self, domain: Domain, batches: Batches, t_max: int | None = None) -> None:
-        self._domain = domain
+    def __init__(
+        self,
+        encoding: Encoding,
+        batches: Batches,
+        plan: Plan,
+        add: Keep,
+        t_max: int | None = None,
+    ) -> None:
+        self._encoding = encoding
         self._batches = batches
-        self._declared_t_max = None if t_max is None else check_integer("t_max", t_max, 0)
-        self._sequential = SequentialTrials(domain, None)
+        self._plan = plan
+        self._add = add
+        self._declared_t_max = t_max
+        self._sequential = SequentialTrials(encoding, None)
         self._lockstep: LockstepTrials | None = None
+        self._make_recorder: RecorderMaker | None = None
+        # How far timesteps need no closer look.
+        self._longest: float = -1
 
     @property
     def t_max(self) -> int | None:
@@ -65,39 +84,47 @@ class ObservedTrials:
         terminated: ArrayLike = False,
     ) -> None:
         """Record one timestep of a trial (scalars) or of trials in lockstep (batches)."""
-        rewards = np.asarray(reward, dtype=np.float64)
-        if not np.isfinite(rewards).all():
-            raise InvalidInputError(f"rewards must be finite; got {reward!r} at timestep {t}")
-        if rewards.ndim:
-            self._observe_batch(t, observation, rewards, next_observation, terminated)
+        if type(reward) is not float and np.ndim(reward):
+            self._observe_batch(t, observation, reward, next_observation, terminated)
             return
         if self._lockstep is not None:
             raise InvalidInputError("trials in lockstep are under way: call end_trial() first")
-        encode, trial = self._domain.encode_one, self._sequential
-        self._check_timestep(t, trial.n_timesteps)
-        state = encode(observation)
+        trial = self._sequential
+        if t != trial.n_timesteps or t == 0 or t > self._longest:
+            self._check_timestep(t, trial.n_timesteps)
+            self._longest = math.inf if self.t_max is None else self.t_max
         if t == 0:
-            trial.start(state)
+            trial.start(observation)
+            self._plan_once(trial.last)
         elif trial.terminated:
             raise InvalidInputError(
                 f"the trial terminated at timestep {t - 1}; call end_trial(), then start another"
             )
-        else:
-            assert trial.states is not None
-            _check_followed(t, state, trial.states, np.ones(1, dtype=bool))
-        trial.advance(float(rewards), encode(next_observation), bool(terminated))
+        elif not self._encoding.is_held(trial.last, observation):
+            raise _elsewhere(0, t)
+        trial.advance(reward, next_observation, bool(terminated))
+
+    def _plan_once(self, held: Any) -> None:
+        """Decide how single trials are recorded, once the first has started."""
+        if self._make_recorder is None:
+            try:
+                self._make_recorder = self._plan(self._encoding.encode_held([held]))
+            except BaseException:
+                self._sequential.drop()
+                raise
 
     def _observe_batch(
         self,
         t: int,
         observation: Any,
-        rewards: FloatArray,
+        reward: Any,
         next_observation: Any,
         terminated: ArrayLike,
     ) -> None:
+        rewards = as_rewards(reward, len(reward), t)
         if self._sequential.n_timesteps:
             raise InvalidInputError("a single trial is under way: call end_trial() first")
-        encode = self._domain.encode
+        encode = self._encoding.encode
         self._check_timestep(t, self._lockstep.n_timesteps if self._lockstep else 0)
         state, next_state = encode(observation), encode(next_observation)
         n = rewards.size
@@ -109,9 +136,9 @@ class ObservedTrials:
             )
         if self._lockstep is None:
             self.flush()
-            self._lockstep = LockstepTrials(
-                self._domain, state, min(n, self._batches.n_stored_missing)
-            )
+            recorder = self._plan(state)()
+            n_stored = 0 if isinstance(recorder, TrialRecorder) else self._batches.n_stored_missing
+            self._lockstep = LockstepTrials(self._encoding, recorder, state, min(n, n_stored))
         elif len(self._lockstep.states) != n:
             raise InvalidInputError(
                 f"{len(self._lockstep.states)} trials are under way; got observations of {n}"
@@ -129,6 +156,7 @@ class ObservedTrials:
         elif self.under_way:
             self._sequential.t_max = self.t_max
             self._sequential.end()
+            self._longest = -1
             if self._sequential.n_finished >= _TRIALS_PER_ROUND:
                 self.flush()
         else:
@@ -145,7 +173,7 @@ class ObservedTrials:
                 f"these trials have timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials "
                 "must have the same t_max. Drop them with drop_trial()"
             )
-        self._batches.add(trials.finish())
+        self._add(trials.finish())
         self._lockstep = None
 
     def drop_trial(self) -> None:
@@ -154,9 +182,12 @@ class ObservedTrials:
         self._sequential.drop()
 
     def flush(self) -> None:
-        """Count all finished trials."""
+        """Add up all finished trials."""
         if self._sequential.n_finished:
-            self._batches.add(self._sequential.finish(self._batches.n_stored_missing))
+            assert self._make_recorder is not None
+            recorder, self._make_recorder = self._make_recorder(), None
+            n_stored = 0 if isinstance(recorder, TrialRecorder) else self._batches.n_stored_missing
+            self._add(self._sequential.finish(recorder, n_stored))
 
     def _check_timestep(self, t: int, expected: int) -> None:
         if t != expected:
@@ -175,9 +206,12 @@ def _check_followed(t: int, state: States, expected: States, living: BoolArray) 
     """Raise unless living trials are where their last transition went."""
     same = (state == expected).reshape(len(state), -1).all(axis=1)
     if not (same | ~living).all():
-        i = int(np.argmin(same | ~living))
-        raise InvalidInputError(
-            f"trial {i} is observed elsewhere at timestep {t} than where timestep {t - 1} left "
-            "it: was the environment reset within the trial? A trial that ends must be "
-            "observed with terminated=True, or dropped with drop_trial()"
-        )
+        raise _elsewhere(int(np.argmin(same | ~living)), t)
+
+
+def _elsewhere(trial: int, t: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"trial {trial} is observed elsewhere at timestep {t} than where timestep {t - 1} left "
+        "it: was the environment reset within the trial? A trial that ends must be "
+        "observed with terminated=True, or dropped with drop_trial()"
+    )

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
-from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.counts import SampledStatistics
+from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
+from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.problems import random_chain, random_features
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.encoding import make_domain
+from lstd_agent.trials.counting import CountRecorder, TransitionCounts
+from lstd_agent.trials.encoding import make_encoding
+from lstd_agent.trials.kept_trials import TrialRecorder
+from lstd_agent.trials.moment_sums import MomentRecorder
 from lstd_agent.trials.recording import LockstepTrials
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
@@ -40,7 +42,7 @@ def sampled_moments(chain: Any, features: Any, n_trials: int, n_replicates: int)
     found = []
     for drawn in simulate_replicates(chain, n_trials, T_MAX, rng, n_replicates=n_replicates):
         counts = TransitionCounts(6, n_trials, drawn.transition_counts, drawn.reward_sums)
-        moments = SampledStatistics(counts, features).moments(WINDOWS, 2.0)
+        moments = CountStatistics(counts, features).moments(WINDOWS, 2.0)
         found.append((moments.X, moments.Z, moments.y))
     return [np.stack(parts) for parts in zip(*found, strict=True)]
 
@@ -79,7 +81,7 @@ def trials(n: int, seed: int) -> Any:
 
 
 def agent_of(states: Any, rewards: Any, pieces: Any) -> SeminormLSTDAgent:
-    agent = SeminormLSTDAgent(np.eye(36), 3, tail="window")
+    agent = SeminormLSTDAgent(np.eye(36), 3)
     for piece in pieces:
         for t in range(T_MAX + 1):
             agent.observe(t, states[t, piece], rewards[t, piece], states[t + 1, piece])
@@ -104,6 +106,8 @@ def test_a_collection_split_over_agents_merges_into_the_whole() -> None:
     assert len(merged._batches.sums) == 5
 
 
+# Thirteen timesteps are too few, which does not matter here.
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_adding_the_same_trials_twice_doubles_counts_and_changes_no_value() -> None:
     states, rewards = trials(200, 1)
     once = agent_of(states, rewards, [np.arange(200)]).fit()
@@ -139,44 +143,75 @@ def test_what_does_not_belong_together_does_not_merge() -> None:
         agent.merge(absorbing.collect(h6, np.zeros(6, int), 2, 5))
     agent.merge(SeminormLSTDAgent(OneHot()))
     assert agent.n_trials == 2
+
+
+def test_moments_of_other_features_do_not_merge_and_kept_trials_do() -> None:
     pendulum = gym.make("Pendulum-v1")
-    vectors = [
-        SeminormLSTDAgent(features).collect(pendulum, lambda x: [0.0], 2, 5, batched=False)
-        for features in (Polynomial(1), RadialBasis([[1.0, 0, 0]], 1.0))
-    ]
-    other = SeminormLSTDAgent(lambda x: np.ones((len(x), 4)))
-    other.collect(pendulum, lambda x: [0.0], 2, 5, batched=False)
+    policy = lambda x: [0.0]  # noqa: E731
+
+    def collected(features: Any, n_trials: int, **options: Any) -> SeminormLSTDAgent:
+        agent = SeminormLSTDAgent(features, **options)
+        return agent.collect(pendulum, policy, n_trials, 5, batched=False)
+
+    def condensed(features: Any, **options: Any) -> SeminormLSTDAgent:
+        with pytest.warns(CondensedTrialsWarning):
+            return collected(features, 60, max_bytes=4000, **options)
+
+    ones = lambda x: np.ones((len(x), 4))  # noqa: E731
+    agent = condensed(Polynomial(1))
     with pytest.raises(InvalidInputError, match="have different features, such as"):
-        vectors[0].merge(other)
+        agent.merge(condensed(ones))
     with pytest.raises(InvalidInputError, match=r"\(6, 4, 4\).*do not add to.*\(6, 1, 1\)"):
-        vectors[0].merge(vectors[1])
+        agent.merge(condensed(RadialBasis([[1.0, 0, 0]], 1.0)))
+    with pytest.raises(InvalidInputError, match="features that cannot be compared"):
+        condensed(Polynomial(1), n_stored_trials=0).merge(condensed(ones, n_stored_trials=0))
+    assert agent.merge(condensed(Polynomial(1), n_stored_trials=0)).n_trials == 120
+    kept = collected(Polynomial(1), 3)
+    with pytest.raises(InvalidInputError, match="do not add to"):
+        kept.merge(condensed(RadialBasis([[1.0, 0, 0]], 1.0)))
+    assert kept.kept_trials.n_trials == 3
+    assert kept.merge(condensed(Polynomial(1))).n_trials == 63
+    assert agent.merge(collected(ones, 3)).n_trials == 123
+    kept = collected(ones, 3)
+    kept.merge(collected(RadialBasis([[1.0, 0, 0]], 1.0), 2))
+    assert kept.n_trials == kept.kept_trials.n_trials == 5
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from(["discrete", "vector"]), st.booleans())
+@given(st.integers(0, 10_000), st.sampled_from(["discrete", "moments", "kept"]), st.booleans())
 def test_sums_of_any_pieces_in_any_order_are_the_sums_of_the_whole(
     seed: int, kind: str, ends: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     if kind == "discrete":
-        domain = make_domain(gym.spaces.Discrete(5, start=2), OneHot(), ends)
-        states = domain.encode(rng.integers(2, 7, size=(8, 30)))
+        encoding = make_encoding(gym.spaces.Discrete(5, start=2), OneHot(), ends)
+        states = encoding.encode(rng.integers(2, 7, size=(8, 30)))
     else:
-        domain = make_domain(gym.spaces.Box(-9, 9, (2,)), Polynomial(2), ends)
+        encoding = make_encoding(gym.spaces.Box(-9, 9, (2,)), Polynomial(2), ends)
         states = rng.normal(size=(8, 30, 2))
     rewards = rng.normal(size=(7, 30))
     over = (rng.random((7, 30)) < 0.1) & ends
 
+    makers: dict[str, Any] = {
+        "discrete": lambda: CountRecorder(encoding.n_states),
+        "moments": lambda: MomentRecorder(encoding.rows),
+        "kept": TrialRecorder,
+    }
+
     def sums(piece: Any) -> Any:
-        lockstep = LockstepTrials(domain, states[0, piece], 0)
+        lockstep = LockstepTrials(encoding, makers[kind](), states[0, piece], 0)
         for t in range(7):
             lockstep.advance(rewards[t, piece], states[t + 1, piece], over[t, piece])
-        return lockstep.finish().counts
+        return lockstep.finish().sums
 
     pieces = np.array_split(rng.permutation(30), 4)
     a, b, c, d = (sums(piece) for piece in pieces)
     total, whole = (c + a) + (d + b), sums(np.arange(30))
     assert total.n_trials == whole.n_trials == 30
+    if kind == "kept":
+        order = np.concatenate([pieces[i] for i in (2, 0, 3, 1)])
+        assert_array_equal(total.observations, whole.observations[order])
+        total, whole = (kept.condense(encoding.rows) for kept in (total, whole))
     for name in vars(whole):
         found, expected = getattr(total, name), getattr(whole, name)
         if hasattr(found, "toarray"):

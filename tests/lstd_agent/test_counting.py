@@ -29,7 +29,7 @@ def test_every_transition_is_counted_and_every_reward_added(n_states: int, n_tri
         for s, r in zip(state.tolist(), reward.tolist(), strict=True):
             paid[s] += r  # type: ignore[assignment]
         expected.append((pairs, paid))
-    counts = recorder.counts(n_trials)
+    counts = recorder.sums(n_trials)
     for t, (pairs, paid) in enumerate(expected):
         for matrix, entries in (
             (counts.transition_counts, pairs),

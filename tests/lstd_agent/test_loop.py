@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from lstd_agent import OneHot, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationError
-from lstd_agent.trials.encoding import DiscreteDomain
+from lstd_agent.trials.encoding import CountedEncoding
 from lstd_agent.trials.rollouts import split_seed
 from unichain_gym import make_mdp
 
@@ -207,7 +207,7 @@ def test_an_impossible_t_max_is_refused(t_max: Any, message: str) -> None:
 
 def test_small_integers_do_not_wrap_around() -> None:
     space = gym.spaces.Discrete(250, start=-5)
-    states = DiscreteDomain(space, OneHot(), ends=False).encode(np.array([0, 125], np.int8))
+    states = CountedEncoding(space, OneHot(), ends=False).encode(np.array([0, 125], np.int8))
     assert states.tolist() == [5, 130]
 
 

@@ -12,11 +12,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import wasserstein_distance
 
 from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import FitWarning, InvalidInputError
+from lstd_agent.statistics.pairs import paired_mean_discrepancy
 from lstd_agent.system.distances import (
     mean_discrepancy,
     optimal_transport,
-    paired_mean_discrepancy,
     total_variation,
 )
 from lstd_agent.system.neighborhoods import AnchorSearch, check_anchors, find_anchors
@@ -197,22 +197,27 @@ def test_distances_that_are_not_finite_are_refused(impossible: float) -> None:
 
 @pytest.mark.parametrize("n_anchors", [1, None, 99])
 def test_a_single_trial_will_do_where_no_distance_decides(n_anchors: int | None) -> None:
-    agent = SeminormLSTDAgent(np.eye(2), n_anchors)
+    agent = SeminormLSTDAgent(np.eye(2), n_anchors, gain=0.5)
     for t in range(4):
         agent.observe(t, t % 2, 1.0 - t % 2, (t + 1) % 2)
     agent.end_trial()
-    # Two states in turn, rewards 1 and 0: b(0) - b(1) = r(0) - g = 1/2. Single timesteps share
-    # no state, so that those without the main reference state are merged.
-    assert_array_equal(agent.fit().system_.anchors, [0] if n_anchors == 1 else [0, 2])
+    # Two states in turn, rewards 1 and 0: b(0) - b(1) = r(0) - g = 1/2.
+    with pytest.warns(FitWarning, match=r"starts 0 have fewer than 10 samples \(at least [12]\)"):
+        agent.fit()
+    assert len(agent.neighborhoods_) == (1 if n_anchors == 1 else 4)
     if n_anchors == 1:
         b = agent.predict([0, 1])
         assert b[0] - b[1] == pytest.approx(0.5)
+    else:
+        assert agent.predict(0, 0) == pytest.approx(agent.predict(1, 1) + 0.5)
 
 
 def test_anchors_may_be_given_outright() -> None:
     agent = collected(anchors=[0, 7, 20])
     assert [(n.anchor, n.stop) for n in agent.neighborhoods_] == [(0, 7), (7, 20), (20, 61)]
-    assert agent.neighborhoods_[-1].window == (40, 61)
+    assert agent.neighborhoods_[-1].window == (20, 61)
+    settled = collected(anchors=[0, 7, 20], calibration="references", tail="settled")
+    assert settled.neighborhoods_[-1].window == (40, 61)
 
 
 def test_unknown_names_are_refused() -> None:

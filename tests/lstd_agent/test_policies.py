@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from lstd_agent import MMD, GaussianFeatures, Kernel, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import feature_table
-from lstd_agent.trials.policies import make_actor
+from lstd_agent.trials.policies import check_probabilities, make_actor
 
 STATES, ACTIONS = spaces.Discrete(3, start=1), spaces.Discrete(2, start=5)
 RNG = np.random.default_rng(0)
@@ -48,6 +48,7 @@ def test_rounding_never_draws_an_impossible_action() -> None:
 
 @pytest.mark.parametrize("batched", [None, True])
 def test_a_callable_that_takes_batches_is_called_once_a_batch(batched: bool | None) -> None:
+    """So that one that draws from a generator of its own draws alike, whether told or not."""
     calls: list[int] = []
 
     def policy(observation: Any) -> Any:
@@ -57,7 +58,7 @@ def test_a_callable_that_takes_batches_is_called_once_a_batch(batched: bool | No
     act = make_actor(policy, STATES, ACTIONS, batched)
     for _ in range(3):
         assert_array_equal(act(np.array([1, 2, 3]), RNG), [6, 5, 6])
-    assert calls == ([3] * 3 if batched else [2, 3, 3, 3])
+    assert calls == [3] * 3
 
 
 def test_a_callable_for_single_observations_is_told_apart_once() -> None:
@@ -70,7 +71,63 @@ def test_a_callable_for_single_observations_is_told_apart_once() -> None:
     act = make_actor(policy, STATES, ACTIONS, None)
     for _ in range(2):
         assert_array_equal(act(np.array([1, 2, 3]), RNG), [5, 6, 6])
-    assert calls == [(2,), *[()] * 6]
+    assert calls == [(3,), *[()] * 6]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7])
+def test_a_look_up_by_components_is_not_taken_for_a_function_of_batches(n: int) -> None:
+    """With as many observations as components its answer has the shape of actions."""
+    table = np.arange(9).reshape(3, 3) % 2
+    observations = np.random.default_rng(0).integers(3, size=(n, 2))
+    space = spaces.MultiDiscrete([3, 3])
+    act = make_actor(lambda o: table[tuple(o)], space, spaces.Discrete(2), None)
+    assert_array_equal(act(observations, RNG), table[observations[:, 0], observations[:, 1]])
+
+
+def test_single_observations_are_acted_on_like_batches_of_one() -> None:
+    probabilities = np.random.default_rng(1).dirichlet([1.0, 1.0, 0.1, 1.0], size=5)
+    tables: list[Any] = [np.array([3, 0, 2, 1, 1]), probabilities]
+    functions: list[Any] = [lambda s: np.asarray(s) % 4, lambda s: int(s) // 2]
+    space = spaces.Discrete(5)
+    for policy in tables + functions:
+        act = make_actor(policy, space, spaces.Discrete(4), None)
+        a, b = (np.random.default_rng(7) for _ in range(2))
+        for state in np.random.default_rng(2).integers(5, size=200):
+            assert act.one(state, a) == act(np.array([state]), b)[0]
+
+
+def test_answers_of_actions_and_no_state_are_actions() -> None:
+    """As `predict` of Stable-Baselines3 models returns them."""
+    act = make_actor(lambda o: (5 + np.asarray(o) % 2, None), STATES, ACTIONS, None)
+    assert_array_equal(act(np.array([1, 2, 3]), RNG), [6, 5, 6])
+    assert act.one(2, RNG) == 5
+    recurrent = make_actor(lambda o: (np.zeros(3, int), np.ones(2)), STATES, ACTIONS, None)
+    with pytest.raises(InvalidInputError, match="with a state to remember"):
+        recurrent(np.array([1, 2, 3]), RNG)
+
+    class Model:
+        def predict(self, observation: Any) -> Any:
+            return 5, None
+
+    with pytest.raises(InvalidInputError, match=r"policy=model\.predict"):
+        make_actor(Model(), STATES, ACTIONS, None)  # type: ignore[arg-type]
+
+
+def test_rows_of_lower_precision_are_normalized_and_wrong_ones_refused() -> None:
+    rng = np.random.default_rng(3)
+    logits = rng.normal(size=(500, 40)).astype(np.float32)
+    softmax = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    assert softmax.dtype == np.float32
+    assert np.abs(softmax.astype(float).sum(axis=1) - 1.0).max() > 1e-8
+    assert_allclose(check_probabilities(softmax).sum(axis=1), 1.0, rtol=0, atol=1e-15)
+    double = np.full((2, 2), 0.5)
+    double[1, 0] -= 1e-10
+    with pytest.raises(InvalidInputError, match=r"state 1 are .* which sum to 0\.9999999999"):
+        check_probabilities(double)
+    single = np.full((2, 2), 0.5, dtype=np.float32)
+    single[1, 0] += 1e-5
+    with pytest.raises(InvalidInputError, match="each row must be a distribution"):
+        check_probabilities(single)
 
 
 @pytest.mark.parametrize(
@@ -98,10 +155,12 @@ def test_policies_that_do_not_fit_are_refused() -> None:
 
 
 def test_feature_tables_come_from_anything_that_fills_them() -> None:
-    assert_array_equal(feature_table(OneHot(), 3), np.eye(3))
-    assert_array_equal(feature_table([[1], [2], [3]], 3), [[1], [2], [3]])
-    assert_array_equal(feature_table(lambda s: np.stack((s, s**2), 1), 2, 4), [[4, 16], [5, 25]])
-    F = feature_table(GaussianFeatures(2000, seed=1), 4)
+    three = np.arange(3)
+    assert_array_equal(feature_table(OneHot(), three).toarray(), np.eye(3))
+    assert_array_equal(feature_table([[1], [2], [3]], three), [[1], [2], [3]])
+    squares = feature_table(lambda s: np.stack((s, s**2), 1), np.array([4, 5]))
+    assert_array_equal(squares, [[4, 16], [5, 25]])
+    F = feature_table(GaussianFeatures(2000, seed=1), np.arange(4))
     # f_i(s) ~ N(index(s), 1).
     assert_allclose(F.mean(axis=1), np.arange(4), atol=5 / np.sqrt(2000))
     assert_allclose(F.std(axis=1), 1.0, atol=5 / np.sqrt(4000))
@@ -119,7 +178,7 @@ def test_feature_tables_come_from_anything_that_fills_them() -> None:
 )
 def test_impossible_tables_are_refused(features: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        feature_table(features, 3)
+        feature_table(features, np.arange(3))
     with pytest.raises(InvalidInputError, match="features d must be at least 1; got 0"):
         GaussianFeatures(0)
 
@@ -135,7 +194,7 @@ def test_impossible_tables_are_refused(features: Any, message: str) -> None:
 )
 def test_what_holds_no_real_numbers_is_refused(features: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        feature_table(features, 3)
+        feature_table(features, np.arange(3))
 
 
 def test_a_seed_is_needed_to_draw_the_same_features_again() -> None:
@@ -186,10 +245,13 @@ def test_impossible_collections_are_refused(arguments: Any, message: str) -> Non
             SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), **arguments)
 
 
-def test_a_progress_bar_counts_steps(capsys: Any) -> None:
+def test_progress_counts_steps_in_lines_where_there_is_no_terminal(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lstd_agent.progress.LINE_INTERVAL", 0.0)
     env = gym.make("unichain_gym:Unichain-h6-v0")
     SeminormLSTDAgent(OneHot()).collect(env, np.zeros(6, int), 20, 4, progress=True)
-    assert "100/100" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines()[-1].startswith("100% 100 of 100 steps, ")
 
 
 def test_rewards_that_are_not_finite_are_refused() -> None:
@@ -205,6 +267,6 @@ def test_rewards_that_are_not_finite_are_refused() -> None:
     vector = gym.wrappers.vector.TransformReward(
         gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=3), lambda r: r * np.nan
     )
-    with pytest.raises(InvalidInputError, match="a reward that is not finite"):
+    with pytest.raises(InvalidInputError, match="finite; got nan at timestep 0 of trial 0"):
         agent.collect(vector, np.zeros(6, int), 3, 4)
     assert agent.n_trials == 2

@@ -12,9 +12,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.statistics.equations import Moments
 from lstd_agent.system.calibration import calibrate_offsets
 from lstd_agent.system.fit_system import fit_system
-from lstd_agent.system.minimizer import Minimizer
 from lstd_agent.system.neighborhoods import neighborhood_windows
 from lstd_agent.system.references import ReferenceStates, assign_references, merge_neighborhoods
 
@@ -146,6 +146,7 @@ class VisitsByTimestep:
     """Statistics of given distributions, one-hot features, and no reward."""
 
     support_threshold = 0.0
+    terminal = None
 
     def __init__(self, states: list[int]) -> None:
         self.distributions = np.eye(max(states) + 1)[states]
@@ -155,11 +156,16 @@ class VisitsByTimestep:
     def occupancy(self, windows: Any) -> Any:
         return np.stack([self.distributions[start:stop].mean(axis=0) for start, stop in windows])
 
-    def minimize(self, windows: Any, gain: float, rcond: float) -> tuple[Minimizer, Any]:
-        n = len(windows)
-        none = np.zeros(n, dtype=np.int64)
-        weights = np.zeros((n, self.candidate_features.shape[1]))
-        return Minimizer(weights, none, np.ones(n)), none
+    def numbers_per_window(self, rcond: float) -> int:
+        return 1
+
+    def distinct(self, windows: Any) -> Any:
+        return windows, np.arange(len(windows))
+
+    def equations(self, windows: Any, gain: float, rcond: float) -> Moments:
+        n, d = len(windows), self.candidate_features.shape[1]
+        nothing = np.zeros((n, d, d))
+        return Moments(nothing, nothing, nothing[0], np.zeros(n, dtype=np.int64))
 
 
 def test_a_neighborhood_that_becomes_the_last_gets_a_reference_in_its_settled_tail() -> None:
@@ -168,12 +174,19 @@ def test_a_neighborhood_that_becomes_the_last_gets_a_reference_in_its_settled_ta
     # there 4 times of 5, is chosen instead.
     statistics = VisitsByTimestep([0, 0, 0, 1, 1, 1, 2, 2, 2, 2])
     for rule, main in (("occupancy", 2), ("most_common", 1)):
-        system = fit_system(statistics, np.array([0, 3, 6]), 0.0, reference=rule, tail="settled")
+        system = fit_system(
+            statistics,
+            np.array([0, 3, 6]),
+            0.0,
+            calibration="references",
+            reference=rule,
+            tail="settled",
+        )
         assert_array_equal(system.anchors, [0])
         assert_array_equal(system.windows, [[5, 10]])
         assert system.references.main == main
     system = fit_system(
-        statistics, np.array([0, 3, 6]), 0.0, reference="most_common", tail="window"
+        statistics, np.array([0, 3, 6]), 0.0, calibration="references", reference="most_common"
     )
     assert system.references.main == 0
 

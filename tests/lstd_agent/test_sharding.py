@@ -6,9 +6,11 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +20,7 @@ from numpy.testing import assert_allclose
 
 from lstd_agent import OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.parallel import open_executor
+from lstd_agent.trials.parallel import open_executor, run_tasks
 from unichain_gym import UnichainEnv, UnichainVectorEnv, make_mdp
 
 ENV = "unichain_gym:Unichain-h6-v0"
@@ -180,3 +182,84 @@ def test_what_cannot_be_sent_to_workers_is_refused_with_what_to_do() -> None:
         InvalidInputError, match=r"by pickle, which fails: .* top level of a module"
     ):
         agent.collect(ENV, lambda states: 0 * states, 100, 5, workers=2)
+
+
+class BreaksOff(gym.Wrapper[Any, Any, Any, Any]):
+    """Raises after so many steps, once what it waits for has happened."""
+
+    def __init__(self, error: BaseException, n_steps: int, wait_for: Event | None = None) -> None:
+        super().__init__(UnichainEnv("h6"))
+        self.error, self.n_steps, self.wait_for = error, n_steps, wait_for
+
+    def step(self, action: Any) -> Any:
+        self.n_steps -= 1
+        if self.n_steps < 0:
+            if self.wait_for is not None:
+                assert self.wait_for.wait(30.0)
+            raise self.error
+        return super().step(action)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of battery"), KeyboardInterrupt()])
+def test_trials_that_a_shard_has_finished_before_it_breaks_off_are_kept(error: Any) -> None:
+    """Rounds of a plain environment hold a twentieth of a shard's trials, 3 of 60 here."""
+    agent = SeminormLSTDAgent(OneHot())
+    with pytest.raises(type(error)):
+        agent.collect(lambda: BreaksOff(error, 75), POLICY, 60, 9, seed=0, shard_size=60)
+    assert agent.n_trials == 7
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of battery"), KeyboardInterrupt()])
+def test_shards_that_finish_before_an_earlier_one_breaks_off_are_kept(error: Any) -> None:
+    """One of four shards waits for the others, then breaks off in its sixth trial."""
+    made = count()
+    others_are_through = Event()
+    closed: list[int] = []
+
+    class Plain(UnichainEnv):
+        def close(self) -> None:
+            closed.append(1)
+            if len(closed) == 3:
+                others_are_through.set()
+            super().close()
+
+    def make() -> Any:
+        number = next(made)
+        if number < 2:  # looked at for its spaces, and for its first observations
+            return UnichainEnv("h6")
+        return BreaksOff(error, 55, others_are_through) if number == 2 else Plain("h6")
+
+    agent = SeminormLSTDAgent(OneHot())
+    with ThreadPoolExecutor(4) as pool, pytest.raises(type(error)):
+        agent.collect(make, POLICY, 80, 9, seed=0, shard_size=20, executor=pool)
+    assert agent.n_trials == 3 * 20 + 5
+
+
+def test_workers_are_not_sent_the_feature_table() -> None:
+    class Unpicklable:
+        def table(self, n_states: int) -> Any:
+            return np.eye(n_states)
+
+        def __reduce__(self) -> Any:
+            raise TypeError("features were sent to a worker")
+
+    agent = SeminormLSTDAgent(Unpicklable())
+    agent.collect(ENV, POLICY, 40, 5, seed=0, workers=2, shard_size=20)
+    assert agent.n_trials == 40
+
+
+def test_results_that_nobody_has_taken_yet_are_not_lost() -> None:
+    unclaimed: list[int] = []
+
+    def square(x: int) -> int:
+        return x * x
+
+    with ThreadPoolExecutor(6) as pool:
+        futures: list[Any] = []
+        submit = pool.submit
+        pool.submit = lambda *a: futures.append(submit(*a)) or futures[-1]  # type: ignore
+        results = run_tasks(square, range(6), executor=pool, unclaimed=unclaimed)
+        first = next(results)
+        wait(futures)
+        results.close()
+    assert sorted([first, *unclaimed]) == [0, 1, 4, 9, 16, 25]

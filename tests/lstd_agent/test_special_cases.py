@@ -38,7 +38,9 @@ def test_one_neighborhood_on_p_star_is_average_reward_lstd(mnemonic: str, d: int
     w = np.linalg.solve(X, y)
     statistics = ExactStatistics(chain, F, chain.stepwise_distributions(400))
     for tail in ("settled", "stationary"):
-        system = fit_system(statistics, np.array([0]), chain.gain, tail=tail)
+        system = fit_system(
+            statistics, np.array([0]), chain.gain, calibration="references", tail=tail
+        )
         assert_allclose(system.weights[0], w, rtol=1e-8)
         main = system.references.main
         assert_allclose(
@@ -60,12 +62,17 @@ def test_one_neighborhood_without_the_terminal_state_is_transient_lstd(d: int) -
     # The system: zero features in the terminal state, whose value 0 is known, and gain 0.
     F[end] = 0.0
     t_max = chain.max_absorption_time(1e-15)
-    statistics = ExactStatistics(chain, F, chain.stepwise_distributions(t_max))
-    one = fit_system(statistics, np.array([0]), 0.0, tail="window", main_reference=int(end[0]))
-    assert_allclose(one.weights[0], w, rtol=1e-8)
-    assert_allclose(one.offsets, 0.0, atol=1e-12)
+    statistics = ExactStatistics(
+        chain, F, chain.stepwise_distributions(t_max), terminal=int(end[0])
+    )
+    for calibration in ("linked", "references"):
+        one = fit_system(statistics, np.array([0]), 0.0, calibration=calibration)
+        assert_allclose(one.weights[0], w, rtol=1e-8)
+        assert_allclose(one.offsets, 0.0, atol=1e-12)
     # And as the paper has it: two neighbourhoods, the second from the absorption time on.
-    two = fit_system(statistics, np.array([0, t_max]), 0.0, tail="stationary")
+    two = fit_system(
+        statistics, np.array([0, t_max]), 0.0, calibration="references", tail="stationary"
+    )
     assert_allclose(two.weights[0], w, rtol=1e-8)
     values = two.values(F, np.zeros(len(F), dtype=int))
     assert_allclose(values - values[end], F @ w, atol=1e-8)
@@ -138,7 +145,9 @@ def test_one_hot_transient_lstd_approaches_the_total_rewards() -> None:
 def test_the_stepwise_constructor_fits_each_timestep_alone() -> None:
     chain, F = random_problem("h3", 2)
     states, rewards = recorded("h3", chain.policy.argmax(axis=1), 500, 9)
-    agent = observed(SeminormLSTDAgent.stepwise(F, gain=4.0, tail="window"), states, rewards)
+    agent = observed(
+        SeminormLSTDAgent.stepwise(F, gain=4.0, calibration="references"), states, rewards
+    )
     assert len(agent.neighborhoods_) == 10
     for t in range(10):
         w = lstd_of_samples(F[states[t]], F[states[t + 1]], rewards[t] - 4.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from lstd_agent.study import claims, tables
+from lstd_agent.study import tables
 from lstd_agent.study.exact import (
     ExactStatistics,
     full_distributions,
@@ -26,7 +26,7 @@ from lstd_agent.study.reference_study import (
 )
 from lstd_agent.study.sampling_study import SamplingSettings, SamplingTask, sampling_rows
 from lstd_agent.study.schemes import ExactSchemes, regimes
-from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.fit_system import fit_system, solve_windows
 from lstd_agent.system.minimizer import minimize
 from unichain_gym import make_mdp
 
@@ -77,7 +77,7 @@ def test_total_errors_equal_their_definitions_summed_directly() -> None:
     features = random_features(15, 3, 3)
     p = chain.stepwise_distributions(60)
     statistics = ExactStatistics(chain, features, p)
-    system = fit_system(statistics, np.array([0, 4, 20]), chain.gain, tail="window")
+    system = fit_system(statistics, np.array([0, 4, 20]), chain.gain, calibration="references")
     repb, rems, spread = direct_errors(system, chain, features, p)
     assert total_repb(system, chain, features, p) == pytest.approx(repb, rel=1e-6)
     assert total_rems(system, chain, features, p) == pytest.approx(rems, rel=1e-9)
@@ -88,7 +88,7 @@ def test_total_errors_equal_their_definitions_summed_directly() -> None:
 def test_a_shifted_offset_changes_rems_but_not_its_offset_free_variant() -> None:
     chain = random_chain("h6", 0)
     statistics = ExactStatistics(chain, np.eye(6), chain.stepwise_distributions(50))
-    system = fit_system(statistics, np.array([0, 10]), chain.gain, tail="window")
+    system = fit_system(statistics, np.array([0, 10]), chain.gain, calibration="references")
     shifted = replace(system, offsets=system.offsets + 5.0)
     errors = StepwiseErrors(statistics)
     assert_allclose(errors.rems(shifted) ** 2 - 25.0, errors.rems(system) ** 2, atol=1e-6)
@@ -99,7 +99,7 @@ def test_one_hot_features_make_every_exact_error_vanish() -> None:
     chain = random_chain("c10", 1)
     statistics = ExactStatistics(chain, np.eye(10), chain.stepwise_distributions(200))
     errors = StepwiseErrors(statistics)
-    system = fit_system(statistics, np.array([0, 30]), chain.gain, tail="window")
+    system = fit_system(statistics, np.array([0, 30]), chain.gain, calibration="references")
     # States of negligible probability in the second window keep weight 0 (relative cutoff).
     assert errors.repb(system)[:30].max() < 1e-8
     assert errors.rems(system)[:30].max() < 1e-6
@@ -145,7 +145,7 @@ def test_a_stepwise_system_is_the_same_when_settled_timesteps_are_solved_once() 
     statistics = ExactStatistics(chain, features, p)
     assert statistics.settled < 500
     windows = np.stack((np.arange(701), np.arange(1, 702)), axis=1)
-    solution, n_samples = statistics.minimize(windows, chain.gain, 1e-10)
+    solution, n_samples = solve_windows(statistics, windows, chain.gain, 1e-10)
     one_by_one = minimize(statistics.moments(windows, chain.gain), 1e-10)
     assert_allclose(solution.weights, one_by_one.weights, rtol=1e-6, atol=1e-9)
     assert (solution.rank == one_by_one.rank).all()
@@ -169,7 +169,7 @@ def test_the_projection_limit_is_met_by_no_system_of_the_same_neighborhoods() ->
 def test_the_projection_limit_of_one_hot_features_is_zero() -> None:
     chain = random_chain("h6", 0)
     statistics = ExactStatistics(chain, np.eye(6), chain.stepwise_distributions(50))
-    system = fit_system(statistics, np.array([0]), chain.gain, tail="window")
+    system = fit_system(statistics, np.array([0]), chain.gain, calibration="references")
     limit = projection_limit(system, statistics)
     assert StepwiseErrors(statistics).rems(limit).max() < 1e-9
 
@@ -202,11 +202,10 @@ def test_reference_rows_are_repeatable_and_reported() -> None:
     task = ReferenceTask("h6", 0, ReferenceSettings(n_trials=200))
     rows = reference_rows(task)
     assert rows == reference_rows(task)
-    assert {(r["reference"], r["tail"]) for r in rows} == {
-        ("occupancy", "settled"),
-        ("occupancy", "window"),
-        ("most_common", "settled"),
-        ("most_common", "window"),
+    assert {(r["calibration"], r["reference"]) for r in rows} == {
+        ("linked", "none"),
+        ("references", "occupancy"),
+        ("references", "most_common"),
     }
     text = markdown_comparison(rows)
     assert "| p02md | h6 | 0.19 |" in text
@@ -227,6 +226,11 @@ def test_tables_mark_the_three_lowest_of_each_row() -> None:
     assert r"\textcolor{red}{0.0028}" in latex
     assert r"\textcolor{darkgreen}{210}" in latex
     assert r"\textcolor{blue}{320}" in latex
+
+
+def test_equal_values_share_their_mark_and_leave_the_next_its_place() -> None:
+    ranks = tables.ranks({"paxmd": 1.0, "p02md": 1.0, "p01": 2.0, "buw": 3.0, "pinf": 4.0})
+    assert ranks == {"paxmd": 0, "p02md": 0, "p01": 1, "buw": 2}
 
 
 @pytest.mark.parametrize(
@@ -250,69 +254,3 @@ def test_agreement_with_the_paper_is_zero_for_the_paper_itself() -> None:
         c.mean_abs == pytest.approx(1.0)
         for c in tables.agreement(tables.log_ratios(doubled, paper))
     )
-
-
-# Claims
-
-
-def paper_rows() -> list[dict]:
-    """The published tables as rows of one seed."""
-    rows: dict = {}
-    for (env, rho, metric, scheme), value in tables.paper_cells().items():
-        row = rows.setdefault((env, rho, scheme), {"env": env, "rho": rho, "scheme": scheme})
-        row[metric] = value
-    return list(rows.values())
-
-
-def test_the_claims_hold_on_the_paper_s_own_tables() -> None:
-    checked = {c.label: c for c in claims.exact_claims(paper_rows())}
-    assert sorted(checked) == ["a", "b", "c", "d", "e"]
-    assert checked["a"].confirmed
-    assert checked["b"].confirmed
-    assert checked["c"].confirmed
-    assert checked["e"].confirmed
-
-
-def test_a_claim_that_fails_names_its_rows() -> None:
-    rows = paper_rows()
-    for row in rows:
-        if (row["env"], row["rho"], row["scheme"]) == ("h6", 0.49, "p01"):
-            row["total_repb"] = 1e-9
-    claim = claims.exact_claims(rows)[0]
-    assert not claim.confirmed
-    assert claim.disagreeing == ("h6 ρ=0.49",)
-    assert "NOT confirmed" in claims.markdown([claim])
-
-
-def sampled(final: dict[str, float]) -> list[dict]:
-    start = {"pinf": 100.0, "paxmd": 12.0, "p02md": 22.0, "p01": 31.0}
-    rows = []
-    for env, n_features in (("h6", 1), ("h6", 2), ("c10", 3), ("c10", 4)):
-        for n_trials, values in ((1000, start), (10_000, final)):
-            rows += [
-                {"env": env, "n_features": n_features, "scheme": s, "n_trials": n_trials,
-                 "seed": 0, "total_repb": v, "total_rems": 100 + v / 100}
-                for s, v in values.items()
-            ]  # fmt: skip
-    return rows
-
-
-def test_sampled_claims_follow_the_curves() -> None:
-    order, moves = claims.sampled_claims(
-        sampled({"pinf": 5.0, "paxmd": 10.0, "p02md": 20.0, "p01": 30.0})
-    )
-    assert order.confirmed
-    assert moves.confirmed
-    order, _ = claims.sampled_claims(
-        sampled({"pinf": 50.0, "paxmd": 10.0, "p02md": 20.0, "p01": 30.0})
-    )
-    assert not order.confirmed
-    assert len(order.disagreeing) == 4
-
-
-def test_rank_correlation_equals_scipy_s() -> None:
-    from scipy.stats import spearmanr
-
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(5, size=(2, 12)).astype(float)
-    assert claims._rank_correlation(x, y) == pytest.approx(spearmanr(x, y).statistic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -12,8 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.study import provenance
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
+from lstd_agent.study.provenance import code_version
 from lstd_agent.study.rows import RowStore, settings_hash
+from lstd_agent.trials.parallel import run_tasks
+
+N_KILLS = int(os.environ.get("N_KILLS", "4"))  # more where there is time
 
 STUDY = {"environments": ("h6", "c10"), "rhos": (0.49, 0.19), "n_seeds": 4}
 SCRIPT = """
@@ -37,11 +44,11 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return sorted_lines(out)
 
 
-def test_ten_kills_change_no_byte_of_the_rows(tmp_path: Path, uninterrupted: list[str]) -> None:
+def test_kills_change_no_byte_of_the_rows(tmp_path: Path, uninterrupted: list[str]) -> None:
     moments = random.Random(0)
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     n_killed = 0
-    for _ in range(10):
+    for _ in range(N_KILLS):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         rows = tmp_path / "exact_rows.jsonl"
         size = rows.stat().st_size if rows.exists() else 0
@@ -102,5 +109,87 @@ def test_a_store_tells_which_keys_it_has(tmp_path: Path) -> None:
     assert ("h6", 0) in store
     assert ("h6", 1) not in store
     again = RowStore(tmp_path / "deep" / "rows.jsonl", {"x": 1}, ("env", "seed"))
-    assert again.rows == [{"settings": store.settings, "env": "h6", "seed": 0, "value": 0.1}]
+    marks = {"settings": store.settings, "code": code_version()}
+    assert again.rows == [{**marks, "env": "h6", "seed": 0, "value": 0.1}]
     assert json.loads((tmp_path / "deep" / "rows.jsonl").read_text())["value"] == 0.1
+
+
+def test_rows_of_other_code_are_neither_used_nor_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    store = RowStore(path, {}, ("seed",))
+    store.add([{"seed": 0, "value": 1.0}])
+    monkeypatch.setattr("lstd_agent.study.rows.code_version", lambda: "0.2.0+other")
+    later = RowStore(path, {}, ("seed",))
+    assert (0,) not in later
+    later.compute(lambda seed: [{"seed": seed, "value": 2.0}], [0], workers=1, executor=None)
+    assert "1 rows of other code than this are left alone" in capsys.readouterr().err
+    assert [row["value"] for row in later.rows] == [2.0]
+    monkeypatch.undo()
+    assert [row["value"] for row in RowStore(path, {}, ("seed",)).rows] == [1.0]
+
+
+def test_any_change_of_what_computes_changes_the_version_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package"
+    (package / "commands").mkdir(parents=True)
+    for name in ("__init__.py", "solver.py", "commands/main.py"):
+        (package / name).write_text("x = 1\n")
+    monkeypatch.setattr(provenance.lstd_agent, "__file__", str(package / "__init__.py"))
+    version = provenance.code_version.__wrapped__
+    before = version()
+    (package / "commands" / "main.py").write_text("x = 2\n")
+    assert version() == before
+    (package / "solver.py").write_text("x = 2\n")
+    assert version() != before
+
+
+@pytest.mark.parametrize(
+    "line", ["not json", "[1, 2]", '{"settings": 1', "{}", '{"settings": "%s", "other": 1}']
+)
+def test_a_damaged_line_is_named_with_its_file_and_number(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    store = RowStore(path, {}, ("seed",))
+    store.add([{"seed": 0}])
+    damaged = line.replace("%s", store.settings)
+    with path.open("a") as file:
+        file.write(damaged + "\n")
+    with pytest.raises(InvalidInputError) as refusal:
+        RowStore(path, {}, ("seed",))
+    assert str(refusal.value).startswith(f"{path}, line 2 is no row of results (")
+    assert repr(damaged) in str(refusal.value)
+
+
+PARENT = """
+import os, sys, time
+from lstd_agent.trials.parallel import run_tasks
+def work(seconds):
+    print(os.getpid(), flush=True)
+    time.sleep(seconds)
+if __name__ == "__main__":
+    list(run_tasks(work, [60, 60], workers=2))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills by POSIX signals")
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_their_parent(tmp_path: Path, signal_number: signal.Signals) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        workers = [int(parent.stdout.readline()) for _ in range(2)]
+        parent.send_signal(signal_number)
+        # Whoever holds the pipe's other end is alive: it closes when the last worker has ended.
+        assert parent.stdout.read() == ""
+    assert len(set(workers)) == 2
+
+
+def test_an_interrupt_does_not_wait_for_what_workers_are_at() -> None:
+    results = run_tasks(time.sleep, [0.0, 600.0], workers=2)
+    next(results)
+    results.close()  # ends, although one worker had ten minutes to sleep

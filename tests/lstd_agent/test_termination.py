@@ -70,7 +70,7 @@ def test_absorbed_vectors_have_the_same_moments_in_every_mode(walk: Any) -> None
     for env in environments(lambda: walk(ends=True, kind="box")):
         agent = SeminormLSTDAgent(Polynomial(1), on_termination="absorb")
         agent.collect(env, lambda x: 0, 5, 9, batched=False)
-        sums.append(agent.statistics.counts)
+        sums.append(agent.statistics.sums)
         # f = (1, x): Σ f f'^T over 5 trials; 2 → end has successor features zero.
         assert_array_equal(sums[-1].successor_moments[1], [[5, 10], [5, 10]])
         assert_array_equal(sums[-1].successor_moments[2:], 0)
@@ -132,9 +132,7 @@ def test_the_terminal_state_is_the_reference_however_rarely_it_is_reached() -> N
 
 def test_several_neighborhoods_agree_on_the_terminal_state() -> None:
     env = SyncVectorEnv([RandomWalk] * 100)
-    agent = SeminormLSTDAgent(
-        OneHot(), anchors=[0, 8, 20], gain=0.0, tail="window", on_termination="absorb"
-    )
+    agent = SeminormLSTDAgent(OneHot(), anchors=[0, 8, 20], gain=0.0, on_termination="absorb")
     agent.collect(env, np.zeros(7, dtype=int), 2000, 50, seed=0).fit()
     assert agent.main_reference_ is None
     assert (agent.system_.offsets == 0.0).all()
@@ -194,7 +192,7 @@ def test_a_first_trial_that_terminates_does_not_tell_t_max(walk: Any) -> None:
 
 def test_restart_makes_a_task_continuing(walk: Any) -> None:
     env = Restart(walk(ends=True))
-    agent = SeminormLSTDAgent(OneHot(), 1, tail="window").collect(env, STAY, 2, 7).fit()
+    agent = SeminormLSTDAgent(OneHot(), 1).collect(env, STAY, 10, 7).fit()
     # 0 → 1 → 2 → 3 → 0 → …, paying 0, 1, 2, 0. Gain 3/4; b(s) - b(0) by b = r - g + b':
     # b(1) = b(0) + g - 0, b(2) = b(1) + g - 1, b(3) = b(2) + g - 2.
     visits = agent.statistics.visits.toarray()

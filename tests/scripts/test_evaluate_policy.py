@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import struct
@@ -17,17 +16,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from lstd_agent import SeminormLSTDAgent
+from lstd_agent.commands import evaluate, evaluation_inputs, evaluation_report
 from unichain_gym import TabularEnv, TabularMDP, make_mdp
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "evaluate_policy.py"
+TAXI = max(name for name in gym.registry if name.startswith("Taxi-"))
 FEW = ("--trials", "200", "--t-max", "40")
 
 
 @pytest.fixture(scope="module")
 def script() -> Any:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.syspath_prepend(SCRIPT.parent)
-        return importlib.import_module(SCRIPT.stem)
+    return evaluate
 
 
 class Opaque(gym.Env[int, int]):
@@ -66,15 +66,17 @@ def opaque(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Opaque]]:
 
 
 def error_of(script: Any, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    """Run with bad input; return the one line after argparse's usage."""
-    with pytest.raises(SystemExit) as stop:
-        script.main(argv)
+    """Run with bad input; return the one line of the error."""
+    try:
+        status = script.main(argv)
+    except SystemExit as stop:  # by argparse, which shows its usage before
+        status = stop.code
     captured = capsys.readouterr()
-    assert stop.value.code == 2
+    assert status == 2
     assert captured.out == ""
-    usage, _, message = captured.err.rpartition(": error: ")
-    assert usage.startswith("usage: ")
-    return message.strip()
+    message = captured.err.splitlines()[-1].partition("error: ")[2]
+    assert message
+    return message
 
 
 def report_of(script: Any, capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
@@ -114,7 +116,7 @@ def test_the_text_has_gain_neighbourhoods_states_and_totals(
     assert captured.err == ""
     gain = f"gain estimated {report['gain']['estimated']:.6f}, exact {report['gain']['exact']:.6f}"
     assert blocks[1] == [gain]
-    assert blocks[2][1].split() == ["anchor", "stop", "reference", "samples", "rank"]
+    assert blocks[2][1].split() == ["anchor", "stop", "samples", "rank"]
     assert len(blocks[2]) == 2 + len(report["neighborhoods"]["anchor"])
     assert blocks[3][1].split() == ["state", "class", "visits", "estimated", "exact", "error"]
     assert [row.split()[0] for row in blocks[3][2:]] == list("012345")
@@ -176,19 +178,16 @@ def test_the_same_seed_gives_the_same_document_and_another_seed_another(
     first, again, other = (
         report_of(script, capsys, "Unichain-h6-v0", *FEW, "--seed", seed) for seed in "778"
     )
+    for report in (first, again):
+        del report["provenance"]
     assert first == again
     assert first["gain"]["estimated"] != other["gain"]["estimated"]
 
 
 def test_options_reach_the_agent(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("Unichain-h6-v0", *FEW, "--n-anchors", "1")
-    settled = report_of(script, capsys, *argv)
-    window = report_of(script, capsys, *argv, "--tail", "window")
-    assert settled["neighborhoods"]["samples"] == [200 * 21]
-    assert window["neighborhoods"]["samples"] == [200 * 41]
-    paper = report_of(script, capsys, *argv, "--tail", "window", "--reference", "most_common")
-    assert paper["main_reference"] == 0
-    assert window["main_reference"] != 0
+    report = report_of(script, capsys, *argv)
+    assert report["neighborhoods"]["samples"] == [200 * 41]
 
 
 def test_an_environment_without_a_model_gets_no_exact_columns(
@@ -221,13 +220,14 @@ def test_a_time_limit_gives_way_to_t_max(
     assert sum(report["states"]["visits"]) == 200 * 41
 
 
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_ctrl_c_keeps_the_finished_trials(
     script: Any,
     capsys: pytest.CaptureFixture[str],
     opaque: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    finished = script.SINGLE_COPIES
+    finished = evaluation_inputs.SINGLE_COPIES
     monkeypatch.setattr(opaque, "interrupt_after", finished * 41 + 5)
     assert script.main(["Opaque-v0", *FEW, "--json"]) == 130
     captured = capsys.readouterr()
@@ -269,15 +269,26 @@ def test_a_progress_bar_shows_on_a_terminal_and_not_in_a_pipe() -> None:
 BAD_ARGUMENTS = [
     (("FrozenPond-v1",), "Environment `FrozenPond` doesn't exist."),
     (("Unichain-h36d-v0",), "does not divide evenly among 4 streams; the nearest valid ones:"),
-    (("no_such_module:Env-v0",), "No module named 'no_such_module'"),
+    (("no_such_module:Env-v0",), "ModuleNotFoundError: No module named 'no_such_module'"),
+    (("Unichain-h99999999999-v0",), "h99999999999 would take about 45.5 TiB of memory"),
+    (
+        ("Unichain-h6-v0", "--trials", "9" * 20),
+        "fewer --trials, or allow more than 15",
+    ),
+    ((TAXI, "--restart"), "give a smaller --t-max"),
+    (
+        ("Unichain-h6-v0", "--no-exact", "--max-minutes", "1e-9", "--t-max", "999"),
+        "with --max-minutes",
+    ),
+    (("Unichain-h3-v0", "--policy", "uniform", "--save", "/dev/null/x.npz"), "cannot write"),
     (("Unichain-h6-v0", "--trials", "0"), "needs an integer from 1; got '0'"),
     (("Unichain-h6-v0", "--t-max", "-1"), "needs an integer from 0; got '-1'"),
     (("Unichain-h6-v0", "--n-anchors", "0"), "needs an integer from 1; got '0'"),
     (("Unichain-h6-v0", "--n-anchors", "some"), "needs an integer from 1; got 'some'"),
-    (("Unichain-h6-v0", "--tail", "long"), "invalid choice: 'long'"),
+    (("Unichain-h6-v0", "--calibration", "long"), "invalid choice: 'long'"),
     (("Unichain-h6-v0", "--policy", "greedy"), "keyword or a .npy or .json file; got 'greedy'"),
     (("Unichain-h6-v0", "--policy", "random:x"), "random:SEED needs an integer from 0; got 'x'"),
-    (("Unichain-h6-v0", "--policy", "none.npy"), "No such file or directory: 'none.npy'"),
+    (("Unichain-h6-v0", "--policy", "none.npy"), "cannot read none.npy: No such file or directory"),
     (("Unichain-h6-v0", "--features", "gaussian:0"), "gaussian:D needs an integer from 1; got '0'"),
     (("Unichain-h6-v0", *FEW[2:], "--trials", "1"), "needs at least 2 stored; got 1"),
     (("Unichain-h6-v0", "--save", "no/such/result.npz"), "there is no such directory"),
@@ -372,9 +383,109 @@ def test_any_mnemonic_is_an_id(script: Any, capsys: pytest.CaptureFixture[str]) 
     assert "the nearest valid ones: h36c, h39c" in message
 
 
+def test_an_environment_of_a_module_of_its_own_is_found_in_the_current_folder(
+    tmp_path: Path, script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_module.py").write_text(
+        "import gymnasium as gym\n"
+        "from unichain_gym import TabularEnv, make_mdp\n"
+        "gym.register('Own-v0', entry_point=lambda: TabularEnv(make_mdp('c10')))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    try:
+        report = report_of(script, capsys, "own_module:Own-v0", *FEW)
+    finally:
+        gym.registry.pop("Own-v0", None)
+    assert report["gain"]["exact"] == make_mdp("c10").induce(np.full((10, 2), 0.5)).gain
+
+
+def test_this_package_s_own_module_may_be_named(
+    script: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = report_of(script, capsys, "unichain_gym:Unichain-h6-v0", *FEW)
+    plain = report_of(script, capsys, "Unichain-h6-v0", *FEW)
+    assert named["states"] == plain["states"]
+
+
+def test_a_module_that_fails_is_named_with_its_error(
+    tmp_path: Path, script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_module.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    message = error_of(script, capsys, "broken_module:Own-v0")
+    assert message.endswith("cannot import broken_module of 'broken_module:Own-v0': "
+                            "ZeroDivisionError: division by zero")  # fmt: skip
+
+
+def test_exact_values_and_errors_can_be_left_out(
+    script: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = report_of(script, capsys, "Unichain-h6-v0", *FEW, "--no-exact")
+    assert set(report["gain"]) == {"estimated"}
+    assert set(report["states"]) == {"state", "visits", "estimated"}
+
+
+def test_errors_that_would_not_fit_are_left_out_with_the_reason(
+    script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation_report, "available_memory", lambda: 10_000)
+    report = report_of(script, capsys, "Unichain-h6-v0", *FEW)
+    assert "total_rems" not in report
+    assert "exact" in report["states"]
+    assert report["totals_left_out"].endswith("of memory, and 9.77 KiB are free")
+    assert script.main(["Unichain-h6-v0", *FEW]) == 0
+    assert "total rems and repb left out: they would take" in capsys.readouterr().out
+
+
+def test_what_taxi_s_errors_would_take_is_known_before_they_are_computed() -> None:
+    taxi = TabularMDP.from_gymnasium(gym.make(TAXI), on_termination="restart")
+    chain = taxi.induce(np.full((500, 6), 1 / 6))
+    # A matrix of 500 x 500 for each of the 100,000 timesteps until it has settled.
+    needed = evaluation_report.error_bytes(chain, 500, 500, 540_100)
+    assert needed > 8 * 500 * 500 * 100_000
+
+
+def test_the_samples_are_kept_when_the_fit_is_interrupted(
+    script: Any,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(agent: SeminormLSTDAgent) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SeminormLSTDAgent, "fit", stop)
+    save = tmp_path / "result.npz"
+    assert script.main(["Unichain-h6-v0", *FEW, "--save", str(save)]) == 130
+    monkeypatch.undo()
+    samples = tmp_path / "result.samples.npz"
+    assert f"the samples of 200 trials are in {samples}" in capsys.readouterr().err
+    assert not save.exists()
+    again = report_of(script, capsys, "Unichain-h6-v0", *FEW)
+    kept = SeminormLSTDAgent.load(samples).fit()
+    assert kept.predict(np.arange(6)).tolist() == again["states"]["estimated"]
+
+
+def test_every_result_tells_where_it_comes_from(
+    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    save, plot = tmp_path / "result.npz", tmp_path / "picture.png"
+    argv = ("Unichain-h6-v0", *FEW, "--seed", "3", "--save", str(save), "--plot", str(plot))
+    report = report_of(script, capsys, *argv)
+    facts = report["provenance"]
+    assert facts["seed"] == 3
+    assert facts["numpy"] == np.__version__
+    assert facts["command"].endswith("--json")
+    with np.load(save, allow_pickle=False) as saved:
+        assert saved["provenance_code"] == facts["code"]
+    assert facts["code"].encode() in plot.read_bytes()
+
+
 def test_a_missing_plot_extra_is_told_before_the_work(
     script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     message = error_of(script, capsys, "Unichain-h6-v0", *FEW, "--plot", "picture.png")
-    assert message == "--plot needs matplotlib: install the extra, pip install '.[plot]'"
+    assert message == 'pictures need matplotlib: pip install "unichain-gym[plot]"'

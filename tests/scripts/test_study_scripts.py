@@ -1,15 +1,32 @@
-"""The study's scripts: what they refuse before they begin."""
+"""The study's commands: what they refuse, what they write, and what is kept when they stop."""
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+from lstd_agent.commands import study, update_results
+from lstd_agent.commands.main import main as unichain
+from lstd_agent.study import exact_study
+from lstd_agent.study.headlines import GLOSSARY, _references
+from lstd_agent.study.reference_study import COMBINATIONS, median_multiples
+from lstd_agent.study.rows import RowStore
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "scripts"
+SMALL = ("--envs", "h6", "--rhos", "0.19", "--schemes", "p01", "pinf", "--seeds", "2")
+
+
+def exact(out: Path, *argv: str) -> int:
+    return study.main(["exact", *SMALL, "--workers", "1", "--out", str(out), *argv])
 
 
 @pytest.mark.parametrize(
@@ -33,13 +50,264 @@ def test_a_missing_plot_extra_is_told_before_the_work(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("compare_references.py", "--trials", "1"), "--trials: must be at least 2, got 1"),
-        (("exact_tables.py", "--seeds", "0"), "--seeds: must be at least 1, got 0"),
-        (("sampling_curves.py", "--workers", "-1"), "--workers: must be at least 1, got -1"),
+        (("references", "--trials", "1"), "--trials: needs an integer from 2; got '1'"),
+        (("exact", "--seeds", "0"), "--seeds: needs an integer from 1; got '0'"),
+        (("sampling", "--workers", "-1"), "--workers: needs an integer from 1; got '-1'"),
+        (("exact", "--envs", "h7"), "invalid choice: 'h7'"),
     ],
 )
-def test_impossible_numbers_are_refused(argv: tuple[str, ...], message: str) -> None:
-    command = [sys.executable, str(SCRIPTS / argv[0]), *argv[1:]]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 2
-    assert message in result.stderr
+def test_impossible_numbers_and_names_are_refused(
+    argv: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        study.main(argv)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_every_file_of_results_tells_where_it_comes_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert exact(out) == 0
+    facts = json.loads((out / "provenance.json").read_text("utf-8"))
+    assert facts["seeds"] == "0 to 1"
+    assert facts["command"].startswith("study exact --envs h6")
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "tables.md", "tables.tex", "comparison.md", "claims.md", "comparison.png",
+        "exact_rows.csv", "exact_rows.jsonl", "provenance.json",
+    }  # fmt: skip
+    for name in names:
+        assert facts["code"].encode() in (out / name).read_bytes()
+
+
+def test_progress_goes_to_stderr_only_when_asked_and_slow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact(tmp_path / "fast")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("lstd_agent.progress.LINE_INTERVAL", 0.0)
+    exact(tmp_path / "slow")
+    assert "50% 1 of 2 tasks" in capsys.readouterr().err
+    exact(tmp_path / "quiet", "--quiet")
+    assert capsys.readouterr().err == ""
+
+
+def test_an_environment_that_is_not_studied_at_that_rho_is_refused_with_those_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["exact", "--envs", "h6", "--rhos", "0.33", "--out", str(tmp_path / "out")]
+    assert study.main(argv) == 2
+    message = "none of these environments is studied at ρ = 0.33, but h6 at ρ = 0.49, 0.19"
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert exact(tmp_path / "file" / "out") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: [Errno 20] Not a directory")
+
+
+def test_a_cluster_without_dask_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert exact(tmp_path / "out", "--dask", "tcp://localhost:1") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == 'error: a dask cluster needs distributed: pip install "unichain-gym[dask]"'
+
+
+def test_a_damaged_row_is_one_line_with_its_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exact(tmp_path)
+    rows = tmp_path / "exact_rows.jsonl"
+    rows.write_text(rows.read_text("utf-8").replace("{", "", 1), "utf-8")
+    capsys.readouterr()
+    assert exact(tmp_path) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {rows}, line 1 is no row of results (JSONDecodeError(")
+
+
+def stop_after_one(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Have the second task's rows raise an error while they are added."""
+    add, calls = RowStore.add, []
+
+    def fail(store: RowStore, rows: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise error
+        add(store, rows)
+
+    monkeypatch.setattr(RowStore, "add", fail)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "last"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x"), 1,
+         "error: [Errno 28] No space left on device: 'x'"),
+        (MemoryError(), 1, "error: out of memory"),
+    ],
+)  # fmt: skip
+def test_what_stops_a_study_is_told_with_what_is_kept(
+    error: BaseException,
+    status: int,
+    last: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_after_one(monkeypatch, error)
+    assert exact(tmp_path) == status
+    rows = tmp_path / "exact_rows.jsonl"
+    kept = f"2 rows are kept in {rows}; the same command goes on from there"
+    assert capsys.readouterr().err.splitlines() == [kept, last]
+    monkeypatch.undo()
+    computed = []
+    original = exact_study.exact_rows
+    monkeypatch.setattr(
+        exact_study, "exact_rows", lambda task: computed.append(task.seed) or original(task)
+    )
+    assert exact(tmp_path) == 0
+    assert computed == [1]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_under_stdout_is_one_line() -> None:
+    command = [sys.executable, str(SCRIPTS / "evaluate_policy.py"), "Unichain-h3-v0"]
+    few = ["--trials", "100", "--t-max", "9"]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        run = subprocess.run(
+            [*command, *few], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert run.returncode == 1
+    assert run.stderr == "error: [Errno 28] No space left on device\n"
+
+
+def test_an_ascii_locale_gets_every_result(tmp_path: Path) -> None:
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment["PYTHONIOENCODING"] = "ascii"
+    command = [sys.executable, str(SCRIPTS / "exact_tables.py"), *SMALL, "--out", str(tmp_path)]
+    run = subprocess.run(
+        [*command, "--workers", "1"], capture_output=True, check=True, env=environment
+    )
+    assert b"\\u03b5_PB" in run.stdout
+    assert "ε_PB" in (tmp_path / "claims.md").read_text("utf-8")
+
+
+# The README's section
+
+
+def test_the_section_replaces_what_stands_between_its_markers() -> None:
+    before, after = "Title\n" + update_results.BEGIN, update_results.END + "## Citation\n"
+    assert update_results.replace_section(before + "old\n" + after, "new\n") == (
+        before + "new\n" + after
+    )
+
+
+BEGIN, END = update_results.BEGIN, update_results.END
+
+
+@pytest.mark.parametrize("text", ["", BEGIN, END, END + BEGIN, BEGIN + BEGIN + END])
+def test_markers_that_are_missing_doubled_or_turned_round_are_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "README.md").write_text(text + "Citation\n", "utf-8")
+    (tmp_path / "docs").mkdir()
+    assert update_results.main(tmp_path, ["--out", str(tmp_path / "rows")]) == 2
+    assert "README.md must have the line <!-- results:" in capsys.readouterr().err
+    assert (tmp_path / "README.md").read_text("utf-8") == text + "Citation\n"
+    assert not (tmp_path / "rows").exists()
+
+
+def test_the_readme_has_both_markers_once_and_explains_every_symbol() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    update_results.replace_section(text, "")
+    section = text.partition(BEGIN)[2].partition(END)[0]
+    assert [name for name in GLOSSARY if f"| {name} | " not in section] == []
+
+
+def test_best_counts_a_tie_for_nobody_alone() -> None:
+    def rows(values: dict[tuple[str, str], float]) -> list[dict[str, Any]]:
+        return [
+            {"scheme": "p02md", "env": env, "rho": 0.49, "seed": 0, "reference": rule,
+             "calibration": calibration, "total_rems": value + k * (rule == "none"), "limit": 1.0}
+            for k, env in enumerate(("h6", "h36"))
+            for (calibration, rule), value in values.items()
+        ]  # fmt: skip
+
+    values = {combination: 2.0 + k for k, combination in enumerate(COMBINATIONS)}
+    tied = next(c for c in COMBINATIONS if c[0] != "linked")
+    values[tied] = values[COMBINATIONS[0]] = 1.0
+    text = _references(median_multiples(rows(values)))
+    by_rule = {line.split(" | ")[0][2:]: line.split(" | ")[1:] for line in text.splitlines()[2:]}
+    # On h6 the two are equal; on h36 the linked system's values are larger by one.
+    assert by_rule[", ".join(COMBINATIONS[0])] == ["1.5", "0 of 2 rows", "1 of 2 rows |"]
+    assert by_rule[", ".join(tied)] == ["1", "1 of 2 rows", "1 of 2 rows |"]
+
+
+# The command
+
+
+def test_the_command_names_its_commands_version_and_statuses(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from unichain_gym import __version__
+
+    assert unichain(["--version"]) == 0
+    assert capsys.readouterr().out == f"unichain {__version__}\n"
+    assert unichain([]) == 0
+    shown = capsys.readouterr().out
+    for word in ("evaluate", "study", "bench", "list", "exit status", "example:"):
+        assert word in shown
+    assert unichain(["evalute"]) == 2
+    assert "did you mean evaluate?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["evaluate", "study", "bench", "list"])
+def test_every_command_explains_itself_with_an_example(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        monkeypatch.setenv(variable, "1")
+    with pytest.raises(SystemExit) as stop:
+        unichain([name, "--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"usage: unichain {name}" in shown
+    assert f"  unichain {name}" in shown.partition("example")[2]
+
+
+def test_the_list_has_every_registered_mnemonic(capsys: pytest.CaptureFixture[str]) -> None:
+    assert unichain(["list", "--json"]) == 0
+    found = {e["id"]: e for e in json.loads(capsys.readouterr().out)}
+    assert found["Unichain-h36c-v0"] == {
+        "id": "Unichain-h36c-v0", "states": 36, "transient": 33, "actions": 2,
+    }  # fmt: skip
+
+
+def test_as_many_repeats_are_measured_as_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lstd_agent.benchmarks import command, timing
+
+    for variable in command.THREADS:
+        monkeypatch.setenv(variable, "1")
+    calls: list[int] = []
+
+    def group(setting: timing.Setting) -> Any:
+        calls.clear()
+        yield timing.compare("name", lambda: calls.append(1), lambda: None, setting)
+
+    monkeypatch.setitem(command.GROUPS, "imports", group)
+    path = tmp_path / "benchmark.json"
+    assert unichain(["bench", "--only", "imports", "--repeats", "1", "--json", str(path)]) == 0
+    assert len(calls) == 2  # one to warm up
+    assert len(json.loads(path.read_text("utf-8"))["rows"]) == 1

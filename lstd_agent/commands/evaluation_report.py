@@ -1,16 +1,21 @@
-"""What `evaluate_policy.py` has learned: as columns of numbers, text, a file and a picture."""
+"""What `unichain evaluate` has learned: as columns of numbers, text, a file and a picture."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+import math
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 
 from lstd_agent import SeminormLSTDAgent
+from lstd_agent.commands.running import available_memory, with_unit
 from lstd_agent.study.exact import ExactStatistics, full_distributions
+from lstd_agent.study.figures import new_figure, picture
 from lstd_agent.study.metrics import StepwiseErrors
 from unichain_gym import MarkovChain
+from unichain_gym.errors import UnichainError
 
 
 def results(
@@ -18,7 +23,7 @@ def results(
 ) -> dict[str, Any]:
     """Return everything learned, beside everything exact there is, as numbers and columns."""
     neighborhoods = agent.neighborhoods_
-    visits = agent.statistics.visits.sum(axis=0)
+    visits = counts_of(agent).visits.sum(axis=0)
     observation = first_state + np.arange(visits.size)
     estimated = agent.predict(observation)
     gain = {"estimated": agent.gain_}
@@ -29,23 +34,57 @@ def results(
         "neighborhoods": {
             "anchor": np.array([k.anchor for k in neighborhoods]),
             "stop": np.array([k.stop for k in neighborhoods]),
-            "reference": np.array([k.reference for k in neighborhoods]) + first_state,
             "samples": np.array([k.n_samples for k in neighborhoods]),
             "rank": np.array([k.rank for k in neighborhoods]),
         },
         "states": states,
     }
+    references = np.array([k.reference for k in neighborhoods])
+    if (references >= 0).all():  # of a linked system only the last neighbourhood has one
+        report["neighborhoods"]["reference"] = references + first_state
     if chain is not None:
         gain["exact"] = chain.gain
         recurrent = np.isin(np.arange(chain.n_states), chain.recurrent_states)
         states["class"] = np.where(recurrent, "recurrent", "transient")
         states["exact"] = chain.relative_value(agent.main_reference_)
         states["error"] = estimated - states["exact"]
-        p = full_distributions(chain, agent.statistics.t_max)
-        errors = StepwiseErrors(ExactStatistics(chain, agent.statistics.features, p))
-        report["total_rems"] = float(errors.rems(agent.system_).sum())
-        report["total_repb"] = float(errors.repb(agent.system_).sum())
+        report |= total_errors(agent, chain)
     return report
+
+
+def counts_of(agent: SeminormLSTDAgent) -> Any:
+    """Return the statistics of an agent that has observed Discrete states, which are counts."""
+    return agent.statistics
+
+
+def total_errors(agent: SeminormLSTDAgent, chain: MarkovChain) -> dict[str, Any]:
+    """Return both errors summed over all timesteps, or why they are left out."""
+    statistics = counts_of(agent)
+    n_states, d = statistics.features.shape
+    needed = error_bytes(chain, n_states, d, statistics.t_max)
+    free = available_memory()
+    if needed > free / 2:
+        reason = f"they would take {with_unit(needed)} of memory, and {with_unit(free)} are free"
+        return {"totals_left_out": reason}
+    p = full_distributions(chain, statistics.t_max)
+    errors = StepwiseErrors(ExactStatistics(chain, statistics.features, p))
+    return {
+        "total_rems": float(errors.rems(agent.system_).sum()),
+        "total_repb": float(errors.repb(agent.system_).sum()),
+    }
+
+
+def error_bytes(chain: MarkovChain, n_states: int, d: int, t_max: int) -> int:
+    """Return about how many bytes `StepwiseErrors` takes for d features.
+
+    Arrays over states for every timestep, and a matrix of the features for each until the chain
+    has settled, which it has by about twice its mixing time.
+    """
+    try:
+        settled = min(t_max, 2 * chain.mixing_time())
+    except UnichainError:
+        settled = t_max
+    return 8 * (4 * (t_max + 1) * n_states + 2 * (settled + 1) * d * (d + 1))
 
 
 def as_text(report: dict[str, Any]) -> str:
@@ -67,6 +106,8 @@ def as_text(report: dict[str, Any]) -> str:
     if "total_rems" in report:
         totals = f"total rems {report['total_rems']:.4g}, total repb {report['total_repb']:.4g}"
         lines += ["", totals]
+    if "totals_left_out" in report:
+        lines += ["", f"total rems and repb left out: {report['totals_left_out']}"]
     return "\n".join(lines)
 
 
@@ -84,37 +125,55 @@ def table(columns: dict[str, np.ndarray[Any, Any]]) -> str:
     )
 
 
-def save(
-    path: Path, report: dict[str, Any], agent: SeminormLSTDAgent, policy: np.ndarray[Any, Any]
-) -> None:
-    """Write the report, and what it was made of, as plain arrays (no pickle)."""
+def as_json(report: dict[str, Any]) -> str:
+    """Return the report as one JSON document, in which what is no finite number is null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(part) for name, part in value.items()}
+        if isinstance(value, np.ndarray | np.generic):
+            return plain(value.tolist())
+        if isinstance(value, list):
+            return [plain(part) for part in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        return value
+
+    return json.dumps(plain(report), allow_nan=False)
+
+
+def as_arrays(
+    report: dict[str, Any], agent: SeminormLSTDAgent, policy: np.ndarray[Any, Any]
+) -> bytes:
+    """Return the report, and what it was made of, as a .npz file of plain arrays (no pickle)."""
     arrays: dict[str, Any] = {}
     for name, value in report.items():
         if isinstance(value, dict):
             arrays |= {f"{name}_{part}": array for part, array in value.items()}
         else:
             arrays[name] = value
-    system = agent.system_
-    with path.open("wb") as file:
-        np.savez(
-            file,
-            **arrays,
-            policy=policy,
-            features=agent.statistics.features,
-            weights=system.weights,
-            offsets=system.offsets,
-            occupancy=agent.statistics.distributions,
-        )
+    system, statistics, content = agent.system_, counts_of(agent), BytesIO()
+    np.savez(
+        content,
+        **arrays,
+        policy=policy,
+        features=statistics.features,
+        weights=system.weights,
+        offsets=system.offsets,
+        occupancy=statistics.distributions,
+    )
+    return content.getvalue()
 
 
-def plot(path: Path, report: dict[str, Any], occupancy: np.ndarray[Any, Any]) -> None:
+def as_picture(
+    report: dict[str, Any], occupancy: np.ndarray[Any, Any], suffix: str, description: str
+) -> bytes:
     """Draw estimated against exact values by state, and occupancy over time with the anchors."""
     from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
 
     states = report["states"]
     state = states["state"]
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    figure = new_figure(11, 4.5)
     figure.suptitle(f"{report['env_id']}, {report['n_trials']} trials")
     values, times = figure.subplots(1, 2)
 
@@ -137,4 +196,4 @@ def plot(path: Path, report: dict[str, Any], occupancy: np.ndarray[Any, Any]) ->
     times.set_xscale("symlog", linthresh=1)
     times.set(xlabel="timestep (red: anchors)", xlim=edges[[0, -1]], ylabel="state")
     figure.colorbar(mesh, ax=times, label="share of trials in the state")
-    figure.savefig(path, dpi=120)
+    return picture(figure, suffix, description)

@@ -1,13 +1,14 @@
-"""Rows of `benchmark.py` on optimal policies; `OPTIMAL` is a group for its table."""
+"""Rows on optimal policies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
-from benchmark_timing import Row, Setting, compare, need
 from scipy import sparse
 
+from lstd_agent.benchmarks.timing import Row, Setting, compare, need
 from unichain_gym import TabularMDP
 
 N_ACTIONS, N_OUTCOMES, DISCOUNT = 4, 4, 0.999
@@ -36,9 +37,6 @@ def optimal(setting: Setting) -> Iterator[Row]:
         yield compare(
             f"gain-optimal, {n_states} states, times QuantEcon at {DISCOUNT}",
             mdp.optimal_policy,
-            lambda problem=theirs: problem.solve(method="policy_iteration"),
+            partial(theirs.solve, method="policy_iteration"),
             setting,
         )
-
-
-OPTIMAL: dict[str, Callable[[Setting], Iterator[Row]]] = {"optimal": optimal}

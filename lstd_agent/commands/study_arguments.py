@@ -1,14 +1,13 @@
-"""Command-line arguments that the study's scripts share."""
+"""Command-line arguments that the study's commands share."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lstd_agent.errors import MissingDependencyError
-from lstd_agent.study.figures import new_figure
+from lstd_agent.commands.running import at_least
 from lstd_agent.system.references import RULES
 
 
@@ -38,7 +37,7 @@ def add_reference_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
-    """Add --seeds, --workers, --dask and --out."""
+    """Add --seeds, --workers, --dask, --out and --quiet."""
     parser.add_argument("--seeds", type=at_least(1), default=20, help="number of seeds (20)")
     parser.add_argument("--workers", type=at_least(1), default=2, help="processes (2)")
     parser.add_argument(
@@ -47,25 +46,4 @@ def add_run_arguments(parser: argparse.ArgumentParser, default_out: str) -> None
     parser.add_argument(
         "--out", type=Path, default=Path(default_out), help=f"folder of results ({default_out})"
     )
-
-
-def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parse the command line, and refuse at once to work for hours towards no picture."""
-    args = parser.parse_args()
-    try:
-        new_figure(1.0, 1.0)
-    except MissingDependencyError as error:
-        parser.error(str(error))
-    return args
-
-
-def at_least(smallest: int) -> Callable[[str], int]:
-    """Return a converter of command-line text into integers from ``smallest``."""
-
-    def integer(text: str) -> int:
-        number = int(text)
-        if number < smallest:
-            raise argparse.ArgumentTypeError(f"must be at least {smallest}, got {number}")
-        return number
-
-    return integer
+    parser.add_argument("--quiet", action="store_true", help="show no progress")

@@ -1,17 +1,13 @@
-"""How `benchmark.py` measures: interleaved pairs of times, peaks of processes, exponents."""
+"""How `unichain bench` measures: interleaved pairs of times, peaks of processes, exponents."""
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 Work = Callable[[], object]
@@ -126,6 +122,15 @@ def compare(
     )
 
 
+def against_limit(
+    name: str, values: Sequence[float], limit: float, unit: str, target: str = "<= 1"
+) -> Row:
+    """Compare the median of measured values with a limit."""
+    middle = statistics.median(values)
+    ratios = (middle / limit, min(values) / limit, max(values) / limit)
+    return Row(name, *ratios, middle, limit, unit, target)
+
+
 def growth(
     name: str, make_work: Callable[[int], Work], sizes: Sequence[int], setting: Setting, target: str
 ) -> Row:
@@ -143,15 +148,6 @@ def growth(
     steps = [(y[i + 1] - y[i]) / (x[i + 1] - x[i]) for i in range(len(x) - 1)]
     span = f"s of the processor, {sizes[-1]:,} and {sizes[0]:,}; the ratio is an exponent"
     return Row(name, exponent, min(steps), max(steps), times[-1], times[0], span, target)
-
-
-def probe(name: str, *numbers: int) -> dict[str, float]:
-    """Measure something in a process of its own, which `benchmark.py --probe` runs."""
-    script = Path(__file__).with_name("benchmark.py")
-    command = [sys.executable, str(script), "--probe", name, *map(str, numbers)]
-    result = subprocess.run(command, check=True, capture_output=True, text=True)
-    measured: dict[str, float] = json.loads(result.stdout)
-    return measured
 
 
 def need(module: str) -> Any:

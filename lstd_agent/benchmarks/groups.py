@@ -1,0 +1,27 @@
+"""The rows in groups: generators of rows by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from lstd_agent.benchmarks.environments import envpool, quantecon, stepping
+from lstd_agent.benchmarks.evaluator import collection, population, statistics_group, study
+from lstd_agent.benchmarks.model import exact, growth_group
+from lstd_agent.benchmarks.optimal import optimal
+from lstd_agent.benchmarks.processes import imports, memory
+from lstd_agent.benchmarks.timing import Row, Setting
+
+GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
+    "stepping": stepping,
+    "envpool": envpool,
+    "quantecon": quantecon,
+    "collection": collection,
+    "statistics": statistics_group,
+    "population": population,
+    "exact": exact,
+    "optimal": optimal,
+    "study": study,
+    "growth": growth_group,
+    "imports": imports,
+    "memory": memory,
+}

@@ -1,0 +1,82 @@
+"""Rows about whole processes: import times, and peaks of memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import unichain_gym
+from lstd_agent import GaussianFeatures, SeminormLSTDAgent
+from lstd_agent.benchmarks.timing import Row, Setting, against_limit
+from lstd_agent.benchmarks.work import ENV, policy_of, solve_policy
+from unichain_gym import UnichainVectorEnv
+
+
+def imports(setting: Setting) -> Iterator[Row]:
+    """Compare the time to import each package with half a second."""
+    for package in ("unichain_gym", "lstd_agent"):
+        # Of the processor, so that what else the machine does is not counted.
+        code = f"import {package}, time; print(time.process_time())"
+
+        def measure(code: str = code) -> float:
+            command = [sys.executable, "-c", code]
+            return float(subprocess.run(command, check=True, capture_output=True).stdout)
+
+        measure()
+        times = [measure() for _ in range(setting.repeats)]
+        unit = "s of the processor, Python's start included; the yardstick is a limit of 0.5 s"
+        yield against_limit(f"import {package}", times, 0.5, unit)
+
+
+def memory(setting: Setting) -> Iterator[Row]:
+    """Compare the peak memory of collecting with 300 MB, and with that of a tenth of the trials."""
+    n, t_max = (100_000, 99) if setting.quick else (1_000_000, 999)
+    tenth, peak = (probe("collect", m, t_max)["peak"] for m in (n // 10, n))
+    name = f"collect() of {n} trials, {t_max + 1} t: memory, of 300 MB"
+    yield against_limit(name, [peak], 300.0, "MB")
+    name = f"collect() of {n} trials: memory, of a tenth as many"
+    yield against_limit(name, [peak], tenth, "MB", "<= 1.5")
+
+
+def probe(name: str, *numbers: int) -> dict[str, float]:
+    """Measure something in a process of its own, which `--probe` runs."""
+    module = "lstd_agent.benchmarks.command"
+    command = [sys.executable, "-m", module, "--probe", name, *map(str, numbers)]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    measured: dict[str, float] = json.loads(result.stdout)
+    return measured
+
+
+def probe_exact(S: int) -> dict[str, float]:
+    """Solve a chain of S states."""
+    solve_policy(unichain_gym.make_mdp(f"h{S}"), policy_of(S))
+    return {"peak": peak_memory()}
+
+
+def probe_collect(n_trials: int, t_max: int) -> dict[str, float]:
+    """Collect trials."""
+    agent = SeminormLSTDAgent(GaussianFeatures(10))
+    agent.collect(UnichainVectorEnv(10_000, ENV), policy_of(100), n_trials, t_max, seed=0)
+    return {"peak": peak_memory()}
+
+
+def peak_memory() -> float:
+    """Return this process's peak memory in MB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # where ru_maxrss counts the memory of the process that started this one
+        lines = status.read_text(encoding="utf-8").splitlines()
+        peak = next(line for line in lines if line.startswith("VmHWM"))
+        return int(peak.split()[1]) / 1e3
+    import resource  # not on Windows
+
+    unit = 1e6 if sys.platform == "darwin" else 1e3
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit)
+
+
+PROBES: dict[str, Callable[..., dict[str, float]]] = {
+    "exact": probe_exact,
+    "collect": probe_collect,
+}

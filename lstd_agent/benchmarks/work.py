@@ -1,0 +1,77 @@
+"""The pieces of work that rows compare, and what they are measured on."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+
+from lstd_agent import GaussianFeatures, SeminormLSTDAgent
+from lstd_agent.arrays import IntArray
+from lstd_agent.benchmarks.timing import Work
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.study.problems import population_counts, random_chain, random_features
+from unichain_gym import MarkovChain, TabularMDP
+
+ENV = "h100"
+VECTOR = 50_000
+
+VectorEnv: TypeAlias = gym.vector.VectorEnv[Any, Any, Any]
+
+
+def policy_of(n_states: int) -> IntArray:
+    """Return a random deterministic policy for two actions."""
+    return np.random.default_rng(0).integers(2, size=n_states)
+
+
+def stepper(env: VectorEnv, n_steps: int, dtype: type[np.integer[Any]] = np.int64) -> Work:
+    """Return the work of stepping a vector environment with the same actions."""
+    env.reset()
+    actions = np.ones(env.num_envs, dtype=dtype)
+
+    def work() -> None:
+        for _ in range(n_steps):
+            env.step(actions)
+
+    return work
+
+
+def random_numbers(n: int, n_steps: int) -> Work:
+    """Return the work of drawing a double a step for n environments: the machine's limit."""
+    rng, out = np.random.default_rng(0), np.empty(n)
+
+    def work() -> None:
+        for _ in range(n_steps):
+            rng.random(out=out)
+
+    return work
+
+
+def collect_work(envs: VectorEnv, policy: IntArray, n: int, t_max: int) -> Work:
+    """Return the work of collecting trials into a fresh agent."""
+    return lambda: SeminormLSTDAgent(GaussianFeatures(10)).collect(envs, policy, n, t_max, seed=0)
+
+
+def sampled(env: str, n_trials: int, t_max: int, n_features: int) -> CountStatistics:
+    """Return the statistics of a simulated population."""
+    chain = random_chain(env, 0)
+    counts = population_counts(chain, n_trials, t_max, np.random.default_rng(0))
+    return CountStatistics(counts, random_features(chain.n_states, n_features, 0))
+
+
+def stepwise(t_max: int) -> IntArray:
+    """Return one window for each timestep."""
+    return np.asarray(np.arange(t_max + 1)[:, None] + [0, 1])
+
+
+def actions_of(chain: MarkovChain) -> IntArray:
+    """Return the actions of the deterministic policy that made a chain."""
+    assert chain.policy is not None
+    return np.asarray(chain.policy.argmax(axis=1))
+
+
+def solve_policy(mdp: TabularMDP, policy: IntArray) -> None:
+    """Compute what the exact rows compare."""
+    chain = mdp.induce(policy)
+    assert np.isfinite(chain.gain + chain.bias.sum() + chain.stationary_distribution.sum())

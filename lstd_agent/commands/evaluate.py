@@ -1,0 +1,220 @@
+"""Evaluate a policy from sampled trials alone, beside the exact answer where there is one.
+
+Runs trials of the environment, learns the relative value (bias) of every state, and prints the
+gain, the timestep neighbourhoods and the values. An environment with an exact model
+(env.unwrapped.mdp; with --restart, the table P of FrozenLake and its like) also gets exact values,
+errors and a default for --t-max; any other needs Discrete observations and actions. Time limits
+give way to --t-max.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import gymnasium as gym
+
+from lstd_agent import SeminormLSTDAgent
+from lstd_agent.commands.evaluation_inputs import (
+    check_cost,
+    default_t_max,
+    exact_model,
+    find_id,
+    make_copies,
+    read_features,
+    read_policy,
+)
+from lstd_agent.commands.evaluation_report import (
+    as_arrays,
+    as_json,
+    as_picture,
+    as_text,
+    counts_of,
+    results,
+)
+from lstd_agent.commands.outputs import check_writable, write_files
+from lstd_agent.commands.running import at_least, interrupted_status, run, say
+from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.study.figures import new_figure
+from lstd_agent.study.provenance import one_line, provenance
+
+_EXAMPLES = """examples:
+  unichain evaluate Unichain-h36c-v0
+  unichain evaluate Unichain-c10-v0 --policy random:3 --features gaussian:4
+  unichain evaluate FrozenLake-v1 --restart
+  unichain evaluate my_package:MyEnv-v0 --t-max 300 --policy policy.npy --json"""
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Parse the command line, evaluate, and show the result; return the exit status."""
+    args = command_line(prog).parse_args(argv)
+    args.argv = [prog or "evaluate_policy.py", *(sys.argv[1:] if argv is None else argv)]
+    return run(lambda: evaluate(args))
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Run the trials, fit the agent, and put the result where the arguments ask for it."""
+    check_destinations(args)
+    env_id = find_id(args.env_id)
+    with gym.make(env_id) as env:
+        policy = read_policy(args.policy, env)
+        mdp = exact_model(env, args.restart)
+        first_state = int(env.observation_space.start)  # type: ignore[attr-defined]
+    needs_chain = not args.no_exact or args.t_max is None
+    chain = None if mdp is None or not needs_chain else mdp.induce(policy)
+    t_max = args.t_max if args.t_max is not None else default_t_max(chain)
+
+    agent = SeminormLSTDAgent(
+        read_features(args.features, args.seed),
+        n_anchors=args.n_anchors,
+        reference=args.reference,
+        calibration=args.calibration,
+    )
+    envs = make_copies(env_id, args.trials, t_max, args.restart)
+    status = 0
+    try:
+        check_cost(envs, policy, args.trials, t_max, args.max_minutes, quiet=args.quiet)
+        agent.collect(envs, policy, args.trials, t_max, seed=args.seed, progress=not args.quiet)
+    except KeyboardInterrupt as interrupt:
+        status = interrupted_status(interrupt)
+        if agent.n_trials == 0:
+            say("interrupted: no trial has finished")
+            return status
+        say(f"interrupted: {agent.n_trials} trials finished")
+    except TerminationError as error:
+        hint = ". Here, --restart has it start again" if "terminated" in str(error) else ""
+        raise TerminationError(f"{error}{hint}") from error
+    finally:
+        envs.close()
+        if args.save and agent.n_trials:
+            agent.save(samples_path(args.save))
+    try:
+        agent.fit()
+        report = {
+            "env_id": args.env_id,
+            "n_trials": agent.n_trials,
+            "t_max": t_max,
+            "seed": args.seed,
+            **results(agent, None if args.no_exact else chain, first_state),
+            "provenance": provenance(args.argv, seed=args.seed),
+        }
+        contents = {}
+        if args.save:
+            contents[args.save] = as_arrays(report, agent, policy)
+        if args.plot:
+            occupancy, origin = counts_of(agent).distributions, one_line(report["provenance"])
+            contents[args.plot] = as_picture(report, occupancy, args.plot.suffix, origin)
+        write_files(contents)
+        print(as_json(report) if args.json else as_text(report))
+    except (KeyboardInterrupt, MemoryError, OSError):
+        if args.save:
+            say(f"the samples of {agent.n_trials} trials are in {samples_path(args.save)}")
+        raise
+    return status
+
+
+def samples_path(save: Path) -> Path:
+    """Return where the samples go: beside the results."""
+    return save.with_suffix(".samples.npz")
+
+
+def command_line(prog: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=__doc__,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("env_id", help="Gymnasium id, or module:id to import a module that registers it")
+    add(
+        "--policy",
+        default="uniform",
+        metavar="uniform|random:SEED|FILE",
+        help="all actions alike (default); a random deterministic policy; or a .npy or .json file "
+        "of an action for each state, or of action probabilities, a row for each state",
+    )
+    add("--trials", type=at_least(1), default=10_000, metavar="N", help="default: 10000")
+    add(
+        "--t-max",
+        type=at_least(0),
+        metavar="T",
+        help="last timestep of a trial (default: ten times the exact mixing time)",
+    )
+    add(
+        "--features",
+        default="one-hot",
+        metavar="one-hot|gaussian:D|FILE",
+        help="one for each state (default); D random ones, N(index of the state, 1); or a .npy "
+        "or .json file with a row for each state",
+    )
+    add(
+        "--n-anchors",
+        type=anchor_number,
+        default=2,
+        metavar="N|stepwise",
+        help="wanted number of neighbourhoods, at most (default: 2), or one for each timestep",
+    )
+    add(
+        "--reference",
+        choices=["occupancy", "most_common"],
+        default="occupancy",
+        help="rule for reference states (default: occupancy; the paper's is most_common)",
+    )
+    add(
+        "--calibration",
+        choices=["linked", "references"],
+        default="linked",
+        help="solve the system backwards in time (default), or tie it by reference states",
+    )
+    add(
+        "--restart",
+        action="store_true",
+        help="start again where the environment terminates, which makes it continuing",
+    )
+    add("--seed", type=at_least(0), default=0, metavar="SEED", help="default: 0")
+    add(
+        "--max-minutes",
+        type=float,
+        default=15.0,
+        metavar="M",
+        help="refuse to begin what will take longer (default: 15)",
+    )
+    add("--no-exact", action="store_true", help="leave out exact values and errors")
+    add(
+        "--save",
+        type=Path,
+        metavar="FILE.npz",
+        help="write results, policy and weights; FILE.samples.npz, written before the fit, is the "
+        "agent with its samples (SeminormLSTDAgent.load)",
+    )
+    add("--plot", type=Path, metavar="FILE.png", help="draw values, and occupancy over time")
+    add("--json", action="store_true", help="print one JSON document instead of tables")
+    add("--quiet", action="store_true", help="show no progress")
+    return parser
+
+
+def anchor_number(text: str) -> int | None:
+    """Read ``--n-anchors``: a number, or None for stepwise."""
+    return None if text == "stepwise" else at_least(1)(text)
+
+
+def check_destinations(args: argparse.Namespace) -> None:
+    """Raise before the work begins what would go wrong in writing its result."""
+    if args.save:
+        if args.save.is_dir():
+            raise InvalidInputError(f"cannot write {args.save}: it is a directory")
+        check_writable(args.save)
+        check_writable(samples_path(args.save))
+    if args.plot:
+        supported = new_figure(1.0, 1.0).canvas.get_supported_filetypes()
+        if args.plot.suffix[1:] not in supported:
+            raise InvalidInputError(f"cannot draw {args.plot}: name a .png, .pdf or .svg file")
+        check_writable(args.plot)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""What `unichain evaluate` is given: environment, model, policy, features, and its cost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import unichain_gym
+from lstd_agent import GaussianFeatures, OneHot, Restart, SeminormLSTDAgent
+from lstd_agent.commands.running import at_least, available_memory, say, with_unit
+from lstd_agent.errors import InvalidInputError
+from unichain_gym.errors import ConvergenceError, PeriodicChainError
+
+# Copies that step together: numpy's overhead fades with many; objects cost memory and a reset
+# each. Ctrl-C keeps the trials of finished rounds, so a round must not take long either.
+NATIVE_COPIES = 2000
+SINGLE_COPIES = 32
+
+# Fewer steps than these are over before their cost has been told.
+_CHEAP_STEPS = 300_000
+
+# Of a model's tables and an induced chain.
+_BYTES_PER_STATE = 500
+
+
+def find_id(name: str) -> str:
+    """Return a registered id: a module before a colon is imported, a mnemonic registered.
+
+    Raises
+    ------
+    InvalidInputError
+        If the module cannot be imported, or a mnemonic's model does not fit into memory.
+    """
+    module, _, env_id = name.rpartition(":")
+    if module:
+        # As for `python -m`: the module may be in the folder where the command was given.
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        try:
+            import_module(module)
+        except Exception as error:
+            raise InvalidInputError(
+                f"cannot import {module} of {name!r}: {type(error).__name__}: {error}"
+            ) from error
+    mnemonic = re.fullmatch(r"Unichain-(\w+)-v0", env_id)
+    if mnemonic and env_id not in gym.registry:
+        _check_size(mnemonic[1])
+        unichain_gym.register_mnemonics([mnemonic[1]])
+    return env_id
+
+
+def _check_size(mnemonic: str) -> None:
+    number = re.search(r"\d+", mnemonic)
+    needed, free = int(number[0] if number else 0) * _BYTES_PER_STATE, available_memory()
+    if needed > free:
+        raise InvalidInputError(
+            f"{mnemonic} would take about {with_unit(needed)} of memory, and {with_unit(free)} "
+            "are free: take fewer states"
+        )
+
+
+def exact_model(env: gym.Env[Any, Any], restart: bool) -> unichain_gym.TabularMDP | None:
+    """Return the environment's model, if it has one that tells what its trials do."""
+    mdp = getattr(env.unwrapped, "mdp", None)
+    if isinstance(mdp, unichain_gym.TabularMDP):
+        return mdp
+    if restart and hasattr(env.unwrapped, "P"):
+        return unichain_gym.TabularMDP.from_gymnasium(env, on_termination="restart")
+    return None
+
+
+def read_policy(text: str, env: gym.Env[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return actions (S,) or action probabilities (S, A) as ``--policy`` says."""
+    observations, actions = env.observation_space, env.action_space
+    if not isinstance(observations, gym.spaces.Discrete) or not isinstance(
+        actions, gym.spaces.Discrete
+    ):
+        raise InvalidInputError(
+            f"observations and actions must be Discrete; got {observations} and {actions}. "
+            "Evaluate other spaces in Python, with lstd_agent.SeminormLSTDAgent"
+        )
+    S, A = int(observations.n), int(actions.n)
+    if text == "uniform":
+        return np.full((S, A), 1.0 / A)
+    if text.startswith("random:"):
+        seed = _named_number("--policy random:SEED", text, smallest=0)
+        return np.random.default_rng(seed).integers(A, size=S) + int(actions.start)
+    return _read_array("--policy", text)
+
+
+def read_features(text: str, seed: int) -> Any:
+    """Return the features that ``--features`` names."""
+    if text == "one-hot":
+        return OneHot()
+    if text.startswith("gaussian:"):
+        return GaussianFeatures(_named_number("--features gaussian:D", text, smallest=1), seed)
+    return _read_array("--features", text)
+
+
+def _named_number(what: str, text: str, smallest: int) -> int:
+    """Return the integer after the colon of ``text``."""
+    try:
+        return at_least(smallest)(text.partition(":")[2])
+    except argparse.ArgumentTypeError as error:
+        raise InvalidInputError(f"{what} {error}") from None
+
+
+def _read_array(what: str, name: str) -> np.ndarray[Any, Any]:
+    """Read an array of numbers from a .npy or .json file."""
+    path = Path(name)
+    if path.suffix not in (".npy", ".json"):
+        raise InvalidInputError(f"{what} needs a keyword or a .npy or .json file; got {name!r}")
+    try:
+        array: np.ndarray[Any, Any]
+        if path.suffix == ".npy":
+            array = np.load(path)
+        else:
+            array = np.array(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InvalidInputError(f"{what} cannot read {name}: {error.strerror or error}") from None
+    except (ValueError, EOFError) as error:
+        raise InvalidInputError(f"{what} cannot read {name}: {error}") from None
+    if not np.issubdtype(array.dtype, np.number):
+        raise InvalidInputError(f"{what} needs an array of numbers; {name} holds {array.dtype}")
+    return array
+
+
+def default_t_max(chain: unichain_gym.MarkovChain | None) -> int:
+    """Return ten times the mixing time, as in the paper's experiments."""
+    if chain is None:
+        raise InvalidInputError(
+            "this environment has no exact model to take a mixing time from: say with --t-max how "
+            "long a trial is, well beyond the time the system takes to settle"
+        )
+    try:
+        return max(1, 10 * chain.mixing_time())
+    except (PeriodicChainError, ConvergenceError) as error:
+        raise InvalidInputError(f"say with --t-max how long a trial is: {error}") from error
+
+
+def make_copies(
+    env_id: str, n_trials: int, t_max: int, restart: bool
+) -> gym.vector.VectorEnv[Any, Any, Any]:
+    """Make the vector environment to run trials in: a native one, or plain ones in sequence."""
+    spec = gym.spec(env_id)
+    single = restart or spec.vector_entry_point is None
+    copies = min(SINGLE_COPIES if single else NATIVE_COPIES, n_trials)
+    options: dict[str, Any] = {}
+    if spec.max_episode_steps is not None:
+        options["max_episode_steps"] = t_max + 1
+    if restart:
+        options |= {"vectorization_mode": "sync", "wrappers": [Restart]}
+    return gym.make_vec(env_id, num_envs=copies, **options)
+
+
+def check_cost(
+    envs: gym.vector.VectorEnv[Any, Any, Any],
+    policy: np.ndarray[Any, Any],
+    n_trials: int,
+    t_max: int,
+    max_minutes: float,
+    *,
+    quiet: bool,
+) -> None:
+    """Say what collecting will cost, by the speed of a few timesteps, if it is worth saying.
+
+    Raises
+    ------
+    InvalidInputError
+        If it takes more than ``max_minutes``.
+    """
+    n_steps = n_trials * (t_max + 1)
+    if n_steps < _CHEAP_STEPS:
+        return
+    few = min(t_max, 9)
+    start = time.perf_counter()
+    SeminormLSTDAgent(OneHot()).collect(envs, policy, envs.num_envs, few, seed=0)
+    rate = envs.num_envs * (few + 1) / (time.perf_counter() - start)
+    minutes = n_steps / rate / 60.0
+    cost = (
+        f"{n_trials:,} trials of {t_max + 1:,} timesteps are {n_steps:.3g} steps, about "
+        f"{_duration(minutes)} at the {rate:.2g} steps a second of this machine"
+    )
+    if minutes > max_minutes:
+        raise InvalidInputError(
+            f"{cost}: give a smaller --t-max (without it, ten times the mixing time is taken) or "
+            f"fewer --trials, or allow more than {_duration(max_minutes)} with --max-minutes"
+        )
+    if minutes > 1.0 and not quiet:
+        say(cost)
+
+
+def _duration(minutes: float) -> str:
+    if minutes < 120.0:
+        return f"{minutes:.0f} minutes"
+    return f"{minutes / 60.0:.3g} hours" if minutes < 2880.0 else f"{minutes / 1440.0:.3g} days"

@@ -1,0 +1,142 @@
+"""The command `unichain optimal`: an optimal policy of an environment with an exact model.
+
+The model is env.unwrapped.mdp, or else the table P of FrozenLake and its like. There, a state
+that ends an episode stays for ever with reward 0; with --restart it starts again, which makes the
+task a continuing one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import gymnasium as gym
+import numpy as np
+
+import unichain_gym
+from lstd_agent.commands.evaluation_inputs import find_id
+from lstd_agent.commands.running import run
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError
+from unichain_gym.optimal import Criterion, OptimalPolicy
+
+_EXAMPLES = """examples:
+  unichain optimal Unichain-h36c-v0 --criterion bias
+  unichain optimal FrozenLake-v1 --criterion discounted --discount 0.99
+  unichain optimal CliffWalking-v1 --restart --json
+  unichain optimal my_package:MyEnv-v0 --worst --plot worst.png"""
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Parse the command line, solve, and show the result; return the exit status."""
+    args = command_line(prog).parse_args(argv)
+    return run(lambda: optimal(args))
+
+
+def optimal(args: argparse.Namespace) -> int:
+    """Solve, and put the result where the arguments ask for it."""
+    found = solve(args)
+    if args.plot:
+        plot(args.plot, args.env_id, found)
+    if args.json:
+        print(json.dumps(report(args.env_id, found), default=np.ndarray.tolist))
+    else:
+        print(f"{args.env_id}: {found}")
+    return 0
+
+
+def command_line(prog: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Find an optimal policy of an environment with an exact model.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("env_id", help="Gymnasium id, or module:id to import a module that registers it")
+    add("--criterion", choices=get_args(Criterion), default="gain", help="default: gain")
+    add("--discount", type=float, metavar="GAMMA", help="for --criterion discounted, below 1")
+    add("--worst", action="store_true", help="the worst policy instead")
+    add("--restart", action="store_true", help="start again where an episode ends")
+    add("--plot", type=Path, metavar="FILE.png", help="draw actions and values")
+    add("--json", action="store_true", help="print one JSON document instead of a table")
+    return parser
+
+
+def solve(args: argparse.Namespace) -> OptimalPolicy:
+    """Return the policy that the arguments ask for."""
+    if args.plot:
+        check_destination(args.plot)
+    env = gym.make(find_id(args.env_id), disable_env_checker=True)
+    mdp = exact_model(env, args.restart)
+    env.close()
+    find = mdp.worst_policy if args.worst else mdp.optimal_policy
+    return find(args.criterion, args.discount)
+
+
+def exact_model(env: gym.Env[Any, Any], restart: bool) -> unichain_gym.TabularMDP:
+    """Return the environment's model."""
+    mdp = getattr(env.unwrapped, "mdp", None)
+    if isinstance(mdp, unichain_gym.TabularMDP):
+        return mdp
+    if hasattr(env.unwrapped, "P"):
+        return unichain_gym.TabularMDP.from_gymnasium(
+            env, on_termination="restart" if restart else "absorb"
+        )
+    raise InvalidModelError(
+        f"{env.spec.id if env.spec else env} has no exact model (no TabularMDP as "
+        "env.unwrapped.mdp, no table env.unwrapped.P); improve a policy from samples instead"
+    )
+
+
+def check_destination(path: Path) -> None:
+    """Raise before the work begins what would go wrong in drawing its result."""
+    from matplotlib.figure import Figure
+
+    if not path.resolve().parent.is_dir():
+        raise InvalidArgumentError(f"cannot write {path}: there is no such directory")
+    if path.suffix[1:] not in Figure().canvas.get_supported_filetypes():
+        raise InvalidArgumentError(f"cannot draw {path}: name a .png, .pdf or .svg file")
+
+
+def report(env_id: str, found: OptimalPolicy) -> dict[str, Any]:
+    """Return the result as numbers and columns."""
+    actions = [np.flatnonzero(row).tolist() for row in found.optimal_actions]
+    margin = found.smallest_margin
+    return {
+        "env_id": env_id,
+        "criterion": found.criterion,
+        "discount": found.discount,
+        "n_iterations": found.n_iterations,
+        "tie_tolerance": found.tie_tolerance,
+        "smallest_margin": margin if np.isfinite(margin) else None,
+        "largest_tie": found.largest_tie,
+        "policy": found.policy,
+        "optimal_actions": actions,
+        "gain": found.gain,
+        "bias": found.bias,
+        "value": found.value,
+    }
+
+
+def plot(path: Path, env_id: str, found: OptimalPolicy) -> None:
+    """Draw the optimal actions of each state above its values."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    figure.suptitle(f"{env_id}, {found.criterion}-optimal")
+    actions, values = figure.subplots(2, 1, sharex=True)
+    state, action = np.nonzero(found.optimal_actions)
+    actions.plot(state, action, "o", mfc="none", color="0.5", label="optimal")
+    actions.plot(found.policy, ".", color="tab:red", label="taken")
+    actions.set(ylabel="action", yticks=range(found.optimal_actions.shape[1]))
+    actions.legend()
+    shown, name = (found.bias, "bias") if found.value is None else (found.value, "value")
+    values.plot(shown, ".", label=name)
+    values.plot(found.gain, "-", color="0.5", label="gain")
+    values.set(xlabel="state")
+    values.legend()
+    figure.savefig(path, dpi=120)

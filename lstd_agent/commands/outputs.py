@@ -1,0 +1,93 @@
+"""Files of results: tried before the work, and written all or none of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from lstd_agent.errors import InvalidInputError
+
+
+def check_writable(path: Path) -> None:
+    """Raise, before any work, what would go wrong in writing a file.
+
+    Raises
+    ------
+    InvalidInputError
+        With the reason.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        if target.is_dir():
+            raise IsADirectoryError("it is a directory")
+        if _is_special(target):
+            return
+        if not target.parent.is_dir():
+            raise FileNotFoundError("there is no such directory")
+        if target.exists() and not os.access(target, os.W_OK):
+            raise PermissionError("the file there may not be written")
+        os.unlink(_write_beside(target, b""))
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files so that a failure or an interrupt leaves every old one as it was.
+
+    All contents are written beside their targets first and then take their places.
+
+    Raises
+    ------
+    OSError
+        With the name of the file that could not be written.
+    """
+    written: list[tuple[Path, Path]] = []
+    try:
+        for path, content in contents.items():
+            target = Path(os.path.realpath(path))
+            try:
+                if _is_special(target):
+                    target.write_bytes(content)
+                else:
+                    written.append((_write_beside(target, content), target))
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(path)) from None
+        for temporary, target in written:
+            os.replace(temporary, target)
+    finally:
+        for temporary, _ in written:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+
+def _is_special(target: Path) -> bool:
+    """Whether a path is there and no regular file, such as a pipe: it must not be replaced."""
+    return target.exists() and not stat.S_ISREG(target.stat().st_mode)
+
+
+def _write_beside(target: Path, content: bytes) -> Path:
+    """Write a temporary file in the target's folder, with the target's permissions."""
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, _permissions(target))
+    except BaseException:
+        os.unlink(name)
+        raise
+    return Path(name)
+
+
+def _permissions(target: Path) -> int:
+    """Return the permissions of the file there, or those that a plain `open` would give."""
+    if target.exists():
+        return stat.S_IMODE(target.stat().st_mode)
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask

@@ -1,0 +1,258 @@
+"""Run the paper's experiments again, or our comparison: exact, sampling or references.
+
+Rows are kept as they are computed: the same command, given again after an interrupt, does what is
+missing. Tables, pictures and the paper's claims are written beside them, with their provenance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lstd_agent.commands.outputs import write_files
+from lstd_agent.commands.running import at_least, run, say
+from lstd_agent.commands.study_arguments import (
+    add_reference_argument,
+    add_run_arguments,
+    add_subset_argument,
+)
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.study import claims, figures, tables
+from lstd_agent.study.exact_claims import exact_claims
+from lstd_agent.study.exact_study import ExactSettings, run_exact_study
+from lstd_agent.study.provenance import one_line, provenance
+from lstd_agent.study.reference_study import (
+    ReferenceSettings,
+    markdown_comparison,
+    run_reference_study,
+)
+from lstd_agent.study.rows import Row
+from lstd_agent.study.sampled_claims import sampled_claims
+from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
+from lstd_agent.study.schemes import ENVIRONMENTS, RHOS, SCHEMES, regimes
+from lstd_agent.trials.parallel import WorkerError, open_executor
+from unichain_gym import make_mdp
+
+Contents = dict[str, str | Any]
+"""By file name: a text, or a figure."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """One study as a command.
+
+    Attributes
+    ----------
+    purpose : str
+    rows_name : str
+        Of its files of rows, without suffix.
+    add_arguments : callable
+        Adds its own to a parser.
+    compute : callable
+        Gets the arguments and what `run_exact_study` and the others have in common.
+    present : callable
+        Gives the files and the text to print.
+    """
+
+    purpose: str
+    rows_name: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    compute: Callable[..., list[Row]]
+    present: Callable[[list[Row]], tuple[Contents, str]]
+
+
+def _exact_arguments(parser: argparse.ArgumentParser) -> None:
+    add_subset_argument(parser, "env", ENVIRONMENTS)
+    add_subset_argument(parser, "rho", RHOS, "features per state, ")
+    add_subset_argument(parser, "scheme", SCHEMES)
+    parser.add_argument(
+        "--tail",
+        choices=("window", "settled", "stationary"),
+        default="window",
+        help="what the last neighbourhood averages (default: window, as in the paper's tables)",
+    )
+    add_reference_argument(parser)
+    add_run_arguments(parser, default_out="results/exact")
+
+
+def _exact(args: argparse.Namespace, **how: Any) -> list[Row]:
+    studied = {env: [r.rho for r in regimes(make_mdp(env).n_states)] for env in args.envs}
+    if not any(rho in args.rhos for rhos in studied.values() for rho in rhos):
+        listed = "; ".join(f"{env} at ρ = {', '.join(map(str, r))}" for env, r in studied.items())
+        raise InvalidInputError(
+            f"nothing to compute: none of these environments is studied at ρ = "
+            f"{', '.join(map(str, args.rhos))}, but {listed}"
+        )
+    settings = ExactSettings(tail=args.tail, reference=args.reference)
+    subset = {"environments": args.envs, "rhos": args.rhos, "schemes": args.schemes}
+    return run_exact_study(args.out, settings, **subset, **how)
+
+
+def _present_exact(rows: list[Row]) -> tuple[Contents, str]:
+    cells = tables.mean_cells(rows)
+    ratios = tables.log_ratios(cells, tables.paper_cells())
+    comparison = tables.markdown_agreement(tables.agreement(ratios))
+    report = claims.markdown(exact_claims(rows))
+    contents = {
+        "tables.md": tables.markdown_tables(cells),
+        "tables.tex": tables.latex_tables(cells),
+        "comparison.md": comparison,
+        "claims.md": report,
+        "comparison.png": figures.ratio_heat_map(ratios),
+    }
+    return contents, f"{comparison}\n{report}"
+
+
+def _sampling_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine",
+        choices=("trials", "population"),
+        default="trials",
+        help="step environments, or draw the counts of all trials at once (default: trials)",
+    )
+    parser.add_argument(
+        "--estimator",
+        choices=("quadratic", "linear"),
+        default="quadratic",
+        help="MMD of all pairs of trials, or the paper's of disjoint pairs (default: quadratic)",
+    )
+    parser.add_argument(
+        "--tail",
+        choices=("window", "settled"),
+        default="window",
+        help="what the last neighbourhood averages (default: window, as in the paper)",
+    )
+    add_reference_argument(parser)
+    add_run_arguments(parser, default_out="results/sampling")
+
+
+def _sampling(args: argparse.Namespace, **how: Any) -> list[Row]:
+    if args.engine == "population" and args.estimator == "linear":
+        raise InvalidInputError(
+            "the linear estimator pairs single trials: it needs --engine trials"
+        )
+    settings = SamplingSettings(
+        engine=args.engine, estimator=args.estimator, tail=args.tail, reference=args.reference
+    )
+    return run_sampling_study(args.out, settings, **how)
+
+
+def _present_sampling(rows: list[Row]) -> tuple[Contents, str]:
+    report = claims.markdown(sampled_claims(rows))
+    curves = figures.sampling_curves(rows)
+    return {"claims.md": report, "curves.png": curves, "curves.pdf": curves}, report
+
+
+def _reference_arguments(parser: argparse.ArgumentParser) -> None:
+    add_subset_argument(parser, "env", ENVIRONMENTS)
+    parser.add_argument(
+        "--trials", type=at_least(2), default=10_000, help="number of trials (10,000)"
+    )
+    add_run_arguments(parser, default_out="results/references")
+
+
+def _references(args: argparse.Namespace, **how: Any) -> list[Row]:
+    settings = ReferenceSettings(n_trials=args.trials)
+    return run_reference_study(args.out, settings, environments=args.envs, **how)
+
+
+def _present_references(rows: list[Row]) -> tuple[Contents, str]:
+    report = markdown_comparison(rows)
+    return {"comparison.md": report, "comparison.png": figures.reference_multiples(rows)}, report
+
+
+STUDIES = {
+    "exact": Study(
+        "the paper's six tables: ten schemes, exact statistics (a minute of two cores for each "
+        "15 to 20 seeds)",
+        "exact_rows",
+        _exact_arguments,
+        _exact,
+        _present_exact,
+    ),
+    "sampling": Study(
+        "the paper's figure: errors against the number of trials",
+        "sampling_rows",
+        _sampling_arguments,
+        _sampling,
+        _present_sampling,
+    ),
+    "references": Study(
+        "what our rules buy on the same samples, as multiples of the projection limit",
+        "reference_rows",
+        _reference_arguments,
+        _references,
+        _present_references,
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the study that the first argument names; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=__doc__,
+        epilog="example:\n  unichain study exact --envs h6 c10 --seeds 5 --out results/small",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="exact|sampling|references")
+    for name, study in STUDIES.items():
+        own = commands.add_parser(name, help=study.purpose, description=study.purpose)
+        study.add_arguments(own)
+        own.set_defaults(study=study)
+    args = parser.parse_args(argv)
+    args.argv = [prog or "study", *(sys.argv[1:] if argv is None else argv)]
+    return run(lambda: conduct(args.study, args))
+
+
+def conduct(study: Study, args: argparse.Namespace) -> int:
+    """Compute what is missing of a study and write its results."""
+    figures.new_figure(1.0, 1.0)  # without matplotlib, refuse to work for hours
+    one_thread_each()
+    with rows_kept(args.out / f"{study.rows_name}.jsonl"), open_executor(args.dask) as executor:
+        how = {"n_seeds": args.seeds, "workers": args.workers, "executor": executor}
+        rows = study.compute(args, **how, progress=not args.quiet)
+        contents, report = study.present(rows)
+        facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}")
+        files = {name: as_bytes(name, content, facts) for name, content in contents.items()}
+        files[f"{study.rows_name}.csv"] = tables.csv_text(rows).encode()
+        files["provenance.json"] = (json.dumps(facts, indent=1) + "\n").encode()
+        write_files({args.out / name: content for name, content in files.items()})
+    print(report)
+    print(f"Tables, pictures and raw rows are in {args.out}{os.sep}")
+    return 0
+
+
+def as_bytes(name: str, content: Any, facts: dict[str, Any]) -> bytes:
+    """Return a text or a figure as the content of a file that carries its provenance."""
+    suffix = Path(name).suffix
+    if not isinstance(content, str):
+        return figures.picture(content, suffix, one_line(facts))
+    before, after = {".tex": ("% ", "")}.get(suffix, ("<!-- ", " -->"))
+    return f"{before}{one_line(facts)}{after}\n\n{content}".encode()
+
+
+def one_thread_each() -> None:
+    """Keep the processes to come from starting threads that would only compete."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+
+@contextmanager
+def rows_kept(path: Path) -> Iterator[None]:
+    """Tell, when work breaks off, which rows are kept."""
+    try:
+        yield
+    except (KeyboardInterrupt, OSError, MemoryError, WorkerError):
+        if path.is_file():
+            with path.open("rb") as lines:
+                n_rows = sum(line.endswith(b"\n") for line in lines)
+            say(f"{n_rows} rows are kept in {path}; the same command goes on from there")
+        raise

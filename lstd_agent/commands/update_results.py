@@ -1,0 +1,95 @@
+"""Regenerate the pictures in docs/ and the results section of README.md of a checkout.
+
+Runs the three studies of `unichain study` with their defaults (their rows are kept under results/,
+so that a second run is quick) and writes what they say between two markers in README.md: all of
+the files, or none of them if anything goes wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from lstd_agent.commands.outputs import check_writable, write_files
+from lstd_agent.commands.running import at_least, run
+from lstd_agent.commands.study import one_thread_each, rows_kept
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.study import figures, tables
+from lstd_agent.study.exact_study import ExactSettings, run_exact_study
+from lstd_agent.study.headlines import headlines
+from lstd_agent.study.provenance import one_line, provenance
+from lstd_agent.study.reference_study import ReferenceSettings, run_reference_study
+from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
+from unichain_gym import make_mdp
+
+BEGIN, END = "<!-- results: scripts/update_results.py -->\n", "<!-- end of results -->\n"
+
+
+def main(root: Path, argv: Sequence[str] | None = None) -> int:
+    """Run the studies, draw the pictures and fill in the README; return the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=at_least(1), default=20, help="number of seeds (20)")
+    parser.add_argument("--workers", type=at_least(1), default=2, help="processes (2)")
+    parser.add_argument("--out", type=Path, default=root / "results", help="folder of raw rows")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    args = parser.parse_args(argv)
+    return run(lambda: update(root, args))
+
+
+def update(root: Path, args: argparse.Namespace) -> int:
+    """Compute what is missing, and write the README and the pictures."""
+    readme, docs = root / "README.md", root / "docs"
+    pictures = {name: docs / f"{name}.png" for name in ("h36c", "comparison", "sampling")}
+    pictures["references"] = docs / "references.png"
+    figures.new_figure(1.0, 1.0)
+    replace_section(readme.read_text(encoding="utf-8"), "")
+    for path in (readme, *pictures.values()):
+        check_writable(path)
+    one_thread_each()
+    how = {"n_seeds": args.seeds, "workers": args.workers, "progress": not args.quiet}
+    with rows_kept(args.out / "exact" / "exact_rows.jsonl"):
+        exact = run_exact_study(args.out / "exact", ExactSettings(), **how)
+    with rows_kept(args.out / "sampling" / "sampling_rows.jsonl"):
+        sampled = run_sampling_study(args.out / "sampling", SamplingSettings(), **how)
+    with rows_kept(args.out / "references" / "reference_rows.jsonl"):
+        references = run_reference_study(args.out / "references", ReferenceSettings(), **how)
+
+    # Without --workers and --out: nothing hangs on them, and paths are nobody's business.
+    command = ["scripts/update_results.py", "--seeds", str(args.seeds)]
+    origin = one_line(provenance(command, seeds=f"0 to {args.seeds - 1}"))
+    ratios = tables.log_ratios(tables.mean_cells(exact), tables.paper_cells())
+    drawn = {
+        "h36c": make_mdp("h36c").plot(),
+        "comparison": figures.ratio_heat_map(ratios),
+        "sampling": figures.sampling_curves(sampled),
+        "references": figures.reference_multiples(references),
+    }
+    section = f"\n<!-- {origin} -->\n\n{headlines(exact, sampled, references)}\n"
+    contents = {
+        pictures[name]: figures.picture(figure, ".png", origin) for name, figure in drawn.items()
+    }
+    # Read again: it may have been edited while the studies ran.
+    text = replace_section(readme.read_text(encoding="utf-8"), section)
+    write_files({readme: text.encode(), **contents})
+    return 0
+
+
+def replace_section(text: str, section: str) -> str:
+    """Return a text with what stands between the markers replaced.
+
+    Raises
+    ------
+    InvalidInputError
+        Unless there is one of each marker, in their order.
+    """
+    if (text.count(BEGIN), text.count(END)) != (1, 1) or text.index(BEGIN) > text.index(END):
+        raise InvalidInputError(
+            f"README.md must have the line {BEGIN.strip()} once and {END.strip()} once after it; "
+            f"it has {text.count(BEGIN)} and {text.count(END)}, so nothing is written"
+        )
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + BEGIN + section + END + after

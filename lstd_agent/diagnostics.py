@@ -1,0 +1,197 @@
+"""What may be wrong with a fit: an unsettled tail, a start that samples do not determine.
+
+A last timestep that comes too early is the common mistake: gain and values then are those of a
+transient, and nothing in them tells. So the two halves of the settled tail, which should be alike,
+are compared by their batches of trials. What the samples say of the start, for which the bias
+is wanted, is told as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.fit import Fit
+from lstd_agent.statistics.interface import SampledStatistics
+
+FEW_SAMPLES = 10
+"""Starts with fewer samples than this are named."""
+
+# The tail's halves differ if their mean rewards do by this many standard errors, and by so much
+# that over half the tail it would make more than this share of the values' span.
+_DEVIATIONS = 5.0
+_SHARE = 0.05
+
+# Mean rewards of successive timesteps are alike: their number tells half as much, and less.
+_AUTOCORRELATION = 2.0
+
+_N_NAMED = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostics:
+    """An account of how far a fit may be relied on.
+
+    Attributes
+    ----------
+    settled : bool
+        Whether the two halves of the settled tail look alike.
+    tail : tuple of int
+        Their timesteps: start, middle and stop.
+    tail_rewards : tuple of float
+        Their mean rewards.
+    tail_error : float
+        Standard error of the difference, by batches; with one batch, by timesteps, roughly.
+    starts : list
+        Observations in which trials start (of vectors, those of stored trials).
+    start_samples : ndarray
+        How many samples each amounts to in its neighbourhood (the inverse of its leverage).
+    start_determined : ndarray of bool
+        Whether the samples determine its value.
+    tolerated : float
+        The share of starts that may be undetermined without a warning: none where they are
+        states; of vectors, of which no two need be alike, a tenth.
+    n_recurrent_classes : int or None
+        That the transitions of the settled tail show; None where states cannot be counted.
+    rank, condition : ndarray, shape (n,)
+        Of each neighbourhood.
+    """
+
+    settled: bool
+    tail: tuple[int, int, int]
+    tail_rewards: tuple[float, float]
+    tail_error: float
+    starts: list[Any]
+    start_samples: FloatArray
+    start_determined: BoolArray
+    tolerated: float
+    n_recurrent_classes: int | None
+    rank: IntArray
+    condition: FloatArray
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong, with what to do; empty where nothing is known to be."""
+        found = []
+        if not self.settled:
+            start, middle, stop = self.tail
+            first, second = self.tail_rewards
+            found.append(
+                f"the tail has not settled: the mean reward of timesteps {start} to {middle - 1} "
+                f"is {first:.6g}, that of {middle} to {stop - 1} is {second:.6g} (difference "
+                f"{second - first:.3g}, standard error {self.tail_error:.2g}). Collect with a "
+                "larger t_max"
+            )
+        if np.mean(~self.start_determined) > self.tolerated:
+            found.append(
+                "the samples do not determine the values of starts "
+                f"{self._named(~self.start_determined)}: collect more trials, give anchors= a "
+                "wider first neighborhood, or use features that tell these states"
+            )
+        few = self.start_determined & (self.start_samples < FEW_SAMPLES)
+        if few.any():
+            found.append(
+                f"starts {self._named(few)} have fewer than {FEW_SAMPLES} samples "
+                f"(at least {self.start_samples[few].min():.3g}): collect more trials"
+            )
+        return found
+
+    def _named(self, chosen: BoolArray) -> str:
+        places = np.flatnonzero(chosen)
+        names = ", ".join(str(self.starts[i]) for i in places[:_N_NAMED])
+        more = f" and {len(places) - _N_NAMED} more" if len(places) > _N_NAMED else ""
+        return f"{names}{more}"
+
+    def __str__(self) -> str:
+        start, middle, stop = self.tail
+        first, second = self.tail_rewards
+        lines = [
+            f"tail        {'settled' if self.settled else 'NOT SETTLED'}: mean reward {first:.6g} "
+            f"at {start} to {middle - 1}, {second:.6g} at {middle} to {stop - 1}, standard error "
+            f"of the difference {self.tail_error:.2g}",
+            f"starts      {len(self.starts)}, {int(self.start_determined.sum())} determined, "
+            f"samples {self.start_samples.min():.6g} or more",
+        ]
+        if self.n_recurrent_classes is not None:
+            lines.append(f"classes     {self.n_recurrent_classes} recurrent in the tail")
+        if np.isfinite(self.condition).all():
+            lines.append(f"condition   {self.condition.max():.1e} or less")
+        return "\n".join(lines + [f"warning: {text}" for text in self.warnings])
+
+
+def diagnose(fit: Fit) -> Diagnostics:
+    """Return the account of a fit."""
+    statistics, system = fit.statistics, fit.system
+    states = statistics.starts
+    neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
+    observations = [fit.encoding.decode(state) for state in states]
+    share = fit.occupancy_of(states)[neighborhood, np.arange(len(states))]
+    tail, rewards, error, settled = _tail(fit)
+    classes = statistics.recurrent_classes
+    return Diagnostics(
+        settled=settled,
+        tail=tail,
+        tail_rewards=rewards,
+        tail_error=error,
+        starts=observations,
+        start_samples=share * system.n_samples[neighborhood],
+        start_determined=fit.states_determined(states, neighborhood),
+        tolerated=statistics.tolerated_starts,
+        n_recurrent_classes=len(classes) if classes else None,
+        rank=system.rank,
+        condition=system.condition,
+    )
+
+
+def _tail(fit: Fit) -> tuple[tuple[int, int, int], tuple[float, float], float, bool]:
+    """Compare the halves of the settled tail, each of whole periods."""
+    statistics = fit.statistics
+    stop = statistics.t_max + 1
+    classes = statistics.recurrent_classes
+    period = classes[0].period if classes else 1
+    half = (stop - stop // 2) // 2
+    half -= half % period
+    if half == 0:
+        reward = statistics.mean_reward(stop // 2, stop)
+        return (stop // 2, stop, stop), (reward, reward), np.nan, True
+    tail = (stop - 2 * half, stop - half, stop)
+    rewards = _halves(statistics, tail)
+    difference = rewards[1] - rewards[0]
+    error = _error_of_difference(fit, tail)
+    important = abs(difference) * half > _SHARE * np.ptp(_seen_values(fit))
+    return tail, rewards, error, not (abs(difference) > _DEVIATIONS * error and important)
+
+
+def _error_of_difference(fit: Fit, tail: tuple[int, int, int]) -> float:
+    """Return the standard error of the halves' difference, by batches, or else by timesteps."""
+    statistics = fit.statistics
+    if len(fit.batches) < 2:
+        start, middle, stop = tail
+        rewards = np.array([statistics.mean_reward(t, t + 1) for t in range(start, stop)])
+        variance = rewards[: middle - start].var() + rewards[middle - start :].var()
+        return float(_AUTOCORRELATION * np.sqrt(variance / (middle - start)))
+    parts = [statistics.of(sums) for sums in fit.batches]
+    differences = np.array([np.subtract(*_halves(part, tail)) for part in parts])
+    weight = np.array([part.n_trials for part in parts])
+    weight = weight / weight.sum()
+    deviation = differences - weight @ differences
+    return float(np.sqrt(weight @ deviation**2 / (len(parts) - 1)))
+
+
+def _halves(statistics: SampledStatistics, tail: tuple[int, int, int]) -> tuple[float, float]:
+    start, middle, stop = tail
+    return statistics.mean_reward(start, middle), statistics.mean_reward(middle, stop)
+
+
+def _seen_values(fit: Fit) -> FloatArray:
+    """Return the values at the candidates that each neighbourhood has seen."""
+    system, features = fit.system, fit.statistics.candidate_features
+    values = [
+        system.values(features, np.full(len(features), k))[occupancy > 0.0]
+        for k, occupancy in enumerate(system.occupancy)
+    ]
+    found = np.concatenate(values)
+    return found if found.size else np.zeros(1)

@@ -1,0 +1,187 @@
+"""Features, distances, spaces and sums as JSON facts and plain arrays, and back.
+
+What is read is checked before it is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+from scipy import sparse
+
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.fourier import FourierBasis, RandomFourier
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.rows import is_sparse
+from lstd_agent.features.standardized import Standardized
+from lstd_agent.features.tables import GaussianFeatures, OneHot
+from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
+from lstd_agent.system.distances import MMD
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.moment_sums import MomentSums
+from lstd_agent.trials.recording import Sums
+
+_BUILDERS = {
+    c.__name__: c
+    for c in (
+        OneHot,
+        GaussianFeatures,
+        RadialBasis,
+        Polynomial,
+        TileCoding,
+        FourierBasis,
+        RandomFourier,
+    )
+}
+
+_SPACES = (
+    spaces.Dict,
+    spaces.Tuple,
+    spaces.Discrete,
+    spaces.MultiDiscrete,
+    spaces.MultiBinary,
+    spaces.Box,
+)
+
+_CSR_PARTS = "data", "indices", "indptr"
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def pack_features(features: Any, table: Any, arrays: Arrays) -> Any:
+    """Return what to write of features; a table stands for a function of countable states."""
+    if type(features) in _BUILDERS.values():
+        arguments = {
+            field.name: np.asarray(getattr(features, field.name)).tolist()
+            for field in dataclasses.fields(features)
+        }
+        return {"type": type(features).__name__, "arguments": arguments}
+    if is_sparse(table):
+        csr = sparse.csr_array(table)
+        arrays.update({f"features.{part}": getattr(csr, part) for part in _CSR_PARTS})
+        return {"type": "csr", "shape": list(csr.shape)}
+    if table is not None:
+        arrays["features"] = np.asarray(table)
+        return {"type": "array"}
+    if isinstance(features, Standardized):
+        measured = features.is_measured
+        return {
+            "type": "Standardized",
+            "features": pack_features(features.features, None, arrays),
+            "mean": np.asarray(features.mean).tolist() if measured else None,
+            "deviation": np.asarray(features.deviation).tolist() if measured else None,
+        }
+    return {"type": "function"}
+
+
+def unpack_features(facts: Any, arrays: Arrays, given: Any = None) -> Any:
+    """Return the features, or None for a function, which no file can hold, unless it is given."""
+    kind = facts["type"]
+    if kind == "array":
+        return arrays["features"]
+    if kind == "csr":
+        return _read_csr("features", arrays, tuple(facts["shape"]))
+    if kind == "Standardized":
+        inner = unpack_features(facts["features"], arrays)
+        if inner is None:
+            inner = given
+        return None if inner is None else Standardized(inner, facts["mean"], facts["deviation"])
+    builder = _BUILDERS.get(kind)
+    return None if builder is None else builder(**facts["arguments"])
+
+
+def _read_csr(name: str, arrays: Arrays, shape: tuple[int, int]) -> sparse.csr_array:
+    """Return a CSR matrix from a file; indices out of range would be read all the same."""
+    data, indices, indptr = (arrays[f"{name}.{part}"] for part in _CSR_PARTS)
+    try:
+        matrix = sparse.csr_array((data, indices, indptr), shape=shape)
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise InvalidInputError(f"the file's {name} is damaged: {error}") from error
+    return matrix
+
+
+def pack_distance(distance: Any) -> Any:
+    """Return what to write of a distance."""
+    if isinstance(distance, MMD):
+        return dataclasses.asdict(distance)
+    return distance if isinstance(distance, str) else None
+
+
+def unpack_distance(facts: Any) -> Any:
+    """Return the distance, or None for a function, which no file can hold."""
+    if isinstance(facts, dict):
+        return MMD(facts["estimator"], Kernel(**facts["kernel"]))
+    return facts
+
+
+def pack_space(space: Space[Any]) -> Any:
+    """Return what to write of an observation space; of a subclass, the space that it is."""
+    kind = next(c.__name__ for c in _SPACES if isinstance(space, c))
+    if isinstance(space, spaces.Dict):
+        return [kind, [[key, pack_space(part)] for key, part in space.spaces.items()]]
+    if isinstance(space, spaces.Tuple):
+        return [kind, [pack_space(part) for part in space.spaces]]
+    if isinstance(space, spaces.Discrete):
+        return [kind, int(space.n), int(space.start)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [kind, space.nvec.tolist(), space.start.tolist()]
+    if isinstance(space, spaces.MultiBinary):
+        return [kind, np.asarray(space.n).tolist()]
+    assert isinstance(space, spaces.Box)
+    return [kind, space.low.tolist(), space.high.tolist(), space.dtype.name]
+
+
+def unpack_space(facts: Any) -> Space[Any]:
+    """Return the observation space."""
+    kind, *arguments = facts
+    if kind == "Dict":
+        return spaces.Dict([(key, unpack_space(part)) for key, part in arguments[0]])
+    if kind == "Tuple":
+        return spaces.Tuple([unpack_space(part) for part in arguments[0]])
+    if kind == "Discrete":
+        return spaces.Discrete(arguments[0], start=arguments[1])
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(arguments[0], start=arguments[1])
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(arguments[0])
+    low, high, dtype = arguments
+    return spaces.Box(np.array(low, dtype=dtype), np.array(high, dtype=dtype), dtype=dtype)
+
+
+def pack_sums(sums: Sums, name: str, arrays: Arrays) -> Any:
+    """Put a batch's sums among the arrays and return what else to write of them."""
+    facts: dict[str, Any] = {"n_trials": sums.n_trials, "kind": type(sums).__name__}
+    if not isinstance(sums, TransitionCounts):
+        arrays.update({f"{name}.{k}": v for k, v in vars(sums).items() if k != "n_trials"})
+        return facts
+    facts["n_states"] = sums.n_states
+    for matrix in ("transition_counts", "reward_sums"):
+        for part in _CSR_PARTS:
+            arrays[f"{name}.{matrix}.{part}"] = getattr(getattr(sums, matrix), part)
+    return facts
+
+
+def unpack_sums(facts: Any, name: str, arrays: Arrays) -> Sums:
+    """Return a batch's sums, checked."""
+    prefix = f"{name}."
+    parts = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+    try:
+        if facts["kind"] == "KeptTrials":
+            return KeptTrials.of(parts["observations"], parts["rewards"])
+        if facts["kind"] == "MomentSums":
+            return MomentSums.of(MomentSums(n_trials=facts["n_trials"], **parts))
+        S = facts["n_states"]
+        T = len(parts["transition_counts.indptr"]) - 1
+        N, R = (
+            _read_csr(f"{name}.{matrix}", arrays, (T, n_columns))
+            for matrix, n_columns in (("transition_counts", S * S), ("reward_sums", S))
+        )
+        return TransitionCounts.of(TransitionCounts(S, facts["n_trials"], N, R))
+    except (KeyError, TypeError) as error:
+        raise InvalidInputError(f"the file's {name} is damaged: {error!r}") from error

@@ -1,0 +1,63 @@
+"""How long work shows itself: a bar on a terminal, plain lines at intervals elsewhere.
+
+The one place that decides it. Everything goes to stderr, so that what is printed stays a result.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+# Seconds between lines where there is no terminal; work that takes less shows nothing there.
+LINE_INTERVAL = 10.0
+
+
+class _Lines:
+    """A stream that turns a bar's redrawn text into lines of its own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Write what is left of the text without carriage returns, as a line."""
+        if line := text.strip():
+            self._stream.write(line + "\n")
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+
+def progress_bar(total: int, unit: str, show: bool | None, *, scale: bool = False) -> tqdm[Any]:
+    """Return a bar with rate and time left, to be used as a context and updated.
+
+    Parameters
+    ----------
+    total : int
+        Units of work.
+    unit : str
+        The name of one.
+    show : bool or None
+        True: a bar on a terminal, lines elsewhere; None: a bar on a terminal only; False: nothing.
+    scale : bool
+        Write large numbers of units with k, M, G.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        if not show:
+            return tqdm(total=total, disable=True)
+        return tqdm(
+            total=total,
+            unit=unit,
+            unit_scale=scale,
+            file=_Lines(sys.stderr),
+            ascii=True,
+            ncols=79,
+            delay=LINE_INTERVAL,
+            mininterval=LINE_INTERVAL,
+            maxinterval=float("inf"),  # no second line by tqdm's monitor for want of news
+            bar_format="{percentage:3.0f}% {n_fmt} of {total_fmt} {unit}s, {elapsed} gone, "
+            "{remaining} left, {rate_fmt}",
+        )
+    return tqdm(total=total, unit=unit, unit_scale=scale, disable=show is False)

@@ -1,0 +1,169 @@
+"""Statistics of windows of timesteps: the seam between samples and algorithms.
+
+*Statistics return equations, the system minimizes them.* No algorithm knows whether its numbers
+are counted, summed or exact. `lstd_agent.statistics.counts` answers from transition counts,
+`lstd_agent.statistics.moments` from sums of feature products, and `lstd_agent.study.exact` from
+a Markov chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from scipy import sparse
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.statistics.equations import Equations, SparseEquations
+from lstd_agent.statistics.structure import RecurrentClass
+
+SquaredDistance = Callable[[int, int, int], FloatArray]
+"""``squared_distance(anchor, start, stop)``: squared distances from the distribution at
+``anchor`` to those at ``start`` up to ``stop``."""
+
+
+class Statistics(Protocol):
+    """What the pipeline asks of its data.
+
+    Windows are an int array of shape (n, 2): timesteps ``start`` up to, not including, ``stop``.
+    """
+
+    @property
+    def t_max(self) -> int:
+        """The last timestep."""
+
+    @property
+    def candidate_features(self) -> FloatArray:
+        """Features (M, d) of the M candidate reference states."""
+
+    @property
+    def intercept(self) -> float:
+        """The 1 of the features (f, 1) of linked equations, or 0 in tasks that end.
+
+        There the terminal state, whose features and value are 0, ties values together.
+        """
+
+    @property
+    def feature_scale(self) -> FloatArray:
+        """Root mean squares of the features (f, 1) over all timesteps, none 0, shape (d + 1,)."""
+
+    @property
+    def support_threshold(self) -> float:
+        """Candidates with occupancy above this are in a window's support."""
+
+    @property
+    def terminal(self) -> int | None:
+        """Index of the terminal state among the candidates, where the task ends."""
+
+    @property
+    def sparse_view(self) -> SparseStatistics | None:
+        """The same statistics where their features are many and sparse, else None."""
+
+    def numbers_per_window(self, rcond: float) -> int:
+        """How many numbers the working arrays of one window's equations hold."""
+
+    def distinct(self, windows: IntArray) -> tuple[IntArray, IntArray]:
+        """Windows that differ in their equations, and the place of each given one in them."""
+
+    def equations(self, windows: IntArray, gain: float | None, rcond: float) -> Equations:
+        """Equations of windows by themselves: the successors of all samples are unknowns.
+
+        Without a gain there are two right-hand sides, that of the rewards and that of ones.
+        """
+
+    def linked_equations(self, windows: IntArray, rcond: float) -> Equations:
+        """Equations with open ends, in features (f, 1): see `lstd_agent.system.linked`.
+
+        Right-hand sides are those of the rewards, of ones, and of the d + 1 features of the
+        successors of each window's last timestep, which are unknowns of the next window.
+        """
+
+    def occupancy(self, windows: IntArray) -> FloatArray:
+        """Mean probability (n, M) of each candidate state in each window (Def ``pbar``)."""
+
+    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
+        """Where the values of the last window (start, stop) are to be 0.
+
+        The index of a candidate state, or -1 where it is an average; and its features (d,).
+        """
+
+    def mean_features(self, t: int) -> FloatArray:
+        """Mean features (d,) at a timestep."""
+
+    def mean_reward(self, start: int, stop: int) -> float:
+        """Mean reward over the timesteps from start up to stop."""
+
+
+class SparseStatistics(Protocol):
+    """What `lstd_agent.system.sparse` asks where features are many and sparse."""
+
+    @property
+    def sparse_features(self) -> sparse.csr_array:
+        """Features (S, d) of all states."""
+
+    def sparse_equations(self, window: IntArray) -> SparseEquations:
+        """Equations of a window (start, stop) with an open end."""
+
+    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
+        """See `Statistics.zero`."""
+
+
+class SampledStatistics(Statistics, Protocol):
+    """What the agent asks of statistics of samples, besides."""
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials."""
+
+    @property
+    def tolerated_starts(self) -> float:
+        """The share of `starts` that may be undetermined without a warning."""
+
+    @property
+    def candidates_are(self) -> str:
+        """What an index of a candidate is, for the axis of a figure."""
+
+    @property
+    def default_kernel(self) -> Kernel:
+        """The kernel of the maximum mean discrepancy unless another is asked for."""
+
+    @property
+    def distributions(self) -> FloatArray:
+        """Visiting frequencies (t_max + 1, S) at each timestep, where states are countable."""
+
+    def total_variation(self) -> SquaredDistance:
+        """Squared total variation between timesteps, where states are countable."""
+
+    def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
+        """Linear-time squared MMD between timesteps, from the stored trials."""
+
+    def occupancy_of(self, windows: IntArray) -> Callable[[Any], FloatArray]:
+        """Occupancy (n, m) of m encoded observations in each window, as a function of them."""
+
+    @property
+    def trials(self) -> Any:
+        """The stored trials, (m, t_max + 1, ...), or None."""
+
+    def portions(self, batches: Sequence[Any]) -> Sequence[Any]:
+        """Return batches of sums as what adds up fastest."""
+
+    def of(self, sums: Any) -> SampledStatistics:
+        """Return the statistics of other sums, with the same features and stored trials."""
+
+    def candidate(self, index: int) -> Any:
+        """Return a candidate reference state as it is encoded."""
+
+    def independent_samples(self, windows: IntArray) -> Callable[[Any], FloatArray]:
+        """Like `occupancy_of`, how many samples tell what comes after an observation, (n, m).
+
+        Visits in a row of a state that is hard to leave tell that once.
+        """
+
+    @property
+    def starts(self) -> Any:
+        """Encoded observations in which trials start."""
+
+    @property
+    def recurrent_classes(self) -> list[RecurrentClass]:
+        """The recurrent classes that the second half of all timesteps shows, where any do."""

@@ -1,0 +1,71 @@
+"""Statistics of counted states whose features are many and sparse, such as one a state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.statistics.equations import SparseEquations
+
+if TYPE_CHECKING:
+    from lstd_agent.statistics.counts import CountStatistics
+
+# Features are taken for sparse if there are at least so many, and so small a part is not zero.
+_FEWEST_SPARSE = 1000
+_LARGEST_DENSITY = 0.02
+
+
+def sparse_features(features: FloatArray) -> sparse.csr_array | None:
+    """Return features (S, d) as a sparse matrix, or None where that does not pay.
+
+    They must sum to the same for each state, as tiles and states do, so that they can represent
+    a constant.
+    """
+    if features.shape[1] < _FEWEST_SPARSE:
+        return None
+    if np.count_nonzero(features) > _LARGEST_DENSITY * features.size:
+        return None
+    total = features.sum(axis=1)
+    constant = total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12)
+    return sparse.csr_array(features) if constant else None
+
+
+class SparseCounts:
+    """What `lstd_agent.system.sparse` asks of counts.
+
+    Parameters
+    ----------
+    statistics : CountStatistics
+        Of a task that does not end.
+    sparse_features : csr_array, shape (S, d)
+    """
+
+    def __init__(self, statistics: CountStatistics, sparse_features: sparse.csr_array) -> None:
+        self._statistics = statistics
+        self.sparse_features = sparse_features
+
+    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
+        """Return the state that the window visits most, and its features."""
+        return self._statistics.zero(window)
+
+    def sparse_equations(self, window: IntArray) -> SparseEquations:
+        """Equations of a window (start, stop) with an open end."""
+        F = self.sparse_features
+        start, stop = window
+        visits = self._statistics.visits[start:stop].sum(axis=0)
+        rewards = self._statistics.counts.reward_sums[start:stop].sum(axis=0)
+        Ft = sparse.csr_array(F.T)
+        Z = sparse.csr_array(Ft @ sparse.diags_array(visits.astype(np.float64)) @ F)
+        y = Ft @ np.stack((rewards, visits), axis=1)
+        X = sparse.csr_array(Z - Ft @ self._pairs(start, stop - 1) @ F)
+        leaving = sparse.csr_array(Ft @ self._pairs(stop - 1, stop))
+        return SparseEquations(X, Z, y, leaving, int(visits.sum()))
+
+    def _pairs(self, start: int, stop: int) -> sparse.csr_array:
+        """Return the numbers of transitions of a window as a matrix (S, S)."""
+        S = self._statistics.counts.n_states
+        _, count, state, next_state = self._statistics.transitions(np.array([[start, stop]]))
+        return sparse.csr_array((count.astype(np.float64), (state, next_state)), shape=(S, S))

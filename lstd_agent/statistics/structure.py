@@ -1,0 +1,65 @@
+"""Recurrent classes and their periods, as transitions that were seen show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.arrays import IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class RecurrentClass:
+    """A set of states that was never seen to be left, each of which was seen to be left for it.
+
+    Attributes
+    ----------
+    states : ndarray of int
+    period : int
+    n_transitions : int
+        Between them.
+    """
+
+    states: IntArray
+    period: int
+    n_transitions: int
+
+
+def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
+    """Return the closed classes of states of a matrix (S, S) of transition counts.
+
+    A state that nothing was seen to leave is of no class: its trials were over. The class with
+    most transitions comes first.
+
+    Parameters
+    ----------
+    transitions : csr_array, shape (S, S)
+    """
+    from scipy.sparse.csgraph import connected_components  # takes long to import
+
+    n_classes, label = connected_components(transitions, directed=True, connection="strong")
+    origin, target = transitions.nonzero()
+    is_open = np.ones(n_classes, dtype=bool)
+    is_open[label[origin]] = False
+    is_open[label[origin[label[origin] != label[target]]]] = True
+    closed = np.flatnonzero(~is_open)
+    found = []
+    for number in closed:
+        states = np.flatnonzero(label == number)
+        within = transitions[states][:, states]
+        found.append(RecurrentClass(states, _period(within), int(within.sum())))
+    return sorted(found, key=lambda each: -each.n_transitions)
+
+
+def _period(transitions: sparse.csr_array) -> int:
+    """Return the period of an irreducible matrix: the gcd of what edges are off their levels."""
+    from scipy.sparse.csgraph import breadth_first_order
+
+    order, before = breadth_first_order(transitions, 0)
+    level = np.zeros(transitions.shape[0], dtype=np.int64)
+    for state in order[1:]:
+        level[state] = level[before[state]] + 1
+    origin, target = transitions.nonzero()
+    return int(np.gcd.reduce(level[origin] + 1 - level[target]))

@@ -1,0 +1,89 @@
+"""The results section of the README: glossary, headline numbers and claims in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean, median
+
+from lstd_agent.study import claims, tables
+from lstd_agent.study.exact_claims import exact_claims
+from lstd_agent.study.reference_study import COMBINATIONS, median_multiples
+from lstd_agent.study.rows import Row
+from lstd_agent.study.sampled_claims import sampled_claims
+from lstd_agent.study.schemes import SCHEMES
+
+# What the tables need to be read, a name and its meaning each.
+GLOSSARY = {
+    "`buw`": "the baseline: one approximator, all states weighted alike",
+    "`p01`": "one neighbourhood, of all timesteps",
+    "`p02··`": "two neighbourhoods. The second begins at the maximum absorption time (`am`), or "
+    "where the distance of state distributions says: total variation (TV, `tv`), optimal "
+    "transport (OT, `ot`) or maximum mean discrepancy (MMD, `md`)",
+    "`pax··`": "likewise, as many neighbourhoods as features allow, ⌊1/ρ⌋",
+    "`pinf`": "one neighbourhood for each timestep",
+    "ρ": "features per state: there are ⌊ρS⌋ features of S states",
+    "ε_PB": "total repb: the root of the projected Bellman error, summed over a trial's timesteps",
+    "ε_MS": "total rems: the root of the mean squared error of the values, summed likewise",
+}
+
+JUDGING = (
+    "A claim of the paper is tested on our means over seeds, item by item (a row is an "
+    "environment and a ρ, a panel is one of the figure's four), and on the means in the paper's "
+    "own tables likewise. It is *confirmed* if it holds in at least "
+    f"{100 * claims.CONFIDENCE:.0f} % of {claims.N_RESAMPLES:,} bootstrap resamples of the seeds, "
+    f"*not confirmed* if in at most {100 - 100 * claims.CONFIDENCE:.0f} %, and otherwise "
+    "*undecided with these seeds*."
+)
+
+
+def headlines(exact: Sequence[Row], sampled: Sequence[Row], references: Sequence[Row]) -> str:
+    """Return the results section of the README.
+
+    Parameters
+    ----------
+    exact, sampled, references : sequence of Row
+        Of the three studies.
+    """
+    ratios = tables.log_ratios(tables.mean_cells(exact), tables.paper_cells())
+    judged = [*exact_claims(exact), *sampled_claims(sampled)]
+    glossary = [f"| {name} | {meaning} |" for name, meaning in GLOSSARY.items()]
+    parts = (
+        "\n".join(["| | |", "|---|---|", *glossary]),
+        _agreement(ratios, len({row["seed"] for row in exact})),
+        JUDGING,
+        claims.markdown_table(judged).strip(),
+        _references(median_multiples(references)),
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _agreement(ratios: Mapping[tables.Cell, float], n_seeds: int) -> str:
+    lines = [
+        f"| exact study, {n_seeds} seeds | mean abs log10(ours / paper) | cells |",
+        "|---|---:|---:|",
+    ]
+    for name, schemes in (
+        ("p01 and p02am, both errors", ("p01", "p02am")),
+        ("all schemes but pinf, both errors", tuple(s for s in SCHEMES if s != "pinf")),
+    ):
+        chosen = [abs(ratio) for cell, ratio in ratios.items() if cell[3] in schemes]
+        lines.append(f"| {name} | {mean(chosen):.2f} | {len(chosen)} |")
+    return "\n".join(lines)
+
+
+def _references(medians: Mapping[tuple[str, str, float], Mapping[tuple[str, str], float]]) -> str:
+    lines = [
+        "| calibration, reference rule | median total rems / projection limit | best alone in | "
+        "tied for best in |",
+        "|---|---:|---:|---:|",
+    ]
+    best = [[c for c in row if row[c] == min(row.values())] for row in medians.values()]
+    for combination in COMBINATIONS:
+        middle = median(row[combination] for row in medians.values())
+        alone = sum(winners == [combination] for winners in best)
+        tied = sum(combination in winners and len(winners) > 1 for winners in best)
+        lines.append(
+            f"| {', '.join(combination)} | {middle:.3g} | {alone} of {len(medians)} rows | "
+            f"{tied} of {len(medians)} rows |"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,217 @@
+"""Trials kept as they are: what vector observations leave behind while there is room for them.
+
+Most simulators are slow and most collections small: 400 trials are a megabyte where their
+moments are gigabytes. Kept trials add up by standing side by side, and give the moments of any
+features, kernel or window, also of such as were thought of after collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.rows import Rows, dense
+from lstd_agent.trials.moment_sums import MomentSums
+
+RowsOf = Callable[[NDArray[Any]], Rows]
+"""Features (n, d), dense or CSR, of encoded observations (n, k)."""
+
+# Features of about this many numbers are held at a time.
+_CHUNK_SIZE = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class KeptTrials:
+    """Whole trials of vector observations.
+
+    Attributes
+    ----------
+    observations : ndarray, shape (m, t_max + 2, k)
+        Of m trials, what followed the last timestep included, in whatever type they came. From
+        the end of a trial that terminates on they are NaN.
+    rewards : ndarray, shape (m, t_max + 1)
+    """
+
+    observations: NDArray[Any]
+    rewards: FloatArray
+
+    @classmethod
+    def of(cls, observations: ArrayLike, rewards: ArrayLike) -> KeptTrials:
+        """Return logged trials, checked.
+
+        Parameters
+        ----------
+        observations : array_like, shape (m, t_max + 2, ...)
+            Of m trials at timesteps 0 to t_max + 1; axes after the second are flattened. NaN
+            marks what follows the end of a trial that terminates.
+        rewards : array_like, shape (m, t_max + 1)
+
+        Raises
+        ------
+        InvalidInputError
+            If shapes do not fit, or a number is not finite.
+        """
+        states, paid = np.asarray(observations), np.asarray(rewards, dtype=np.float64)
+        if states.ndim < 2 or paid.ndim != 2 or not paid.size:
+            raise InvalidInputError(
+                "logged trials are observations (m, t_max + 2, ...) and rewards (m, t_max + 1); "
+                f"got shapes {states.shape} and {paid.shape}"
+            )
+        m, n = paid.shape
+        if states.shape[:2] != (m, n + 1):
+            raise InvalidInputError(
+                f"rewards of {m} trials over {n} timesteps need observations of shape ({m}, "
+                f"{n + 1}, ...), what followed the last one included; got {states.shape}"
+            )
+        if states.dtype.kind not in "fiub":
+            raise InvalidInputError(f"observations must be real numbers; got {states.dtype}")
+        if states.dtype.kind == "f" and np.isinf(states).any():
+            trial, t = np.argwhere(np.isinf(states))[0][:2]
+            raise InvalidInputError(
+                f"observations must be finite; one of trial {trial} at timestep {t} is not"
+            )
+        if not np.isfinite(paid).all():
+            trial, t = np.argwhere(~np.isfinite(paid))[0]
+            raise InvalidInputError(
+                f"rewards must be finite; got {paid[trial, t]} at timestep {t} of trial {trial}"
+            )
+        return cls(states.reshape(m, n + 1, -1), paid)
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials m."""
+        return len(self.rewards)
+
+    @property
+    def t_max(self) -> int:
+        """The last timestep."""
+        return int(self.rewards.shape[1]) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that they take."""
+        return int(self.observations.nbytes) + int(self.rewards.nbytes)
+
+    def check_adds(self, other: KeptTrials) -> None:
+        """Raise `InvalidInputError` unless the other has such observations and timesteps."""
+        if not isinstance(other, KeptTrials):
+            raise InvalidInputError(f"kept trials do not add to {type(other).__name__}")
+        if other.observations.shape[1:] != self.observations.shape[1:]:
+            raise InvalidInputError(
+                f"trials of shape {self.observations.shape[1:]} (timesteps, components) do not "
+                f"add to trials of shape {other.observations.shape[1:]}"
+            )
+
+    def __add__(self, other: KeptTrials) -> KeptTrials:
+        self.check_adds(other)
+        return self.together([self, other])
+
+    @classmethod
+    def together(cls, portions: Sequence[KeptTrials]) -> KeptTrials:
+        """Return the trials of all portions, at least one."""
+        if len(portions) == 1:
+            return portions[0]
+        return cls(
+            np.concatenate([portion.observations for portion in portions]),
+            np.concatenate([portion.rewards for portion in portions]),
+        )
+
+    def states(self, n: int | None = None) -> FloatArray:
+        """Return the states (n, t_max + 1, k) of the first n trials, or of all."""
+        return self.observations[:n, :-1].astype(np.float64)
+
+    @property
+    def reward_sums(self) -> FloatArray:
+        """Sums of rewards at each timestep, shape (t_max + 1,)."""
+        sums: FloatArray = self.rewards.sum(axis=0)
+        return sums
+
+    def condense(self, features: RowsOf, windows: IntArray | None = None) -> MomentSums:
+        """Return the moments of features, summed over trials and each window of timesteps.
+
+        They are computed straight from the trials, some at a time: no moments of single
+        timesteps are held besides the result, and sparse features stay sparse.
+
+        Parameters
+        ----------
+        features : callable
+            Encoded observations (n, k) to features (n, d), dense or CSR.
+        windows : ndarray of int, shape (n, 2), optional
+            Timesteps ``start`` up to, not including, ``stop``; by default each timestep is one.
+
+        Returns
+        -------
+        MomentSums
+            With one entry a window in place of one a timestep.
+        """
+        if windows is None:
+            start = np.arange(self.t_max + 1)
+            windows = np.stack((start, start + 1), axis=1)
+        d = features(self.observations[:1, 0]).shape[1]
+        n = len(windows)
+        total = MomentSums(
+            self.n_trials,
+            np.zeros((n, d, d)),
+            np.zeros((n, d, d)),
+            np.zeros((n, d)),
+            np.zeros((n, d)),
+            np.zeros(n),
+        )
+        n_rows = max(2, _CHUNK_SIZE // d)
+        for first in range(0, self.n_trials, n_rows // 2):
+            block = slice(first, first + n_rows // 2)
+            m = len(self.rewards[block])
+            n_timesteps = max(1, n_rows // m - 1)
+            for i, (begin, stop) in enumerate(windows.tolist()):
+                for t in range(begin, stop, n_timesteps):
+                    self._add_piece(total, i, features, block, t, min(t + n_timesteps, stop))
+        return total
+
+    def _add_piece(
+        self, total: MomentSums, i: int, features: RowsOf, block: slice, start: int, stop: int
+    ) -> None:
+        """Add the moments of some trials over some timesteps to those of window i."""
+        # Time first, so that the rows of successors are the same rows, one timestep on.
+        observed = self.observations[block, start : stop + 1].swapaxes(0, 1)
+        m = observed.shape[1]
+        rows = features(observed.reshape(-1, observed.shape[2]))
+        f, successor = rows[:-m], rows[m:]
+        rewards = self.rewards[block, start:stop].T.ravel()
+        total.second_moments[i] += dense(f.T @ f)
+        total.successor_moments[i] += dense(f.T @ successor)
+        total.reward_moments[i] += f.T @ rewards
+        total.feature_sums[i] += f.T @ np.ones(len(rewards))
+        total.reward_sums[i] += rewards.sum()
+
+
+class TrialRecorder:
+    """Keeps trials that run in lockstep, timestep by timestep."""
+
+    def __init__(self) -> None:
+        self._states: list[NDArray[Any]] = []
+        self._rewards: list[FloatArray] = []
+
+    def record(self, state: NDArray[Any], reward: FloatArray, next_state: NDArray[Any]) -> None:
+        """Keep the next timestep's transitions of all trials, arrays of n rows."""
+        if not self._states:
+            self._states.append(state.copy())
+        # Copies, since an environment may write its next observations into the same array.
+        self._states.append(next_state.copy())
+        self._rewards.append(reward.copy())
+
+    def sums(self, n_trials: int) -> KeptTrials:
+        """Return the trials."""
+        return KeptTrials(np.stack(self._states, axis=1), np.stack(self._rewards, axis=1))
+
+    @staticmethod
+    def of_whole(states: NDArray[Any], rewards: FloatArray) -> KeptTrials:
+        """Return whole trials: states (t_max + 2, n, k) and rewards (t_max + 1, n)."""
+        return KeptTrials(
+            np.ascontiguousarray(states.swapaxes(0, 1)), np.ascontiguousarray(rewards.T)
+        )

@@ -1,0 +1,83 @@
+"""Adding another agent's trials to one's own, whichever way both are kept."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.parameters import same_features
+from lstd_agent.trials.batches import Batches
+from lstd_agent.trials.encoding import Encoding, States, VectorEncoding
+from lstd_agent.trials.moment_sums import MomentSums
+from lstd_agent.trials.recording import Round
+from lstd_agent.trials.storage import Storage
+
+
+def merge_batches(storage: Storage, encoding: Encoding, theirs: Batches, other: Encoding) -> None:
+    """Add batches of trials to those of a storage, all or nothing.
+
+    Counts add to counts, and kept trials to kept ones. Where one agent has moments, the other's
+    kept trials are condensed.
+
+    Parameters
+    ----------
+    storage : Storage
+        Of the agent that gets the trials; its observations are encoded by ``encoding``.
+    encoding : Encoding
+    theirs : Batches
+        Of the other agent, whose observations are encoded by ``other``.
+    other : Encoding
+
+    Raises
+    ------
+    InvalidInputError
+        If timesteps or features are not the same.
+    """
+    mine = storage.batches
+    if theirs.t_max is None:
+        return
+    are_moments = isinstance(theirs.sums[0], MomentSums)
+    if are_moments:
+        assert isinstance(encoding, VectorEncoding)
+        assert isinstance(other, VectorEncoding)
+        check_same_features(encoding, other, mine.trials, theirs.trials)
+    if mine.are_kept and are_moments:
+        mine.check_t_max(theirs.t_max)
+        # All or nothing: kept trials stay unless their moments add up.
+        mine.sums[0].condense(encoding.rows).check_adds(theirs.sums[0])
+        mine.condense(encoding.rows, theirs.n_batches, theirs.n_stored_trials)
+        mine.merge(theirs)
+    elif theirs.are_kept and theirs is not mine:
+        mine.check_t_max(theirs.t_max)
+        if mine.are_kept:
+            mine.sums[0].check_adds(theirs.sums[0])
+        for sums in list(theirs.sums):
+            storage.add(encoding, Round(sums, np.empty(0)))
+    else:
+        mine.merge(theirs)
+
+
+def check_same_features(
+    mine: VectorEncoding, theirs: VectorEncoding, *stored: States | None
+) -> None:
+    """Raise unless two encodings have equal features: moments of others do not add up."""
+    if same_features(mine.given, theirs.given):
+        return
+    for states in stored:
+        if states is None:
+            continue
+        some = states.reshape(-1, states.shape[-1])[:1000]
+        a, b = mine.features(some), theirs.features(some)
+        if a.shape != b.shape:
+            return  # adding them says so
+        unlike = ~np.isclose(a, b).all(axis=1)
+        if unlike.any():
+            i = int(np.argmax(unlike))
+            raise InvalidInputError(
+                f"the two agents have different features, such as {a[i]} and {b[i]} of "
+                f"observation {some[i]}: moments of different features do not add up"
+            )
+    if all(states is None for states in stored):
+        raise InvalidInputError(
+            "the two agents have features that cannot be compared: give both the same object"
+        )

@@ -1,0 +1,274 @@
+"""The default agent is right on tasks it was not made for, or says that it is not."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent, TileCoding
+from lstd_agent.errors import FitWarning, InvalidInputError
+from unichain_gym import TabularMDP, TabularVectorEnv
+
+
+def random_task(rng: np.random.Generator) -> TabularMDP:
+    """Up to 8 transient states before a core of up to 6, periodic or not; rewards to ±20."""
+    n_transient, n_core = int(rng.integers(1, 9)), int(rng.integers(1, 7))
+    S = n_transient + n_core
+    P = np.zeros((S, S))
+    for s in range(n_transient):
+        P[s, s] = stay = rng.uniform(0.0, 0.9) * (rng.random() < 0.8)
+        following = np.arange(s + 1, S) if rng.random() < 0.4 else np.array([s + 1])
+        chosen = rng.choice(following, min(following.size, rng.integers(1, 4)), replace=False)
+        P[s, chosen] += (1.0 - stay) * rng.dirichlet(np.ones(chosen.size))
+    cycle, mixed = np.roll(np.eye(n_core), 1, axis=1), rng.dirichlet(np.ones(n_core), n_core)
+    P[n_transient:, n_transient:] = cycle if rng.random() < 0.3 else 0.3 * cycle + 0.7 * mixed
+    start = np.zeros(S)
+    kind = rng.integers(3)
+    if kind == 0:
+        start[rng.integers(n_transient)] = 1.0
+    elif kind == 1:
+        start[rng.choice(S, 2, replace=False)] = rng.dirichlet([1.0, 1.0])
+    else:
+        start[:n_transient] = rng.dirichlet(np.ones(n_transient))
+    rewards = rng.uniform(-20.0, 20.0, S) * (rng.random(S) < 0.8)
+    return TabularMDP.from_arrays(P[:, None, :], rewards[:, None], start / start.sum())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_start_of_a_random_task_is_wrong_without_a_word(seed: int) -> None:
+    """Within 6 of its own standard errors or 2 % of the span, with and without t, or warned of."""
+    rng = np.random.default_rng(1000 + seed)
+    mdp = random_task(rng)
+    policy = np.zeros(mdp.n_states, dtype=int)
+    chain = mdp.induce(policy)
+    t_max = min(int(3 * chain.max_absorption_time(1e-6)) + 30, 150)
+    agent = SeminormLSTDAgent(OneHot())
+    agent.collect(TabularVectorEnv(mdp, 250), policy, 5000, t_max, seed=seed)
+    starts = agent.statistics.starts
+    for n_anchors in (1, 2, int(rng.integers(3, 9)), *((None,) if t_max < 60 else ())):
+        agent.n_anchors = n_anchors
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)
+            agent.fit()
+        found = agent.diagnostics()
+        exact = chain.relative_value(agent.main_reference_)
+        warned = ~found.start_determined | (found.start_samples < 10) | (not found.settled)
+        for t in (None, np.zeros(len(starts), dtype=int)):
+            error = np.abs(agent.predict(starts, t) - exact[starts])
+            small = error <= 0.02 * np.ptp(exact)
+            assert (small | warned | (error <= 6 * agent.standard_errors(starts, t))).all()
+
+
+class Backlogs(VectorEnv[Any, Any, Any]):
+    """A step brings up to 1.4 units of work and does one; it costs what is waiting."""
+
+    def __init__(self, n: int, start: float, drains: bool) -> None:
+        box = spaces.Box(0.0, np.inf, (1,))
+        self.num_envs, self.start, self.drains = n, start, drains
+        self.single_observation_space, self.single_action_space = box, spaces.Discrete(1)
+        self.observation_space = spaces.Box(0.0, np.inf, (n, 1))
+        self.action_space = spaces.MultiDiscrete([1] * n)
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def observations(self) -> Any:
+        return self.work[:, None].astype(np.float32)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.work = np.full(self.num_envs, self.start)
+        return self.observations(), {}
+
+    def step(self, actions: Any) -> Any:
+        cost, none = self.work, np.zeros(self.num_envs, dtype=bool)
+        if self.drains:
+            coin = self.rng.integers(2, size=self.num_envs)
+            self.work = np.where(self.work > 1.0, self.work - 1.0, coin)
+        else:
+            self.work = np.maximum(0.0, self.work + self.rng.uniform(0.0, 1.4, self.num_envs) - 1)
+        return self.observations(), -cost, none, none, {}
+
+
+FEATURES = {
+    "3 bumps": RadialBasis.grid([0], [21], 3),
+    "6 bumps": RadialBasis.grid([0], [21], 6),
+    "12 bumps": RadialBasis.grid([0], [21], 12),
+    "24 bumps": RadialBasis.grid([0], [21], 24),
+    "60 bumps": RadialBasis.grid([0], [21], 60),
+    "tiles": TileCoding([0.0], [21.0], 8, 4),
+    "degree 2": Polynomial(2),
+    "degree 6": Polynomial(6),
+}
+
+
+@pytest.mark.parametrize("n_anchors", [1, 2, 5])
+@pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES.keys())
+def test_a_backlogs_value_does_not_hang_on_the_features(features: Any, n_anchors: int) -> None:
+    """It falls by 1 a step from 21 and then is 0 or 1: Σ (x - 1/2) for x = 2 … 21, and 1/2.
+
+    A backlog of 20 that random work is added to costs 687.9 ± 1 more than none, by 20,000
+    simulated pairs of trials.
+    """
+    for drains, start, t_max, value in ((True, 21.0, 100, -220.5), (False, 20.0, 150, -688.0)):
+        agent = SeminormLSTDAgent(features, n_anchors)
+        agent.collect(Backlogs(20, start, drains), lambda x: np.zeros(len(x), int), 400, t_max, 1)
+        agent.fit()
+        found = agent.compare([start], [0.0])
+        at_start = agent.predict([[start]], [0]) - agent.predict([[0.0]], [t_max])
+        for each in (found.difference, at_start[0]):
+            assert each == pytest.approx(value, rel=0.1)
+
+
+def test_a_start_that_is_left_at_once_keeps_its_value() -> None:
+    """10 for the step into a coin of gain 1/2: b(0) - b(1) = 10 - 1/2 - 0."""
+    outcomes = [(0, 0, 1, 1, 10), (1, 0, 1, 0.5, 0), (1, 0, 2, 0.5, 0), (2, 0, 1, 0.5, 1)]
+    mdp = TabularMDP.from_transitions([*outcomes, (2, 0, 2, 0.5, 1)], [1, 0, 0])
+    for n_anchors in (1, 2, 4, None):
+        agent = SeminormLSTDAgent(OneHot(), n_anchors)
+        agent.collect(TabularVectorEnv(mdp, 250), np.zeros(3, dtype=int), 5000, 60, seed=0).fit()
+        found = agent.compare(0, 1)
+        assert found.difference == pytest.approx(9.5, abs=0.05)
+        assert abs(found.difference - 9.5) < 5 * found.standard_error
+
+
+def test_two_starts_that_share_no_state_for_long_are_compared() -> None:
+    """21 states, up with .3, down with .5, cost the state: b(20) - b(0) = -892.5."""
+    P = np.zeros((21, 1, 21))
+    for s in range(21):
+        P[s, 0, min(s + 1, 20)] += 0.3
+        P[s, 0, max(s - 1, 0)] += 0.5
+        P[s, 0, s] += 0.2
+    start = np.eye(21)[[0, 20]].mean(axis=0)
+    mdp = TabularMDP.from_arrays(P, -np.arange(21.0)[:, None], start)
+    agent = SeminormLSTDAgent(OneHot())
+    agent.collect(TabularVectorEnv(mdp, 500), np.zeros(21, dtype=int), 10_000, 600, seed=0).fit()
+    for t in (None, 0):
+        found = agent.compare(20, 0, t)
+        assert abs(found.difference + 892.5) < 4 * found.standard_error
+        assert found.standard_error < 10.0
+
+
+def fitted(P: Any, rewards: Any, start: Any, n_trials: int, t_max: int) -> SeminormLSTDAgent:
+    mdp = TabularMDP.from_arrays(np.asarray(P)[:, None, :], np.reshape(rewards, (-1, 1)), start)
+    policy = np.zeros(mdp.n_states, dtype=int)
+    return SeminormLSTDAgent(OneHot()).collect(
+        TabularVectorEnv(mdp, n_trials // 4), policy, n_trials, t_max, seed=0
+    )
+
+
+def test_two_recurrent_classes_are_refused_by_name() -> None:
+    agent = fitted(np.eye(2), [0.0, 1.0], [0.5, 0.5], 40, 30)
+    with pytest.raises(InvalidInputError, match=r"2 separate classes of states: \{.\}, \{.\}"):
+        agent.fit()
+
+
+@pytest.mark.parametrize("calibration", ["linked", "references"])
+@pytest.mark.parametrize("t_max", [28, 29, 30, 31])
+def test_a_period_does_not_bias_the_gain(t_max: int, calibration: str) -> None:
+    agent = fitted(np.roll(np.eye(3), 1, axis=1), [0.0, 0.0, 1.0], [1.0, 0.0, 0.0], 40, t_max)
+    agent.calibration = calibration  # type: ignore[assignment]
+    assert agent.fit().gain_ == pytest.approx(1 / 3, rel=1e-9)
+
+
+def test_a_chain_that_is_still_on_its_way_warns() -> None:
+    """It falls by 1 a step with chance .9 from 500, so that t_max = 300 is too soon."""
+    n = 501
+    P = np.eye(n) * 0.1 + np.eye(n, k=-1) * 0.9
+    P[0, :2] = 0.5
+    agent = fitted(P, -np.arange(n), np.eye(n)[500], 400, 300)
+    with pytest.warns(FitWarning, match=r"tail has not settled.*larger t_max"):
+        agent.fit()
+    assert not agent.diagnostics().settled
+
+
+def test_what_was_never_seen_has_no_coverage_and_an_infinite_error() -> None:
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
+    table = np.vstack((np.eye(6), np.ones((1, 6))))
+    agent = SeminormLSTDAgent(table).attach(spaces_of(7))
+    for seed in range(4):
+        states, _ = env.reset(seed=seed)
+        for t in range(60):
+            following, rewards, *_ = env.step(np.ones(50, dtype=int))
+            agent.observe(t, states, rewards, following)
+            states = following
+        agent.end_trial()
+    agent.fit()
+    assert agent.coverage(6) == 0.0
+    assert not agent.determined(6)
+    assert np.isinf(agent.standard_errors(6))
+    assert np.isinf(agent.compare(6, 0).standard_error)
+    assert agent.determined(np.arange(6)).all()
+
+
+def spaces_of(n: int) -> Any:
+    class Empty(gym.Env[Any, Any]):
+        observation_space = spaces.Discrete(n)
+        action_space = spaces.Discrete(2)
+
+    return Empty()
+
+
+def test_a_state_that_one_batch_alone_has_seen_has_an_infinite_error() -> None:
+    agent = SeminormLSTDAgent(np.eye(3), 1).attach(spaces_of(3))
+    rng = np.random.default_rng(0)
+    for batch in range(5):
+        states = rng.integers(2, size=(31, 40))
+        if batch == 0:
+            states[0] = 2
+        for t in range(30):
+            agent.observe(t, states[t], states[t] + 0.0, states[t + 1])
+        agent.end_trial()
+    agent.fit()
+    assert agent.coverage(2) > 0.0
+    assert np.isinf(agent.standard_errors(2))
+    assert np.isfinite(agent.standard_errors([0, 1])).all()
+
+
+def test_a_differences_error_is_its_own() -> None:
+    """All of it costs in state 3, on the way from 9 to 0, so that 9 and 8 are as bad together."""
+    P = np.eye(10, k=-1)
+    P[3, 3], P[3, 2] = 0.9, 0.1
+    P[0, :2] = 0.5
+    agent = fitted(P, -10.0 * (np.arange(10) == 3), np.eye(10)[9], 800, 150).fit()
+    error = agent.standard_errors([9, 8], 0)
+    found = agent.compare(9, 8, 0)
+    assert found.difference == pytest.approx(agent.predict(9, 0) - agent.predict(8, 0))
+    assert found.standard_error < 0.2 * error.min()
+    several = agent.compare([9, 8], [5, 4, 3])
+    expected = agent.predict([9, 8]).mean() - agent.predict([5, 4, 3]).mean()
+    assert several.difference == pytest.approx(expected)
+    assert str(found).count("±") == 1
+
+
+def test_the_papers_agent_has_the_papers_choices() -> None:
+    agent = SeminormLSTDAgent.paper(OneHot(), 3)
+    assert (agent.search, agent.calibration, agent.reference) == (
+        "doubling",
+        "references",
+        "most_common",
+    )
+    assert agent.distance.estimator == "linear"  # type: ignore[union-attr]
+    assert agent.distance.kernel.width == 1.0  # type: ignore[union-attr]
+
+
+def test_a_settled_tail_of_a_linked_system_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="tail='settled' leaves samples out"):
+        SeminormLSTDAgent(OneHot(), tail="settled")
+
+
+def test_diagnostics_read_well() -> None:
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=100)
+    agent = SeminormLSTDAgent(OneHot()).collect(env, np.ones(6, dtype=int), 1000, 100, seed=0).fit()
+    found = agent.diagnostics()
+    assert found.settled
+    assert found.start_determined.all()
+    assert found.n_recurrent_classes == 1
+    assert found.warnings == []
+    assert str(found).splitlines()[0].startswith("tail        settled: mean reward")
+    assert "starts      3, 3 determined" in str(found)
