@@ -125,3 +125,9 @@ def test_the_guide_prints_the_numbers_that_it_states(capsys: pytest.CaptureFixtu
     exec(compile(block, "gain_and_bias.md", "exec"), {})
     difference = float(capsys.readouterr().out.split()[-1])
     assert f"costs: {difference:.2f}" in block
+
+
+@pytest.mark.parametrize("package", ["unichain_gym", "lstd_agent"])
+def test_the_reference_lists_all_that_is_public(package: str) -> None:
+    listed = re.findall(rf"~{package}\.(\w+)", (DOCS / "api.md").read_text(encoding="utf-8"))
+    assert set(importlib.import_module(package).__all__) == set(listed)

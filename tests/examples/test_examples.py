@@ -58,11 +58,23 @@ def test_a_warm_start_is_worth_what_the_bellman_equation_says(
     assert "preheating for 12 pieces is worth it, by" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("example", ["inventory_lead_time"], indirect=True)
+def test_full_shelves_are_worth_what_the_bellman_equation_says(
+    example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full, empty = example.state_of(example.TARGET, 0), example.state_of(0, 0)
+    exact = relative_value(example.make_shop(), full, empty)
+    worth = example.main(n_runs=3, n_trials=300)
+    assert abs(worth.value - exact) < 4 * worth.error
+    assert worth.error < 0.1 * exact
+    assert "an express delivery for 20 is too dear, by" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("example", ["taxi_shift"], indirect=True)
 def test_the_better_rank_is_found_from_samples(
     example: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    worth = example.main(n_runs=3, n_trials=400)
+    worth = example.main(n_runs=3, n_trials=1200)
     printed = capsys.readouterr().out
     exact = float(printed.split("exactly ")[1].split()[0])
     assert abs(worth.value - exact) < 4 * worth.error
