@@ -1,0 +1,67 @@
+# %% [markdown]
+"""A shop that opens with empty shelves.
+
+Orders arrive after two days. Each evening the shop orders what brings stock and deliveries under
+way to five. It opens tomorrow with nothing: an express delivery of five units tonight would cost
+20, where five units cost 10 in the ordinary way. Is that worth it?
+"""
+
+# %%
+from small_models import Estimate, Outcome, TableEnv, over_runs
+
+from lstd_agent import OneHot, SeminormLSTDAgent
+from unichain_gym import TabularMDP
+
+TARGET, EXPRESS = 5, 20.0
+SALE, UNIT, HOLDING = 5.0, 2.0, 0.1  # per unit; holding per unit and day
+DEMAND = {0: 0.3, 1: 0.4, 2: 0.3}
+
+
+def state_of(stock: int, arriving: int) -> int:
+    """Return the number of a state: what is on the shelves, and what arrives tomorrow."""
+    return stock * (TARGET + 1) + arriving
+
+
+def outcomes_of(stock: int, arriving: int) -> list[Outcome]:
+    """List what a day brings: an order, sales of what there is, a delivery."""
+    order = max(TARGET - stock - arriving, 0)
+    found: list[Outcome] = []
+    for demand, probability in DEMAND.items():
+        sold = min(demand, stock)
+        reward = SALE * sold - UNIT * order - HOLDING * stock
+        left = min(stock - sold + arriving, TARGET)
+        found.append((probability, state_of(left, order), reward, False))
+    return found
+
+
+def make_shop() -> TableEnv:
+    """Return the shop; trials start with any stock and nothing under way."""
+    numbers = range(TARGET + 1)
+    outcomes = [outcomes_of(stock, arriving) for stock in numbers for arriving in numbers]
+    return TableEnv(outcomes, starts=[state_of(stock, 0) for stock in numbers])
+
+
+# %%
+def main(n_runs: int = 4, n_trials: int = 800) -> Estimate:
+    """Estimate what full shelves are worth, decide, and compare with the exact value."""
+    env = make_shop()
+    full, empty = state_of(TARGET, 0), state_of(0, 0)
+    worth = over_runs(
+        lambda: SeminormLSTDAgent(OneHot()),
+        env,
+        lambda state: 0,
+        lambda agent: float(agent.predict(full) - agent.predict(empty)),
+        n_runs=n_runs,
+        n_trials=n_trials,
+        t_max=60,
+    )
+    exact = TabularMDP.from_gymnasium(env).induce([0] * len(env.P)).bias
+    print(f"full shelves are worth {worth}; exactly {exact[full] - exact[empty]:.2f}")
+    verdict = "worth it" if worth.value > EXPRESS else "too dear"
+    gap = abs(worth.value - EXPRESS)
+    print(f"an express delivery for {EXPRESS:g} is {verdict}, by {gap:.2f} ± {worth.error:.2f}")
+    return worth
+
+
+if __name__ == "__main__":
+    main()

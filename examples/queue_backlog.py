@@ -1,0 +1,60 @@
+# %% [markdown]
+"""A queue with a backlog.
+
+A counter serves one customer at a time. On Monday morning 15 customers are waiting. A crew from
+next door would serve them all at once, for 500. Waiting costs 1 for each customer and minute.
+Is the crew worth it?
+
+On average nothing can be seen: the mean number waiting in the long run is 2, crew or not. The
+question is about the bias.
+"""
+
+# %%
+from small_models import Estimate, Outcome, TableEnv, over_runs
+
+from lstd_agent import OneHot, SeminormLSTDAgent
+from unichain_gym import TabularMDP
+
+BACKLOG, PRICE = 15, 500.0
+ARRIVAL, SERVICE = 0.4, 0.6  # in a minute one or the other happens
+MOST = 60  # customers; who finds them waiting leaves
+
+
+def make_queue() -> TableEnv:
+    """Return a random walk that starts with any number up to a few more than the backlog."""
+    outcomes: list[list[Outcome]] = [
+        [
+            (ARRIVAL, min(n + 1, MOST), -float(n), False),
+            (SERVICE, max(n - 1, 0), -float(n), False),
+        ]
+        for n in range(MOST + 1)
+    ]
+    return TableEnv(outcomes, starts=list(range(BACKLOG + 6)))
+
+
+# %% [markdown]
+# The cost of the backlog is the bias of an empty counter less that of 15 waiting.
+
+
+# %%
+def main(n_runs: int = 5, n_trials: int = 400) -> Estimate:
+    """Estimate the cost of the backlog, decide, and compare with the exact cost."""
+    env = make_queue()
+    cost = over_runs(
+        lambda: SeminormLSTDAgent(OneHot()),
+        env,
+        lambda n: 0,
+        lambda agent: float(agent.predict(0) - agent.predict(BACKLOG)),
+        n_runs=n_runs,
+        n_trials=n_trials,
+        t_max=600,
+    )
+    exact = TabularMDP.from_gymnasium(env).induce([0] * (MOST + 1)).bias
+    print(f"the backlog costs {cost}; exactly {exact[0] - exact[BACKLOG]:.2f}")
+    verdict = "worth it" if cost.value > PRICE else "too dear"
+    print(f"a crew for {PRICE:g} is {verdict}, by {abs(cost.value - PRICE):.0f} ± {cost.error:.0f}")
+    return cost
+
+
+if __name__ == "__main__":
+    main()

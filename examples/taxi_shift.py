@@ -1,0 +1,52 @@
+# %% [markdown]
+"""Where to start a shift.
+
+Gymnasium's Taxi, driven without end: after each passenger the next one appears, and the taxi is
+somewhere in the city. A driver may begin the shift at any of the four ranks. What is the best one
+worth against the worst?
+"""
+
+# %%
+import gymnasium as gym
+import numpy as np
+from small_models import Estimate, over_runs
+
+from lstd_agent import OneHot, Restart, SeminormLSTDAgent
+from unichain_gym import TabularMDP
+
+RANKS = {"red": (0, 0), "green": (0, 4), "yellow": (4, 0), "blue": (4, 3)}
+TAXI = "Taxi-v4" if "Taxi-v4" in gym.registry else "Taxi-v3"
+
+
+def first_states(rank: tuple[int, int]) -> list[int]:
+    """Return the states of an empty taxi at a rank: any passenger, any other destination."""
+    city = gym.make(TAXI).unwrapped
+    ranks = range(4)
+    return [city.encode(*rank, p, d) for p in ranks for d in ranks if p != d]  # type: ignore[attr-defined]
+
+
+# %%
+def main(n_runs: int = 4, n_trials: int = 1500) -> Estimate:
+    """Estimate what the best rank is worth against the worst."""
+    model = TabularMDP.from_gymnasium(gym.make(TAXI), on_termination="restart")
+    driving = model.optimal_policy()
+    exact = {name: float(np.mean(driving.bias[first_states(at)])) for name, at in RANKS.items()}
+    best, worst = max(exact, key=exact.__getitem__), min(exact, key=exact.__getitem__)
+    at_best, at_worst = first_states(RANKS[best]), first_states(RANKS[worst])
+    worth = over_runs(
+        lambda: SeminormLSTDAgent(OneHot(), 1, tail="window"),  # starts are like any trip's
+        Restart(gym.make(TAXI, max_episode_steps=-1)),
+        driving.policy,
+        lambda agent: float(np.mean(agent.predict(at_best)) - np.mean(agent.predict(at_worst))),
+        n_runs=n_runs,
+        n_trials=n_trials,
+        t_max=100,
+    )
+    print(f"{best} instead of {worst} is worth {worth}; exactly {exact[best] - exact[worst]:.2f}")
+    sure = abs(worth.value) > 2.0 * worth.error
+    print(f"start at {best}" if sure else "the samples do not tell the ranks apart")
+    return worth
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The examples run, at a small size, and their answers are the right ones."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import an example as a script finds its neighbours: from its own folder."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module(request.param)
+
+
+def relative_value(env: gym.Env[int, int], state: int, other: int) -> float:
+    """Solve the average-reward Bellman equation of a table densely: b(state) - b(other)."""
+    n = len(env.P)
+    P, r = np.zeros((n, n)), np.zeros(n)
+    for s, actions in env.P.items():
+        for p, next_state, reward, _ in actions[0]:
+            P[s, next_state] += p
+            r[s] += p * reward
+    # The unknowns are b, and g in a last column.
+    A = np.column_stack([np.eye(n) - P, np.ones(n)])
+    b = np.linalg.lstsq(A, r, rcond=None)[0]
+    return float(b[state] - b[other])
+
+
+@pytest.mark.parametrize("example", ["queue_backlog"], indirect=True)
+def test_a_backlog_costs_what_queueing_theory_says(
+    example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    n = example.BACKLOG
+    closed_form = n * (n + 1) / (2 * (example.SERVICE - example.ARRIVAL))
+    assert relative_value(example.make_queue(), 0, n) == pytest.approx(closed_form, rel=1e-6)
+    cost = example.main(n_runs=3, n_trials=150)
+    assert abs(cost.value - closed_form) < 4 * cost.error
+    assert cost.error < 0.15 * closed_form
+    assert "a crew for 500 is worth it, by" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("example", ["machine_warm_up"], indirect=True)
+def test_a_warm_start_is_worth_what_the_bellman_equation_says(
+    example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exact = relative_value(example.make_machine(), example.WARM, 0)
+    worth = example.main(n_runs=3, n_trials=150)
+    assert abs(worth.value - exact) < 4 * worth.error
+    assert worth.error < 0.1 * exact
+    assert "preheating for 12 pieces is worth it, by" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("example", ["inventory_lead_time"], indirect=True)
+def test_full_shelves_are_worth_what_the_bellman_equation_says(
+    example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full, empty = example.state_of(example.TARGET, 0), example.state_of(0, 0)
+    exact = relative_value(example.make_shop(), full, empty)
+    worth = example.main(n_runs=3, n_trials=300)
+    assert abs(worth.value - exact) < 4 * worth.error
+    assert worth.error < 0.1 * exact
+    assert "an express delivery for 20 is too dear, by" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("example", ["taxi_shift"], indirect=True)
+def test_the_better_rank_is_found_from_samples(
+    example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worth = example.main(n_runs=3, n_trials=1200)
+    printed = capsys.readouterr().out
+    exact = float(printed.split("exactly ")[1].split()[0])
+    assert abs(worth.value - exact) < 4 * worth.error
+    assert worth.value > 2 * worth.error
+    assert "start at red" in printed
+
+
+SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem != "small_models")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_every_example_opens_with_its_question_and_is_in_the_guide(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith('# %% [markdown]\n"""')
+    assert "?" in text.split('"""')[1]
+    guide = (EXAMPLES.parent / "docs" / "guide" / "from_simulation.md").read_text("utf-8")
+    assert f"`examples/{path.name}`" in guide
