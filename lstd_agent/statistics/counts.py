@@ -110,11 +110,14 @@ class CountStatistics:
 
     @cached_property
     def feature_scale(self) -> FloatArray:
-        """Root mean squares of the features (f, 1) over all timesteps, none 0, shape (d + 1,)."""
-        visits = self.visits.sum(axis=0)
+        """Root mean squares of the features (f, 1) over all states seen, none 0, shape (d + 1,).
+
+        All alike: what a rarely visited state's value does to others does not hang on visits.
+        """
+        seen = self._seen.astype(np.float64)
         view = self.sparse_view
         squares = self.features**2 if view is None else view.sparse_features.power(2)
-        scale = np.sqrt(visits @ squares / visits.sum())
+        scale = np.sqrt(seen @ squares / seen.sum())
         return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
 
     candidates_are = "state"

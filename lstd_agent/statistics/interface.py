@@ -48,7 +48,7 @@ class Statistics(Protocol):
 
     @property
     def feature_scale(self) -> FloatArray:
-        """Root mean squares of the features (f, 1) over all timesteps, none 0, shape (d + 1,)."""
+        """Root mean squares of the features (f, 1) over what was seen, none 0, shape (d + 1,)."""
 
     @property
     def support_threshold(self) -> float:

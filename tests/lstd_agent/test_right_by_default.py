@@ -355,3 +355,21 @@ def test_the_thin_edge_of_many_starts_is_none_to_warn_of() -> None:
     found = agent.diagnostics()
     assert 0 < (~found.start_determined).sum() < 20
     assert found.warnings == []
+
+
+def test_a_rare_start_that_hangs_on_what_nobody_sees_next_is_named() -> None:
+    # A ring of six is entered in two phases. The last timestep by itself sees two of its states and
+    # not where they lead, so that nothing tells the phases' difference in value.
+    transitions = [
+        (0, 0, 2, 0.5, 0.0),
+        (0, 0, 4, 0.5, 0.0),
+        (1, 0, 2, 0.7, 0.0),
+        (1, 0, 4, 0.3, 0.0),
+    ]
+    transitions += [(2 + s, 0, 2 + (s + 1) % 6, 1.0, float(s**2)) for s in range(6)]
+    mdp = TabularMDP.from_transitions(transitions, [0.02, 0.98, 0, 0, 0, 0, 0, 0])
+    agent = SeminormLSTDAgent(OneHot(), None)
+    agent.collect(TabularVectorEnv(mdp, 250), np.zeros(8, dtype=int), 5000, 79, seed=0)
+    with pytest.warns(FitWarning, match="do not determine the values of starts 0, 1"):
+        agent.fit()
+    assert np.isinf(agent.standard_errors([0, 1], 0)).all()
