@@ -137,7 +137,7 @@ class Diagnostics:
 
     def _named(self, chosen: BoolArray) -> str:
         places = np.flatnonzero(chosen)
-        names = ", ".join(str(self.starts[i]) for i in places[:_N_NAMED])
+        names = ", ".join(_name(self.starts[i]) for i in places[:_N_NAMED])
         more = f" and {len(places) - _N_NAMED} more" if len(places) > _N_NAMED else ""
         return f"{names}{more}"
 
@@ -158,6 +158,13 @@ class Diagnostics:
         if np.isfinite(self.condition).all():
             lines.append(f"condition   {self.condition.max():.1e} or less")
         return "\n".join(lines + [f"warning: {text}" for text in self.warnings])
+
+
+def _name(observation: Any) -> str:
+    """Return an observation in a line, of a picture the ends only."""
+    if isinstance(observation, np.ndarray):
+        return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
+    return str(observation)
 
 
 def diagnose(fit: Fit) -> Diagnostics:

@@ -76,6 +76,7 @@ def test_pieces_of_any_size_give_the_same_moments(monkeypatch: Any) -> None:
         assert_same_moments(kept.condense(Polynomial(2), windows), whole)
 
 
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
 def test_features_may_change_after_collection() -> None:
     agent, other = pendulum(Polynomial(1)), pendulum(Polynomial(3))
     agent.use_features(Polynomial(3)).fit()
@@ -143,6 +144,7 @@ class Picture(gym.Env[Any, Any]):
         return self.observation_space.sample(), 1.0, False, False, {}
 
 
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
 def test_pictures_stay_bytes() -> None:
     agent = SeminormLSTDAgent(lambda x: x[:, :2] / 255.0, 1, gain=0.0)
     agent.collect(Picture(), lambda x: 0, 6, 9)
@@ -226,6 +228,7 @@ def test_what_are_no_trials_is_refused(observations: Any, rewards: Any, message:
     assert agent.n_trials == 0
 
 
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
 def test_standardized_features_are_measured_on_the_trials_and_remembered(tmp_path: Any) -> None:
     agent = pendulum(Standardized(Polynomial(2)))
     agent.fit()
@@ -246,6 +249,7 @@ def test_standardized_features_are_measured_on_the_trials_and_remembered(tmp_pat
     assert_array_equal(again.predict(x), other.predict(x))
 
 
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
 def test_standardized_features_are_measured_before_trials_are_condensed() -> None:
     with pytest.raises(InvalidInputError, match=r"Standardized\(features\)\.measured\(samples\)"):
         pendulum(Standardized(Polynomial(1)), max_bytes=20_000)

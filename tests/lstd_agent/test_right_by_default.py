@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorObservationWrapper
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent, TileCoding
+from lstd_agent.diagnostics import _name
 from lstd_agent.errors import FitWarning, InvalidInputError
 from unichain_gym import TabularMDP, TabularVectorEnv
 
@@ -373,3 +374,7 @@ def test_a_rare_start_that_hangs_on_what_nobody_sees_next_is_named() -> None:
     with pytest.warns(FitWarning, match="do not determine the values of starts 0, 1"):
         agent.fit()
     assert np.isinf(agent.standard_errors([0, 1], 0)).all()
+
+
+def test_a_start_that_is_a_picture_is_named_in_a_line() -> None:
+    assert _name(np.arange(200).reshape(10, 20).ravel()) == "[  0   1 ... 198 199]"

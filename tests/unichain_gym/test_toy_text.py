@@ -79,7 +79,9 @@ def test_what_a_wrapper_changes_is_not_in_the_table():
 
 def test_a_passenger_who_changes_the_destination_is_not_in_the_table():
     taxi = max(id for id in gym.registry if id.startswith("Taxi-v"))
-    env = gym.make(taxi, fickle_passenger=True, fickle_probability=1.0)
+    # The first version with such passengers does not let their probability be chosen.
+    options = {} if taxi == "Taxi-v3" else {"fickle_probability": 1.0}
+    env = gym.make(taxi, fickle_passenger=True, **options)
     with pytest.raises(InvalidModelError, match="does not hold what fickle_passenger does"):
         TabularMDP.from_gymnasium(env, on_termination="restart")
     # Rain is: its table has three outcomes for a move.
