@@ -136,10 +136,10 @@ def simulate_replicates(
     next_state, probability, reward = outcomes_of(chain)
     K = next_state.shape[1]
 
-    start = chain.initial_distribution
-    order = np.argsort(start)  # the largest last: see outcomes_of
+    order = np.argsort(chain.initial_distribution)
+    start = as_categories(chain.initial_distribution[order])
     first = np.empty((n_replicates, S), dtype=np.int64)
-    first[:, order] = rng.multinomial(n_trials, start[order], size=n_replicates)
+    first[:, order] = rng.multinomial(n_trials, start, size=n_replicates)
 
     # Entry replicate · S + state of `population` is the number of trials there, and entry
     # (replicate · S + state) · K + k of `arrival` is where outcome k of that state leads.
@@ -177,8 +177,7 @@ def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return next state, probability and reward, each (S, K), of the outcomes of a chain's states.
 
     Outcomes of different actions that share next state and reward are one. Those of a state are
-    sorted by probability, because a multinomial draw gives what is left to its last category:
-    rounding can then never favor an outcome of probability zero.
+    sorted as `as_categories` wants them.
     """
     S = chain.n_states
     if chain.mdp is None or chain.policy is None:
@@ -195,7 +194,18 @@ def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray]:
         Outcomes(S, 1, state, one_action, next_state, probability, reward)
     )
     place = (np.arange(S)[:, None], 0, np.argsort(probability[:, 0], axis=1))
-    return next_state[place], probability[place], reward[place]
+    return next_state[place], as_categories(probability[place]), reward[place]
+
+
+def as_categories(p: FloatArray) -> FloatArray:
+    """Return sorted probabilities (..., n) as a multinomial draw takes them: with sum 1.
+
+    A valid row may miss 1 by its rounding, and its largest entry may exceed 1; divided by its
+    sum it does neither. The draw gives what is left to its last category, which being the
+    largest is never one of probability zero.
+    """
+    categories: FloatArray = p / p.sum(axis=-1, keepdims=True)
+    return categories
 
 
 def _sum_entries(

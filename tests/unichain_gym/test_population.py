@@ -246,6 +246,32 @@ def test_rounding_never_sends_a_trial_to_an_outcome_of_probability_zero():
         assert 10 not in population.transition_counts[[0]].indices // 12
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    mnemonic=st.sampled_from(["h6", "c10", "x1", "x10", "r16", "q64b", "m16", "g10"]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_every_stochastic_policy_of_every_core_is_simulated(mnemonic, seed):
+    """Averaged over actions, the rows of many a policy sum to a little more than 1."""
+    mdp = make_mdp(mnemonic)
+    chain = mdp.induce(mdp.random_policy(seed, deterministic=False))
+    population = simulate_counts(chain, 2**53, 5, seed)
+    check_invariants(population, 2**53)
+    row = np.unique(population.transition_counts.indices)
+    state, after = np.divmod(row, mdp.n_states)
+    assert (chain.transition_matrix.toarray()[state, after] > 0.0).all()
+
+
+@pytest.mark.parametrize("excess", [-1e-12, -1e-16, 1e-13, 1e-12])
+def test_rows_that_miss_one_by_rounding_are_simulated(excess):
+    """A row may be off by 2e-12, the start too; a point mass may exceed 1."""
+    P = np.array([[0.0, 1.0 + excess], [0.5, 0.5 + excess]])
+    chain = MarkovChain(P, [0.0, 1.0], [1.0 + excess, 0.0])
+    population = simulate_counts(chain, 1000, 20, 0)
+    check_invariants(population, 1000)
+    assert population.transition_counts[[0]].toarray().tolist() == [[0, 1000, 0, 0]]
+
+
 def test_actions_of_probability_zero_are_never_taken():
     mdp = TabularMDP.from_arrays(
         [[[0.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]], [[1.0, 5.0]] * 2, [0.5, 0.5]
