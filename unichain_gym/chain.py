@@ -56,7 +56,6 @@ from unichain_gym.structure import (
     find_periods,
     find_structure,
     group_sums,
-    search_breadth_first,
 )
 from unichain_gym.summary import Classification, SolverReport, abbreviate
 from unichain_gym.trajectory import Trajectory
@@ -795,9 +794,7 @@ class MarkovChain:
     @cached_property
     def _reached(self) -> IntArray:
         """The states that can be reached from the start, sorted."""
-        start = np.flatnonzero(self.initial_distribution)
-        depth, _ = search_breadth_first(self.transition_matrix, start)
-        return np.flatnonzero(depth >= 0)
+        return restriction.reachable_states(self.transition_matrix, self.initial_distribution)
 
     @cached_property
     def _start_potential(self) -> FloatArray:
@@ -830,7 +827,7 @@ class MarkovChain:
             return
         classes, n = self.recurrent_classes, self._structure.n_classes
         shown = [f"{{{abbreviate(c)}}}" for c in classes[:5]]
-        reached = restriction.reachable_states(self.transition_matrix, self.initial_distribution)
+        reached = self._reached
         entered = np.unique(self._structure.class_label[reached])
         entered = entered[entered >= 0]
         hint = ""
