@@ -35,6 +35,7 @@ from lstd_agent.statistics.pairs import (
 from lstd_agent.statistics.pooled import PooledModel, pooled_counts
 from lstd_agent.statistics.sparse_counts import SparseCounts, sparse_features
 from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
+from lstd_agent.statistics.walks import StateWalk
 from lstd_agent.trials.counting import TransitionCounts
 
 # A table of the kernel between more states than this is larger than what it saves.
@@ -135,7 +136,9 @@ class CountStatistics:
         features = sparse_features(self.features)
         return None if features is None else SparseCounts(self, features)
 
-    def portions(self, batches: Sequence[TransitionCounts]) -> Sequence[TransitionCounts]:
+    def portions(
+        self, batches: Sequence[TransitionCounts], *, one_step: bool = True
+    ) -> Sequence[TransitionCounts]:
         """Return batches as what adds up fastest: themselves."""
         return batches
 
@@ -238,6 +241,10 @@ class CountStatistics:
         if t > self.t_max:
             return None
         return counted_step(self.counts, t, self.terminal)
+
+    def walk(self, rcond: float) -> StateWalk:
+        """Return the walk over states."""
+        return StateWalk(self, rcond)
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """Return values by the counts of all timesteps, 0 at the main reference state."""

@@ -19,6 +19,7 @@ from lstd_agent.statistics.backups import Step
 from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
 from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.structure import RecurrentClass
+from lstd_agent.statistics.walks import Walk
 
 SquaredDistance = Callable[[int, int, int], FloatArray]
 """``squared_distance(anchor, start, stop)``: squared distances from the distribution at
@@ -89,6 +90,9 @@ class Statistics(Protocol):
 
         Beyond ``t_max`` what happens ever after, or None where trials are over.
         """
+
+    def walk(self, rcond: float) -> Walk:
+        """Return the samples backwards in time, for targets of several steps."""
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """Return values by all timesteps' transitions, where states are countable."""
@@ -162,8 +166,8 @@ class SampledStatistics(Statistics, Protocol):
     def trials(self) -> Any:
         """The stored trials, (m, t_max + 1, ...), or None."""
 
-    def portions(self, batches: Sequence[Any]) -> Sequence[Any]:
-        """Return batches of sums as what adds up fastest."""
+    def portions(self, batches: Sequence[Any], *, one_step: bool = True) -> Sequence[Any]:
+        """Return batches of sums as what adds up fastest, of single steps or of more."""
 
     def of(self, sums: Any, main: int | None = None) -> SampledStatistics:
         """Return the statistics of other sums, with the same features and stored trials.

@@ -37,6 +37,7 @@ from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import check_pairs, paired_vector_discrepancy
 from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.structure import RecurrentClass
+from lstd_agent.statistics.walks import TrialWalk
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
 from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
 
@@ -51,9 +52,14 @@ _COUNTABLE = (
     "distance='mmd' or MMD(estimator='linear')"
 )
 
-_ONE_STEP = (
-    "sums over vector observations hold single steps only: use backup='one_step', the default, or "
-    "Discrete observations"
+_NOT_COUNTED = (
+    "backup='model' pools the transitions of states that can be counted: for vector observations "
+    "use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
+)
+
+_SINGLE_STEPS = (
+    "sums over vector observations hold single steps only, and the trials were condensed into "
+    "sums: use backup='one_step', or keep the trials with a larger max_bytes"
 )
 
 # Distances are averages over so many stored observations that there are this many numbers.
@@ -107,6 +113,7 @@ class MomentStatistics:
                 "stored: n_stored_trials must be at least 1"
             )
         self.sums = sums.condense(rows)
+        self._kept = sums if isinstance(sums, KeptTrials) else None
         self._rows = rows
         self.trials = trials
         # A task that was never seen to end is like any other.
@@ -157,8 +164,12 @@ class MomentStatistics:
         """
         return MomentStatistics(sums, self._rows, self.trials, self.ends)
 
-    def portions(self, batches: Sequence[MomentSums | KeptTrials]) -> Sequence[Any]:
+    def portions(
+        self, batches: Sequence[MomentSums | KeptTrials], *, one_step: bool = True
+    ) -> Sequence[Any]:
         """Return batches as what adds up fastest: moments, where those of all fit in memory."""
+        if not one_step:
+            return batches
         size = moment_bytes(self.t_max, self.candidate_features.shape[1])
         if len(batches) * size > _MAX_PORTIONS_BYTES:
             return batches
@@ -225,15 +236,21 @@ class MomentStatistics:
 
     def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
 
     def step(self, t: int) -> Step | None:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
+
+    def walk(self, rcond: float) -> TrialWalk:
+        """Return the walk along trials, which must have been kept."""
+        if self._kept is None:
+            raise InvalidInputError(_SINGLE_STEPS)
+        return TrialWalk(self._kept, self._rows, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""
