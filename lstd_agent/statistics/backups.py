@@ -68,17 +68,24 @@ class LambdaReturn:
         object.__setattr__(self, "decay", float(self.decay))
 
 
+DECAYS = (0.6, 0.9)
+"""The λ that ``"auto"`` tries."""
+
 Backup: TypeAlias = Literal["one_step", "model"] | MultiStep | LambdaReturn
+WantedBackup: TypeAlias = Backup | Literal["auto"]
+"""What may be asked for: ``"auto"`` is one of the others, by the data."""
 
 
-def check_backup(backup: Any) -> Backup:
+def check_backup(backup: Any) -> WantedBackup:
     """Validate a backup."""
     if isinstance(backup, MultiStep | LambdaReturn):
         return backup
-    if isinstance(backup, str) and backup in ("one_step", "model"):
-        return "model" if backup == "model" else "one_step"
+    names: tuple[Literal["auto", "one_step", "model"], ...] = ("auto", "one_step", "model")
+    for name in names:
+        if isinstance(backup, str) and backup == name:
+            return name
     raise InvalidInputError(
-        "backup must be 'one_step', 'model', MultiStep(steps) or LambdaReturn(decay); got "
+        "backup must be 'auto', 'one_step', 'model', MultiStep(steps) or LambdaReturn(decay); got "
         f"{backup!r}"
     )
 

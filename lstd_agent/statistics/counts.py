@@ -17,7 +17,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
 from lstd_agent.statistics.counted_steps import counted_step
 from lstd_agent.statistics.equations import (
     Factors,
@@ -26,6 +26,7 @@ from lstd_agent.statistics.equations import (
     window_chunks,
     window_sums,
 )
+from lstd_agent.statistics.holdouts import CountHoldout, count_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import (
     check_pairs,
@@ -141,6 +142,16 @@ class CountStatistics:
     ) -> Sequence[TransitionCounts]:
         """Return batches as what adds up fastest: themselves."""
         return batches
+
+    @property
+    def backups(self) -> tuple[Backup, ...]:
+        """The model, or else single steps and, where features are dense, λ-returns."""
+        steps: tuple[Backup, ...] = ("model", "one_step")
+        return steps if self.sparse_view is not None else (*steps, *map(LambdaReturn, DECAYS))
+
+    def holdouts(self, batches: Sequence[TransitionCounts]) -> list[CountHoldout]:
+        """Return the halves of the counts, each with the other."""
+        return count_holdouts(self, batches)
 
     def of(self, sums: TransitionCounts, main: int | None = None) -> CountStatistics:
         """Return the statistics of other sums, with the same features and stored trials."""

@@ -31,8 +31,9 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import dense
-from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
 from lstd_agent.statistics.equations import FeatureBasis, Moments, window_sums
+from lstd_agent.statistics.holdouts import TrialHoldout, trial_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import check_pairs, paired_vector_discrepancy
 from lstd_agent.statistics.pooled import PooledModel
@@ -74,6 +75,9 @@ _REACH = 12.0
 # window's; smaller eigenvalues of scaled Z than the other number are rounding errors.
 _RANGE_TOLERANCE = 1e-3
 _RANGE_RCOND = 1e-10
+
+# Of fewer trials none are held out.
+_FEWEST_HELD_OUT = 8
 
 # Batches of kept trials are summed once each if all their moments take no more than this.
 _MAX_PORTIONS_BYTES = 2**30
@@ -156,6 +160,18 @@ class MomentStatistics:
     def features(self, states: FloatArray) -> FloatArray:
         """Features (n, d) of encoded observations (n, k)."""
         return dense(self._rows(states))
+
+    @property
+    def backups(self) -> tuple[Backup, ...]:
+        """Single steps and, where the trials are kept, λ-returns."""
+        kept = self._kept is not None
+        return ("one_step", *map(LambdaReturn, DECAYS)) if kept else ("one_step",)
+
+    def holdouts(self, batches: Sequence[MomentSums | KeptTrials]) -> list[TrialHoldout]:
+        """Return the halves of trials that were kept, each with the other."""
+        if self._kept is None or self.n_trials < _FEWEST_HELD_OUT:
+            return []
+        return trial_holdouts(self, self._kept, self._rows)
 
     def of(self, sums: MomentSums | KeptTrials, main: int | None = None) -> MomentStatistics:
         """Return the statistics of other sums, with the same features and stored trials.
