@@ -10,8 +10,9 @@ and however values are found, so that of two systems the one nearer to the retur
 to the truth, by their difference and its standard error. Of counts, returns are means over the
 trials that meet in a state, by the transitions of each timestep.
 
-The mean square of :math:`v(s_t) - G_t` is taken over the samples of each neighbourhood, and over
-neighbourhoods alike: transients are short, and the bias of their states is what is wanted.
+The mean square of :math:`v(s_t) - G_t` is taken over the trials of each timestep, and over all
+timesteps with weights of 1/(t + 1): transients are short, and the bias of their states is what is
+wanted. By how much the mean value of the start misses the mean return is told besides.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Holdout(Protocol):
         """Statistics of the half to fit."""
 
     def errors(self, system: Approximators, gain: float) -> FloatArray:
-        """Return the mean square errors (m,) of a system, by groups of trials."""
+        """Return mean square errors and mean errors of the start (m, 2), by groups of trials."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +84,11 @@ class CountHoldout:
     terminal: int | None
 
     def errors(self, system: Approximators, gain: float) -> FloatArray:
-        """Return the mean square errors (m,); see `Holdout.errors`."""
+        """Return mean square errors and mean errors of the start (m, 2)."""
         values = system.weights @ self.features.T + system.offsets[:, None]
         if self.terminal is not None:
             values[:, self.terminal] = 0.0
-        return np.array([returns.error(values, system.windows, gain) for returns in self._returns])
+        return np.array([each.errors(values, system.windows, gain) for each in self._returns])
 
     @cached_property
     def _returns(self) -> list[_Returns]:
@@ -132,7 +133,7 @@ class _Returns:
         state, next_state = np.divmod(N.indices.astype(np.int64), S)
         # In order of time, so that what follows comes later.
         rows, row = np.unique(t * S + state, return_inverse=True)
-        visits = np.bincount(row, weights=N.data)
+        visits = np.bincount(row, weights=N.data).astype(np.float64)
         rewards = np.zeros(rows.size)
         paid = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr)) * S + R.indices
         rewards[np.searchsorted(rows, paid)] = R.data
@@ -144,7 +145,8 @@ class _Returns:
         )
         n_leaving = int((~inner).sum())
         return cls(
-            *np.divmod(rows, S),
+            rows // S,
+            rows % S,
             visits,
             rewards / visits,
             rows % S != (-1 if terminal is None else terminal),
@@ -160,16 +162,23 @@ class _Returns:
             next_state[~inner],
         )
 
-    def error(self, values: FloatArray, windows: IntArray, gain: float) -> float:
-        """Return the mean square error of values (n, S) of neighbourhoods."""
+    def errors(self, values: FloatArray, windows: IntArray, gain: float) -> tuple[float, float]:
+        """Return both errors of values (n, S) of neighbourhoods."""
         excess = np.where(self.living, self.rewards - gain, 0.0)
         after = values[_neighborhood(windows, self.left), self.next_state]
         returns = self.solve(excess + self.leaving @ after)
         k = _neighborhood(windows, self.t)
-        squares = self.visits * (values[k, self.state] - returns) ** 2
-        n = len(windows)
-        errors, total = (np.bincount(k, weights=w, minlength=n) for w in (squares, self.visits))
-        return float(np.mean(errors / np.maximum(total, 1.0)))
+        error = values[k, self.state] - returns
+        share = self.visits / np.bincount(self.t, weights=self.visits)[self.t]
+        weights = _weights(int(self.t[-1]) + 1)
+        start = self.t == 0
+        return float((weights[self.t] * share) @ error**2), float(share[start] @ error[start])
+
+
+def _weights(n: int) -> FloatArray:
+    """Return the weights of n timesteps."""
+    weights = 1.0 / np.arange(1, n + 1)
+    return np.asarray(weights / weights.sum())
 
 
 def _neighborhood(windows: IntArray, t: IntArray) -> IntArray:
@@ -193,17 +202,19 @@ class TrialHoldout:
     rows: RowsOf
 
     def errors(self, system: Approximators, gain: float) -> FloatArray:
-        """Return the mean square errors (m,); see `Holdout.errors`."""
+        """Return mean square errors and mean errors of the start (m, 2)."""
         trials, windows = self.trials, system.windows
         returns = self._values(system, trials.t_max + 1, len(windows) - 1)
-        errors = np.zeros(trials.n_trials)
+        squares, weights = np.zeros(trials.n_trials), _weights(trials.t_max + 1)
+        error = squares
         for k in reversed(range(len(windows))):
             start, stop = windows[k]
             for t in reversed(range(start, stop)):
                 ended = np.isnan(trials.observations[:, t]).any(axis=1)
                 returns = returns + np.where(ended, 0.0, trials.rewards[:, t] - gain)
-                errors += (self._values(system, t, k) - returns) ** 2 / (stop - start)
-        return errors / len(windows)
+                error = self._values(system, t, k) - returns
+                squares += weights[t] * error**2
+        return np.stack((squares, error), axis=1)
 
     def _values(self, system: Approximators, t: int, k: int) -> FloatArray:
         """Return values (m,) of all trials at a timestep, by neighbourhood k."""
@@ -223,6 +234,8 @@ def count_holdouts(
         groups = [_total(batches[g::N_GROUPS]) for g in range(N_GROUPS)]
     else:
         groups = _dealt(_total(batches), N_GROUPS, np.random.default_rng(0))
+    if not all(np.diff(group.transition_counts.indptr).all() for group in groups):
+        return []  # some group has nothing to say of some timestep
     halves = groups[::2], groups[1::2]
     return [
         CountHoldout(statistics.of(_total(own)), other, statistics.features, statistics.terminal)
@@ -250,12 +263,13 @@ def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[T
     rows, row = np.unique(t * S + N.indices // S, return_inverse=True)
     paid = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr)) * S + R.indices
     place = np.searchsorted(rows, paid)
-    visits = np.bincount(row, weights=N.data)
+    visits = np.bincount(row, weights=N.data).astype(np.float64)
     groups = []
     for part in dealt:
         share = np.bincount(row, weights=part)[place] / visits[place]
-        transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape)
-        rewards = sparse.csr_array((R.data * share, R.indices, R.indptr), shape=R.shape)
+        # Zeros are taken out in place, so that what the counts are made of is copied first.
+        transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape, copy=True)
+        rewards = sparse.csr_array((R.data * share, R.indices, R.indptr), shape=R.shape, copy=True)
         transitions.eliminate_zeros()
         rewards.eliminate_zeros()
         groups.append(TransitionCounts(S, max(1, counts.n_trials // n), transitions, rewards))
