@@ -7,7 +7,7 @@ features, kernel or window, also of such as were thought of after collection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,15 @@ from lstd_agent.trials.moment_sums import MomentSums
 RowsOf = Callable[[NDArray[Any]], Rows]
 """Features (n, d), dense or CSR, of encoded observations (n, k)."""
 
-# Features of about this many numbers are held at a time.
+# Features or components of about this many numbers are held at a time.
 _CHUNK_SIZE = 2**22
+
+
+def chunk_rows(states: NDArray[Any], d: int = 1) -> Iterator[NDArray[Any]]:
+    """Yield states (n, k), some at a time, so that their d features fit in a bounded memory."""
+    n_rows = max(1, _CHUNK_SIZE // max(d, states.shape[1]))
+    for first in range(0, len(states), n_rows):
+        yield states[first : first + n_rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +129,9 @@ class KeptTrials:
             np.concatenate([portion.rewards for portion in portions]),
         )
 
-    def states(self, n: int | None = None) -> FloatArray:
-        """Return the states (n, t_max + 1, k) of the first n trials, or of all."""
-        return self.observations[:n, :-1].astype(np.float64)
+    def states(self, n: int | None = None) -> NDArray[Any]:
+        """Return the states (n, t_max + 1, k) of the first n trials, or of all, as they came."""
+        return self.observations[:n, :-1]
 
     @property
     def reward_sums(self) -> FloatArray:
@@ -163,7 +170,7 @@ class KeptTrials:
             np.zeros((n, d)),
             np.zeros(n),
         )
-        n_rows = max(2, _CHUNK_SIZE // d)
+        n_rows = max(2, _CHUNK_SIZE // max(d, self.observations.shape[2]))
         for first in range(0, self.n_trials, n_rows // 2):
             block = slice(first, first + n_rows // 2)
             m = len(self.rewards[block])

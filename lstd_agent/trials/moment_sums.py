@@ -97,9 +97,10 @@ class MomentSums:
         """The last timestep."""
         return len(self.reward_sums) - 1
 
-    def condense(self, features: object) -> MomentSums:
-        """Return the sums themselves, which are of the features that they were made with."""
-        return self
+    @property
+    def squares(self) -> FloatArray:
+        """Σ f² over all timesteps, shape (d,)."""
+        return np.asarray(np.einsum("tdd->d", self.second_moments))
 
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window of timesteps, one entry a window.

@@ -262,8 +262,7 @@ def as_reward(reward: Any, t: int) -> float:
 
 def _compact(encoding: Encoding, states: States) -> States:
     """Return a copy of states in the smallest type that holds them: a view would keep them all."""
-    dtype = encoding.dtype if isinstance(encoding, CountedEncoding) else np.float64
-    return states.astype(dtype)
+    return states.astype(encoding.dtype if isinstance(encoding, CountedEncoding) else states.dtype)
 
 
 def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) -> None:

@@ -94,7 +94,7 @@ def test_condensed_trials_have_the_moments_of_kept_ones_and_keep_their_features(
     with pytest.warns(CondensedTrialsWarning, match=r"into moments of 4 features .* in 1 batches"):
         condensed = pendulum(max_bytes=20_000)
     assert_same_moments(condensed._batches.total, sums_of(kept))
-    assert len(condensed._batches.trials) == 26  # 20,000 bytes over 31 timesteps of 3 doubles
+    assert len(condensed._batches.trials) == 40  # all: 20,000 bytes are 52 trials of 32 × 3 floats
     with pytest.raises(InvalidInputError, match="condensed into moments of the features so far"):
         condensed.use_features(Polynomial(2))
     with pytest.raises(InvalidInputError, match="no trials are kept"):
