@@ -6,7 +6,7 @@ from another agent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import replace
@@ -33,6 +33,9 @@ from lstd_agent.trials.encoding import (
     make_encoding,
 )
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged import as_logged
+from lstd_agent.trials.logged_policy import check_actions
+from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
 from lstd_agent.trials.merging import merge_batches
 from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.observations import is_batch
@@ -433,6 +436,81 @@ class TrialCollector:
         self._batches.check_t_max(finished.sums.t_max)
         self._storage.add(encoding, finished)
         self._encoding = encoding
+        return self
+
+    def add_trials(
+        self,
+        observations: Any,
+        rewards: Iterable[ArrayLike] | None = None,
+        actions: Iterable[ArrayLike] | None = None,
+        *,
+        terminated: ArrayLike | None = None,
+        t_max: int | None = None,
+        policy: Policy | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+    ) -> Self:
+        """Add logged trials, of whatever lengths.
+
+        A trial that is shorter than the longest was cut short, which is no end of the task: its
+        transitions count for what they show, and each timestep's equations use the trials that
+        have it. Occupancies, mean rewards and the gain are means over the trials that were there:
+        one-step equations stay right if trials were cut short for what was observed, while a
+        mean over those that were left is one over them alone.
+
+        Parameters
+        ----------
+        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
+            As `LoggedTrials.of` takes them: one more than there are rewards, the last one what
+            followed the last reward. Tables come by `LoggedTrials.from_frame`.
+        rewards : array_like (m, n) or list of array_like (n,)
+            ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
+        actions : array_like (m, n, ...) or list of array_like, optional
+        terminated : array_like of bool, shape (m,), optional
+            Which trials ended with their last transition, with ``on_termination="absorb"``.
+        t_max : int, optional
+            The last timestep: what was logged beyond is left out. By default the longest trial's,
+            or that of the trials so far.
+        policy : array_like or callable, optional
+            Whose trials they are said to be: refused if it never takes one of the actions, or
+            hardly as often. Without it they are taken for those of the policy that is evaluated.
+        batched : bool or None
+            As in `collect`.
+        is_same_policy : bool
+            As in `collect`.
+        observation_space : Space, optional
+            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
+            floats are unbounded without it.
+
+        Returns
+        -------
+        Self
+            The agent itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be trials of this task and policy. Then nothing has changed.
+        TerminationError
+            If a trial terminated, unless that is to be absorbed.
+        """
+        trials = as_logged(observations, rewards, actions, terminated)
+        space = observation_space or implied_space(trials)
+        if self._encoding is not None and observation_space is None:
+            encoding = self._encoding
+        else:
+            encoding = self._implied_encoding() if space is None else self._encoding_of(space)
+        if policy is not None:
+            self._check_policy(policy, is_same_policy)
+            check_actions(policy, trials, encoding.space, batched)
+        self._count_waiting()
+        encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max)
+        self._batches.check_t_max(encoded.t_max)
+        for finished in encoded.rounds(self._batches):
+            self._storage.add(encoding, finished)
+        self._encoding = encoding
+        self._policy = self._policy if policy is None else policy
         return self
 
     def merge(self, other: TrialCollector) -> Self:
