@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountRecorder
@@ -113,17 +113,36 @@ class EncodedTrials:
             lengths = self.lengths[first : first + len(piece)]
             first += len(piece)
             cut = lengths if (lengths <= self.t_max).any() else None
-            if not isinstance(self._encoding, CountedEncoding):
-                yield Round(TrialRecorder.of_whole(states, rewards, cut), np.empty(0))
-                continue
-            sums = CountRecorder(self._encoding.n_states).of_whole(states, rewards, cut)
-            stored = states[:-1].T[: batches.n_stored_missing]
-            if cut is None:
-                stored = stored.astype(self._encoding.dtype)
-            else:
-                has = np.arange(self.t_max + 1) < cut[: len(stored), None]
-                stored = np.where(has, stored, _NONE)
-            yield Round(sums, stored)
+            yield recorded(self._encoding, states, rewards, cut, batches.n_stored_missing)
+
+
+def recorded(
+    encoding: Encoding,
+    states: States,
+    rewards: FloatArray,
+    lengths: IntArray | None,
+    n_stored: int,
+) -> Round:
+    """Return whole trials as a round.
+
+    Parameters
+    ----------
+    encoding : Encoding
+    states : ndarray, shape (t_max + 2, n) or (t_max + 2, n, k)
+    rewards : ndarray, shape (t_max + 1, n)
+    lengths : ndarray of int, shape (n,), or None
+        How many timesteps each trial has, where some were cut short.
+    n_stored : int
+        How many trials to keep whole beside sums that do not hold them.
+    """
+    if not isinstance(encoding, CountedEncoding):
+        return Round(TrialRecorder.of_whole(states, rewards, lengths), np.empty(0))
+    sums = CountRecorder(encoding.n_states).of_whole(states, rewards, lengths)
+    stored = states[:-1].T[:n_stored]
+    if lengths is None:
+        return Round(sums, stored.astype(encoding.dtype))
+    has = np.arange(len(rewards)) < lengths[: len(stored), None]
+    return Round(sums, np.where(has, stored, _NONE))
 
 
 class _Encoder:

@@ -88,7 +88,9 @@ def test_trials_of_vectors_are_those_of_the_users_loop_to_the_last_bit() -> None
     observed_one_by_one(looped, vectors, rewards)
     assert_array_equal(logged.kept_trials.observations, looped.kept_trials.observations)
     assert_array_equal(logged.kept_trials.rewards, looped.kept_trials.rewards)
-    assert [b.n_trials for b in logged._batches.sums] == [b.n_trials for b in looped._batches.sums]
+    assert [b.n_trials for b in logged.collector.batches.sums] == [
+        b.n_trials for b in looped.collector.batches.sums
+    ]
 
 
 def test_counts_of_cut_trials_are_those_of_a_plain_loop() -> None:
@@ -254,6 +256,13 @@ def test_what_a_single_batch_alone_tells_has_an_infinite_standard_error() -> Non
     assert shorter.diagnostics().n_last == np.sum([len(paid) == 5 for paid in rewards]) + 1
 
 
+def like(agent: SeminormLSTDAgent) -> Any:
+    """An environment with the observations of an agent."""
+    env = gym.make("unichain_gym:Unichain-h6-v0")
+    assert agent.collector.encoding is not None
+    return gym.wrappers.TransformObservation(env, lambda o: o, agent.collector.encoding.space)
+
+
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 @pytest.mark.parametrize("kind", ["counts", "kept", "moments"])
 def test_cut_trials_are_saved_merged_and_added_like_others(kind: str, tmp_path: Any) -> None:
@@ -285,6 +294,9 @@ def test_cut_trials_are_saved_merged_and_added_like_others(kind: str, tmp_path: 
     if kind == "counts":
         given = SeminormLSTDAgent(OneHot(), anchors=[0]).add(whole.counts).fit()
         assert_allclose(given.predict(x), whole.predict(x), rtol=1e-9)
+    if kind == "kept":
+        given = SeminormLSTDAgent(features, anchors=[0]).attach(like(whole))
+        assert_allclose(given.add(whole.kept_trials).fit().predict(x), whole.predict(x), rtol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore:the tail has not settled")  # all ends within three timesteps
