@@ -39,6 +39,10 @@ class Recorder(Protocol):
         """Return the sums of whole trials: states (t_max + 2, n, ...), rewards (t_max + 1, n)."""
 
 
+# What rounds of single trials are cut by.
+_ROUNDS = 20
+_ROUND_TIMESTEPS = 2**18
+
 RecorderMaker: TypeAlias = Callable[[], Recorder]
 
 
@@ -245,6 +249,15 @@ class SequentialTrials:
             by_trial = states[:-1, :n_stored].swapaxes(0, 1)
             stored = np.ascontiguousarray(_compact(self._encoding, by_trial))
         return Round(recorder.of_whole(states, rewards), stored)
+
+
+def round_size(n_trials: int, t_max: int) -> int:
+    """Return how many single trials to add up together, after so many.
+
+    A twentieth of those so far: any number of trials then makes about twenty batches, for
+    standard errors to compare, of about one size; and never more than fit in little memory.
+    """
+    return max(1, min(n_trials // _ROUNDS, _ROUND_TIMESTEPS // (t_max + 1)))
 
 
 def as_reward(reward: Any, t: int) -> float:
