@@ -17,8 +17,10 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
+from lstd_agent.trials.exploration import Taken
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
 
@@ -51,10 +53,13 @@ class Round:
     sums : TransitionCounts, MomentSums or KeptTrials
     stored : ndarray, shape (n_stored, t_max + 1) or (n_stored, t_max + 1, k)
         The states of its first trials, kept beside sums that do not tell them.
+    taken : ActionCounts, optional
+        What the actions that were taken led to, where that was asked for.
     """
 
     sums: Sums
     stored: States
+    taken: ActionCounts | None = None
 
 
 class LockstepTrials:
@@ -69,10 +74,17 @@ class LockstepTrials:
         In which they start, encoded.
     n_stored : int
         How many of them to keep whole.
+    actions : ActionCountRecorder, optional
+        A fresh one, where it is asked for what actions lead to.
     """
 
     def __init__(
-        self, encoding: Encoding, recorder: Recorder, states: States, n_stored: int
+        self,
+        encoding: Encoding,
+        recorder: Recorder,
+        states: States,
+        n_stored: int,
+        actions: ActionCountRecorder | None = None,
     ) -> None:
         self.n_timesteps = 0
         self._encoding = encoding
@@ -80,6 +92,7 @@ class LockstepTrials:
         self._n_stored = n_stored
         self._stored: list[States] = []
         self._recorder = recorder
+        self._actions = actions
         self._living: BoolArray | None = None
 
     @property
@@ -93,7 +106,11 @@ class LockstepTrials:
         return np.ones(len(self._state), dtype=bool) if self._living is None else self._living
 
     def advance(
-        self, reward: FloatArray, next_state: States, terminated: BoolArray | None = None
+        self,
+        reward: FloatArray,
+        next_state: States,
+        terminated: BoolArray | None = None,
+        taken: Taken | None = None,
     ) -> None:
         """Record the next timestep of all trials.
 
@@ -103,6 +120,8 @@ class LockstepTrials:
         next_state : ndarray, shape (n,) or (n, k)
         terminated : ndarray of bool, shape (n,), optional
             What a trial that has terminated before observes does not matter.
+        taken : Taken, optional
+            By which actions, where that is recorded.
         """
         if self._living is not None:
             reward = np.where(self._living, reward, 0.0)
@@ -119,6 +138,9 @@ class LockstepTrials:
             next_state = next_state.copy()
             next_state[~self._living] = self._encoding.terminal
         self._recorder.record(self._state, reward, next_state)
+        if self._actions is not None:
+            assert taken is not None
+            self._actions.record(self._state, taken.action, reward, next_state)
         if self._n_stored:
             self._stored.append(_compact(self._encoding, self._state[: self._n_stored]))
         self._state = next_state
@@ -127,9 +149,10 @@ class LockstepTrials:
     def finish(self) -> Round:
         """Return what the trials leave behind, all of them over the same timesteps."""
         sums = self._recorder.sums(len(self._state))
+        taken = None if self._actions is None else self._actions.sums()
         if not self._stored:
-            return Round(sums, np.empty(0))
-        return Round(sums, np.ascontiguousarray(np.stack(self._stored).swapaxes(0, 1)))
+            return Round(sums, np.empty(0), taken)
+        return Round(sums, np.ascontiguousarray(np.stack(self._stored).swapaxes(0, 1)), taken)
 
 
 class SequentialTrials:
@@ -147,9 +170,10 @@ class SequentialTrials:
         self.terminated = False
         self._encoding = encoding
         self._hold = encoding.hold
-        self._finished: list[tuple[States, FloatArray]] = []
+        self._finished: list[tuple[States, FloatArray, list[Taken]]] = []
         self._held: list[Any] = []
         self._rewards: list[float] = []
+        self._taken: list[Taken] = []
 
     @property
     def n_finished(self) -> int:
@@ -168,9 +192,12 @@ class SequentialTrials:
 
     def start(self, observation: Any) -> None:
         """Start a trial with an observation, in place of any that is under way."""
-        self._held, self._rewards, self.terminated = [self._hold(observation)], [], False
+        self.drop()
+        self._held.append(self._hold(observation))
 
-    def advance(self, reward: Any, observation: Any, terminated: bool) -> None:
+    def advance(
+        self, reward: Any, observation: Any, terminated: bool, taken: Taken | None = None
+    ) -> None:
         """Record the next timestep of the trial under way."""
         if type(reward) is not float:
             reward = as_reward(reward, len(self._rewards))
@@ -185,6 +212,8 @@ class SequentialTrials:
         else:
             self._held.append(self._hold(observation))
         self._rewards.append(reward)
+        if taken is not None:
+            self._taken.append(taken)
 
     def end(self) -> None:
         """Finish the trial under way.
@@ -214,7 +243,7 @@ class SequentialTrials:
             states[n:] = self._encoding.terminal
         rewards = np.concatenate((np.asarray(self._rewards), np.zeros(n_missing)))
         self.t_max = t_max
-        self._finished.append((states, rewards))
+        self._finished.append((states, rewards, self._taken))
         self.drop()
 
     def _encode_held(self) -> States:
@@ -233,18 +262,28 @@ class SequentialTrials:
 
     def drop(self) -> None:
         """Forget the trial under way."""
-        self._held, self._rewards, self.terminated = [], [], False
+        self._held, self._rewards, self._taken, self.terminated = [], [], [], False
 
-    def finish(self, recorder: Recorder, n_stored: int) -> Round:
+    def finish(
+        self, recorder: Recorder, n_stored: int, actions: ActionCountRecorder | None = None
+    ) -> Round:
         """Return what the finished trials leave behind, and forget them."""
-        states = np.stack([states for states, _ in self._finished], axis=1)
-        rewards = np.stack([rewards for _, rewards in self._finished], axis=1)
+        states = np.stack([states for states, _, _ in self._finished], axis=1)
+        rewards = np.stack([rewards for _, rewards, _ in self._finished], axis=1)
+        counts = None if actions is None else self._count_actions(actions)
         self._finished = []
         stored = np.empty(0)
         if n_stored:
             by_trial = states[:-1, :n_stored].swapaxes(0, 1)
             stored = np.ascontiguousarray(_compact(self._encoding, by_trial))
-        return Round(recorder.of_whole(states, rewards), stored)
+        return Round(recorder.of_whole(states, rewards), stored, counts)
+
+    def _count_actions(self, actions: ActionCountRecorder) -> ActionCounts:
+        for states, rewards, taken in self._finished:
+            n = len(taken)
+            action = np.array([int(each.action[0]) for each in taken], dtype=np.int64)
+            actions.record(states[:n], action, rewards[:n], states[1 : n + 1])
+        return actions.sums()
 
 
 def as_reward(reward: Any, t: int) -> float:

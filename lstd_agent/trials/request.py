@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from lstd_agent.arrays import BoolArray
 from lstd_agent.errors import check_integer
+from lstd_agent.trials.exploration import Explore, check_explore
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,11 @@ class Request:
         Show a progress bar; None shows one on a terminal only.
     n_stored : int
         How many trials to keep whole beside their sums.
+    explore : int, float or callable, optional
+        How to explore; None, as 0 does not, leaves out which actions were taken. See
+        `lstd_agent.trials.exploration`.
+    wherever : callable, optional
+        Where to explore at any timestep.
 
     Raises
     ------
@@ -36,12 +45,16 @@ class Request:
     batched: bool | None = None
     progress: bool | None = False
     n_stored: int = 0
+    explore: Explore | None = None
+    wherever: Callable[[Any], BoolArray] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_trials", check_integer("n_trials", self.n_trials, 1))
         object.__setattr__(self, "t_max", check_integer("t_max", self.t_max, 0))
         if self.seed is not None:
             object.__setattr__(self, "seed", check_integer("seed", self.seed, 0))
+        if self.explore is not None:
+            object.__setattr__(self, "explore", check_explore(self.explore, self.t_max))
 
     @property
     def n_steps(self) -> int:
