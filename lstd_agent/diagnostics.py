@@ -16,12 +16,17 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.fit import Fit
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.start_value import deviations, direct_values
+from lstd_agent.trials.encoding import Encoding
 
 FEW_SAMPLES = 10
 """Starts with fewer samples than this are named."""
+
+# Fewer transitions do not show that a class of states is never left.
+_ENOUGH_TRANSITIONS = 100
 
 # The tail's halves differ if their mean rewards do by this many standard errors, and by so much
 # that over half the tail it would make more than this share of the values' span.
@@ -165,6 +170,27 @@ def _name(observation: Any) -> str:
     if isinstance(observation, np.ndarray):
         return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
     return str(observation)
+
+
+def check_single_class(statistics: SampledStatistics, encoding: Encoding) -> None:
+    """Raise if trials end up in more than one recurrent class: one gain is none of theirs."""
+    classes = [
+        found
+        for found in statistics.recurrent_classes
+        if found.n_transitions >= _ENOUGH_TRANSITIONS
+    ]
+    if len(classes) < 2:
+        return
+    names = []
+    for found in classes[:5]:
+        states = [str(encoding.decode(state)) for state in found.states[:5]]
+        names.append("{" + ", ".join(states) + (", ..." if found.states.size > 5 else "") + "}")
+    raise InvalidInputError(
+        f"from timestep {(statistics.t_max + 1) // 2} on the trials stay in {len(classes)} "
+        f"separate classes of states: {', '.join(names)}{', ...' if len(classes) > 5 else ''}. "
+        "Gain and relative values need a single recurrent class: evaluate the classes one by "
+        "one, or, if trials only take long to get from one to another, use a larger t_max"
+    )
 
 
 def diagnose(fit: Fit) -> Diagnostics:

@@ -103,7 +103,7 @@ def test_a_collection_split_over_agents_merges_into_the_whole() -> None:
     assert_allclose(a.counts.reward_sums.toarray(), b.counts.reward_sums.toarray(), rtol=1e-12)
     assert_array_equal(a.trials, b.trials)
     assert_allclose(merged.predict(np.arange(36)), whole.predict(np.arange(36)), rtol=1e-10)
-    assert len(merged._batches.sums) == 5
+    assert len(merged.collector.batches.sums) == 5
 
 
 # Thirteen timesteps are too few, which does not matter here.
