@@ -9,16 +9,22 @@ what leads there most likely.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.improvement.improver import Earned
+from lstd_agent.packing import Arrays
 from lstd_agent.system.action_values import ActionValues, PolicyChain, evaluate_actions, main_state
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.encoding import CountedEncoding
-from lstd_agent.trials.recording import Round
+from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.returns import ReturnRecorder
+
+_COUNTS = "key", "count", "reward_sums", "reward_squares"
 
 UNKNOWN = -1
 """The action of a state for which the policy has none."""
@@ -52,6 +58,8 @@ class CountedImprover:
         In how many trials each state was the first.
     """
 
+    few_changes = 0
+
     def __init__(
         self,
         encoding: CountedEncoding,
@@ -68,12 +76,22 @@ class CountedImprover:
         self.counts = ActionCounts.none(S, n_actions)
         self.starts = np.zeros(S)
 
-    def add(self, finished: Round) -> None:
-        """Add trials of any behaviour."""
-        assert finished.taken is not None
-        self.counts = self.counts + finished.taken
-        sums: Any = finished.sums
-        self.starts += np.bincount(sums.starts, minlength=len(self.starts))
+    def recorder(self, t_max: int) -> RecorderMaker:
+        """Return what makes recorders of starts and tail rewards, beside the counts."""
+        maker: Any = partial(ReturnRecorder, t_max)
+        return cast("RecorderMaker", maker)
+
+    def add(self, rounds: Sequence[Round]) -> Earned:
+        """Add trials of any behaviour; return what they earned."""
+        tails, wholes = [], []
+        for finished in rounds:
+            assert isinstance(finished.taken, ActionCounts)
+            self.counts = self.counts + finished.taken
+            returns: Any = finished.sums
+            self.starts += np.bincount(returns.starts, minlength=len(self.starts))
+            tails.append(returns.tail_rewards)
+            wholes.append(returns.rewards)
+        return Earned(np.concatenate(tails), np.concatenate(wholes))
 
     def evaluate(self) -> ActionValues:
         """Return the action values of the policy by all counts.
@@ -92,29 +110,58 @@ class CountedImprover:
         main = main_state(chain, np.flatnonzero(self.starts), n.sum(axis=1))
         return evaluate_actions(counts, policy, main)
 
-    def start_value(self, found: ActionValues) -> float:
-        """Return the mean bias of the start; NaN where it is not determined."""
+    def evaluate_start(self) -> tuple[float, float]:
+        """Return the policy's gain, and its mean bias of the start, NaN if not determined."""
+        found = self.evaluate()
         started = self.starts > 0
         mean = np.average(found.values[started], weights=self.starts[started])
-        return float(mean - found.settled_value)
+        return found.gain, float(mean - found.settled_value)
 
-    def improve(self) -> IntArray:
-        """Improve the policy until nothing changes; return the states whose action changed."""
+    def improve(self) -> int:
+        """Improve the policy until nothing changes; return in how many states it changed."""
         before = self.actions
         for _ in range(_MOST_ROUNDS):
             better = better_actions(self.evaluate(), self.actions, self.n_errors)
             if np.array_equal(better, self.actions):
                 break
             self.actions = better
-        return np.flatnonzero(before != self.actions)
+        return int(np.count_nonzero(before != self.actions))
 
-    def policy(self) -> Any:
-        """Return the policy as `SeminormLSTDAgent.collect` takes it.
+    def action_values(self, states: IntArray) -> FloatArray:
+        """Return the policy's action values, shape (m, A)."""
+        return self.evaluate().action_values[states]
+
+    def snapshot(self) -> IntArray:
+        """Return the actions of the policy."""
+        return self.actions.copy()
+
+    def arrays(self) -> Arrays:
+        """Return counts and policy as arrays for a file."""
+        counts = {f"counts.{name}": getattr(self.counts, name) for name in _COUNTS}
+        return {"actions": self.actions, "starts": self.starts, **counts}
+
+    def restore(self, arrays: Arrays) -> None:
+        """Take what a file holds."""
+        S, A = self.counts.n_states, self.counts.n_actions
+        parts = [arrays[f"counts.{name}"] for name in _COUNTS]
+        key, actions = parts[0], arrays["actions"]
+        ascending = bool((np.diff(key) > 0).all()) and (not key.size or 0 <= key[0] <= key[-1])
+        fits = all(part.shape == key.shape for part in parts) and actions.shape == (S,)
+        if not (ascending and fits and (not key.size or key[-1] < S * S * A)):
+            raise ValueError("its counts are none of these states and actions")
+        if actions.min() < UNKNOWN or actions.max() >= A or arrays["starts"].shape != (S,):
+            raise ValueError("its policy is none of these states and actions")
+        self.counts = ActionCounts(S, A, *parts)
+        self.actions, self.starts = actions, arrays["starts"]
+
+    def policy(self, snapshot: IntArray | None = None) -> Any:
+        """Return the policy, or that of a snapshot, as `SeminormLSTDAgent.collect` takes it.
 
         Actions (S,) of Discrete observations, or else a function of batches. Where there is no
         action it holds the first.
         """
-        actions = np.maximum(self.actions, 0) + self.first_action
+        actions = np.maximum(self.actions if snapshot is None else snapshot, 0)
+        actions = actions + self.first_action
         if self.encoding.is_discrete:
             return actions[: self.encoding.n]
         return TablePolicy(self.encoding, actions)

@@ -8,17 +8,33 @@ exploratory actions among them, serve the evaluation of every policy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 
 # Transitions are added up some at a time, and by a table where that has few entries.
 _BUFFER = 2**18
 _LARGEST_TABLE = 2**20
+
+
+class Taken(NamedTuple):
+    """Actions that trials took.
+
+    Attributes
+    ----------
+    action : ndarray of int, shape (n,)
+        From 0.
+    explored : ndarray of bool, shape (n,)
+        Which were exploratory.
+    """
+
+    action: IntArray
+    explored: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +197,57 @@ class ActionCounts:
         return _sums_by(self.pair, weights, size).reshape(self.n_states, self.n_actions)
 
 
+@dataclass(frozen=True, eq=False)
+class TakenActions:
+    """Which actions trials took, beside trials that are kept as they are.
+
+    Attributes
+    ----------
+    action : ndarray of int, shape (n, t_max + 1)
+        From 0.
+    explored : ndarray of bool, shape (n, t_max + 1)
+        Which were exploratory.
+    """
+
+    action: IntArray
+    explored: BoolArray
+
+    def __add__(self, other: TakenActions) -> TakenActions:
+        return TakenActions(
+            np.concatenate((self.action, other.action)),
+            np.concatenate((self.explored, other.explored)),
+        )
+
+
+class ActionRecorder(Protocol):
+    """Records which actions trials take, timestep by timestep."""
+
+    def record(self, state: Any, taken: Taken, reward: FloatArray, next_state: Any) -> None:
+        """Record the next timestep of all trials, or several of them, time first."""
+
+    def sums(self) -> ActionCounts | TakenActions:
+        """Return what has been recorded."""
+
+
+class TakenActionsRecorder:
+    """Keeps which actions trials take."""
+
+    def __init__(self) -> None:
+        self._actions: list[IntArray] = []
+        self._explored: list[BoolArray] = []
+
+    def record(self, state: Any, taken: Taken, reward: FloatArray, next_state: Any) -> None:
+        """Keep the actions of the next timestep, or of several."""
+        self._actions.append(np.atleast_2d(taken.action))
+        self._explored.append(np.atleast_2d(taken.explored))
+
+    def sums(self) -> TakenActions:
+        """Return the actions of all timesteps."""
+        actions = np.concatenate(self._actions).T
+        narrow = np.ascontiguousarray(actions, dtype=np.min_scalar_type(int(actions.max())))
+        return TakenActions(narrow, np.ascontiguousarray(np.concatenate(self._explored).T))
+
+
 class ActionCountRecorder:
     """Counts transitions of trials in lockstep, timestep by timestep.
 
@@ -198,9 +265,10 @@ class ActionCountRecorder:
         self._n_waiting = 0
 
     def record(
-        self, state: IntArray, action: IntArray, reward: FloatArray, next_state: IntArray
+        self, state: IntArray, taken: Taken, reward: FloatArray, next_state: IntArray
     ) -> None:
-        """Count the next transitions of all trials, arrays of one shape; actions from 0."""
+        """Count the next transitions of all trials, arrays of one shape."""
+        action = taken.action
         if self._terminal is not None:
             living = state != self._terminal
             state, action, reward, next_state = (

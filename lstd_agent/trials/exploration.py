@@ -8,35 +8,21 @@ of the policy: the gain is estimated from the second half of all timesteps.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import BoolArray, IntArray
+from lstd_agent.arrays import BoolArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.action_counts import Taken
 from lstd_agent.trials.observations import as_batch
 from lstd_agent.trials.policies import Actor, CallableActor
 
 Explore: TypeAlias = int | float | Callable[[Any], Any]
 """What `SeminormLSTDAgent.collect` takes for exploration: a number of exploratory actions a trial,
 a probability of one at each timestep of the first half, or another policy for all of them."""
-
-
-class Taken(NamedTuple):
-    """Actions that trials took.
-
-    Attributes
-    ----------
-    action : ndarray of int, shape (n,)
-        From 0.
-    explored : ndarray of bool, shape (n,)
-        Which were exploratory.
-    """
-
-    action: IntArray
-    explored: BoolArray
 
 
 def check_explore(explore: Any, t_max: int) -> Explore:

@@ -17,10 +17,9 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts
+from lstd_agent.trials.action_counts import ActionCounts, ActionRecorder, Taken, TakenActions
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
-from lstd_agent.trials.exploration import Taken
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
 
@@ -53,13 +52,13 @@ class Round:
     sums : TransitionCounts, MomentSums or KeptTrials
     stored : ndarray, shape (n_stored, t_max + 1) or (n_stored, t_max + 1, k)
         The states of its first trials, kept beside sums that do not tell them.
-    taken : ActionCounts, optional
-        What the actions that were taken led to, where that was asked for.
+    taken : ActionCounts or TakenActions, optional
+        What the actions that were taken led to, or which they were, where that was asked for.
     """
 
     sums: Sums
     stored: States
-    taken: ActionCounts | None = None
+    taken: ActionCounts | TakenActions | None = None
 
 
 class LockstepTrials:
@@ -74,7 +73,7 @@ class LockstepTrials:
         In which they start, encoded.
     n_stored : int
         How many of them to keep whole.
-    actions : ActionCountRecorder, optional
+    actions : ActionRecorder, optional
         A fresh one, where it is asked for what actions lead to.
     """
 
@@ -84,7 +83,7 @@ class LockstepTrials:
         recorder: Recorder,
         states: States,
         n_stored: int,
-        actions: ActionCountRecorder | None = None,
+        actions: ActionRecorder | None = None,
     ) -> None:
         self.n_timesteps = 0
         self._encoding = encoding
@@ -140,7 +139,7 @@ class LockstepTrials:
         self._recorder.record(self._state, reward, next_state)
         if self._actions is not None:
             assert taken is not None
-            self._actions.record(self._state, taken.action, reward, next_state)
+            self._actions.record(self._state, taken, reward, next_state)
         if self._n_stored:
             self._stored.append(_compact(self._encoding, self._state[: self._n_stored]))
         self._state = next_state
@@ -265,24 +264,29 @@ class SequentialTrials:
         self._held, self._rewards, self._taken, self.terminated = [], [], [], False
 
     def finish(
-        self, recorder: Recorder, n_stored: int, actions: ActionCountRecorder | None = None
+        self, recorder: Recorder, n_stored: int, actions: ActionRecorder | None = None
     ) -> Round:
         """Return what the finished trials leave behind, and forget them."""
         states = np.stack([states for states, _, _ in self._finished], axis=1)
         rewards = np.stack([rewards for _, rewards, _ in self._finished], axis=1)
-        counts = None if actions is None else self._count_actions(actions)
+        taken = None if actions is None else self._taken_by(actions, states, rewards)
         self._finished = []
         stored = np.empty(0)
         if n_stored:
             by_trial = states[:-1, :n_stored].swapaxes(0, 1)
             stored = np.ascontiguousarray(_compact(self._encoding, by_trial))
-        return Round(recorder.of_whole(states, rewards), stored, counts)
+        return Round(recorder.of_whole(states, rewards), stored, taken)
 
-    def _count_actions(self, actions: ActionCountRecorder) -> ActionCounts:
-        for states, rewards, taken in self._finished:
-            n = len(taken)
-            action = np.array([int(each.action[0]) for each in taken], dtype=np.int64)
-            actions.record(states[:n], action, rewards[:n], states[1 : n + 1])
+    def _taken_by(
+        self, actions: ActionRecorder, states: States, rewards: FloatArray
+    ) -> ActionCounts | TakenActions:
+        """Return what actions of the finished trials led to."""
+        action = np.zeros(rewards.shape, dtype=np.int64)
+        explored = np.zeros(rewards.shape, dtype=bool)
+        for trial, (_, _, taken) in enumerate(self._finished):
+            for t, each in enumerate(taken):
+                action[t, trial], explored[t, trial] = each.action[0], each.explored[0]
+        actions.record(states[:-1], Taken(action, explored), rewards, states[1:])
         return actions.sums()
 
 

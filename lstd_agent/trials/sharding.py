@@ -189,7 +189,7 @@ def collect_shard(shard: Shard) -> Outcome:
                 stored = np.concatenate((stored, finished.stored))
             taken = rounds[0].taken
             if taken is not None and finished.taken is not None:
-                taken = taken + finished.taken
+                taken = taken + finished.taken  # type: ignore[operator]
             finished = Round(rounds[0].sums + finished.sums, stored, taken)  # type: ignore[operator]
         rounds[:] = [finished]
 
