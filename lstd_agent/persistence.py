@@ -157,9 +157,11 @@ def write(path: str | os.PathLike[str], facts: dict[str, Any], arrays: Arrays) -
         if target.exists():
             os.chmod(part, target.stat().st_mode & 0o7777)
         os.replace(part, target)
-    except BaseException:
-        part.unlink(missing_ok=True)
+    except OSError as error:
+        error.filename = str(path)
         raise
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
