@@ -23,6 +23,8 @@ from lstd_agent.system.start_value import StartValue, start_value
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.recording import Sums
 
+_UNKNOWN = StartValue(np.nan, np.nan)
+
 OPEN_TOLERANCE = 0.05
 """Values that hang on open directions by a larger share than this are not determined."""
 
@@ -280,6 +282,8 @@ class Fit:
 
     def _refitted(self, sums: Sums) -> _Refit:
         statistics = self.statistics.of(sums, self.system.references.main)
+        if _lacks_a_window(statistics, self.system.windows):
+            return _Refit(self.system, lambda states: self.occupancy_of(states) * 0.0, _UNKNOWN)
         system = refit(
             self.system,
             statistics,
@@ -293,6 +297,14 @@ class Fit:
         if self.options.backup == "model":
             occupancy_of = _where(_determined_by_model(statistics, system), occupancy_of)
         return _Refit(system, occupancy_of, start_value(system, statistics))
+
+
+def _lacks_a_window(statistics: SampledStatistics, windows: IntArray) -> bool:
+    """Whether all trials were cut short before a window, or before the tail that tells the gain."""
+    before = np.append(0, np.cumsum(statistics.trials_at))
+    tail = [[(statistics.t_max + 1) // 2, statistics.t_max + 1]]
+    start, stop = np.concatenate((windows, tail)).T
+    return bool((before[stop] == before[start]).any())
 
 
 def _where(

@@ -29,6 +29,7 @@ from lstd_agent.statistics.equations import (
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import (
     check_pairs,
+    cut_pairs_discrepancy,
     paired_feature_discrepancy,
     paired_mean_discrepancy,
 )
@@ -67,7 +68,8 @@ class CountStatistics:
     counts : TransitionCounts
     features : ndarray, shape (S, d)
     trials : ndarray of int, shape (m, t_max + 1), optional
-        The states of a sample of whole trials, for the distance that pairs them.
+        The states of a sample of whole trials, for the distance that pairs them; -1 at timesteps
+        that a trial does not have.
     terminal : int, optional
         The terminal state of a task that ends; it counts if a trial was in it.
     """
@@ -97,6 +99,11 @@ class CountStatistics:
     def n_trials(self) -> int:
         """Number of trials."""
         return self.counts.n_trials
+
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return self.counts.trials_at
 
     @property
     def candidate_features(self) -> FloatArray:
@@ -352,6 +359,11 @@ class CountStatistics:
         visits = self.visits[[t]]
         return np.asarray((visits @ self.features)[0] / visits.sum())
 
+    def mean_following_features(self, t: int) -> FloatArray:
+        """Mean features (d,) of what followed a timestep, of the trials that have it."""
+        _, count, _, following = self.transitions(np.array([[t, t + 1]]))
+        return np.asarray(count @ self.features[following] / count.sum())
+
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
         return float(self.counts.reward_sums[start:stop].sum() / self.visits[start:stop].sum())
@@ -359,13 +371,19 @@ class CountStatistics:
     @property
     def mean_rewards(self) -> FloatArray:
         """Mean reward of each timestep, shape (t_max + 1,)."""
-        return np.asarray(self.counts.reward_sums.sum(axis=1) / self.n_trials)
+        return np.asarray(self.counts.reward_sums.sum(axis=1) / np.maximum(self.trials_at, 1))
 
     def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
         """Linear-time squared MMD between timesteps, from the stored trials."""
         check_pairs("linear", 0 if self.trials is None else len(self.trials))
         assert self.trials is not None
         kernel = kernel.fit_width(self.features[: max(_MOST_OF_GRAM, 2)])
+        lengths = (self.trials >= 0).sum(axis=1)
+        if (lengths <= self.t_max).any():
+            F = self.features
+            return cut_pairs_discrepancy(
+                self.trials, lengths, lambda x, y: kernel.paired(F[x], F[y])
+            )
         if len(self.features) <= _MOST_OF_GRAM:
             return paired_mean_discrepancy(self.trials, kernel(self.features, self.features))
         return paired_feature_discrepancy(self.trials, self.features, kernel)
@@ -375,16 +393,19 @@ class CountStatistics:
 
         ½ Σ |p - q| = 1 - Σ min(p, q), of which only states that both visit are part.
         """
-        visits = self.visits
+        visits, n_at = self.visits, self.counts.trials_at
         anchor_share = np.zeros(self.counts.n_states)
 
         def squared(anchor: int, start: int, stop: int) -> FloatArray:
             here, there = visits[[anchor]], visits[start:stop]
+            # As many trials there as here, where some were cut short in between.
+            scale = n_at[anchor] / n_at[start:stop]
             anchor_share[here.indices] = here.data
-            common = np.minimum(there.data, anchor_share[there.indices])
+            seen = there.data * np.repeat(scale, np.diff(there.indptr))
+            common = np.minimum(seen, anchor_share[there.indices])
             anchor_share[here.indices] = 0.0
             shared = sparse.csr_array((common, there.indices, there.indptr), shape=there.shape)
-            return np.asarray(np.square(1.0 - shared.sum(axis=1) / self.n_trials))
+            return np.asarray(np.square(1.0 - shared.sum(axis=1) / n_at[anchor]))
 
         return squared
 

@@ -130,6 +130,13 @@ class SampledStatistics(Statistics, Protocol):
     def n_trials(self) -> int:
         """Number of trials."""
 
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,): some may be cut short."""
+
+    def mean_following_features(self, t: int) -> FloatArray:
+        """Mean features (d,) of what followed a timestep, of the trials that have it."""
+
     def tolerable(self, undetermined: BoolArray) -> BoolArray:
         """Which of the undetermined `starts` are none to warn of, shape (m,)."""
 
@@ -160,7 +167,10 @@ class SampledStatistics(Statistics, Protocol):
 
     @property
     def trials(self) -> Any:
-        """The stored trials, (m, t_max + 1, ...), or None."""
+        """The stored trials, (m, t_max + 1, ...), or None.
+
+        Where one was cut short, -1 for numbered states, infinity for vectors.
+        """
 
     def portions(self, batches: Sequence[Any]) -> Sequence[Any]:
         """Return batches of sums as what adds up fastest."""

@@ -40,6 +40,10 @@ class Recorder(Protocol):
         """Return the sums of whole trials: states (t_max + 2, n, ...), rewards (t_max + 1, n)."""
 
 
+# What rounds of single trials are cut by.
+_ROUNDS = 20
+_ROUND_TIMESTEPS = 2**18
+
 RecorderMaker: TypeAlias = Callable[[], Recorder]
 
 
@@ -288,6 +292,15 @@ class SequentialTrials:
                 action[t, trial], explored[t, trial] = each.action[0], each.explored[0]
         actions.record(states[:-1], Taken(action, explored), rewards, states[1:])
         return actions.sums()
+
+
+def round_size(n_trials: int, t_max: int) -> int:
+    """Return how many single trials to add up together, after so many.
+
+    A twentieth of those so far: any number of trials then makes about twenty batches, for
+    standard errors to compare, of about one size; and never more than fit in little memory.
+    """
+    return max(1, min(n_trials // _ROUNDS, _ROUND_TIMESTEPS // (t_max + 1)))
 
 
 def as_reward(reward: Any, t: int) -> float:
