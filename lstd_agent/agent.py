@@ -86,9 +86,10 @@ class SeminormLSTDAgent:
         only, with ``calibration="references"``; see `average_reward`.
     backup : {"one_step", "model"}, MultiStep or LambdaReturn
         How far targets run before they bootstrap (see `lstd_agent.statistics.backups`), or
-        ``"model"``: fits to the values of the transitions of all timesteps, which takes
-        observations to be Markov states (see `lstd_agent.statistics.pooled`). Others than one
-        step with Discrete observations only.
+        ``"model"``: fits to the values of the transitions of all timesteps, of Discrete
+        observations only, which takes them to be Markov states (see
+        `lstd_agent.statistics.pooled`). Vector observations need their trials for more than
+        one step, which are kept up to ``max_bytes``.
     gain : float or None
         The gain; None estimates it from the second half of all timesteps; see
         `lstd_agent.system.gain`.

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.backups import Backup
+from lstd_agent.statistics.backups import Backup, is_one_step
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
 from lstd_agent.system.gain import estimate_gain
@@ -277,7 +277,8 @@ class Fit:
                 "with n_batches > 1, collect in several rounds (several calls, or a vector "
                 "environment with fewer copies than trials; 20 rounds are good), then fit"
             )
-        portions = self.statistics.portions(self.batches)
+        one_step = is_one_step(self.options.backup)
+        portions = self.statistics.portions(self.batches, one_step=one_step)
         return [self._refitted(others) for others in sums_without_each(portions)]
 
     def _refitted(self, sums: Sums) -> _Refit:

@@ -31,8 +31,9 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import dense
-from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
 from lstd_agent.statistics.equations import FeatureBasis, Moments, window_sums
+from lstd_agent.statistics.holdouts import TrialHoldout, trial_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import (
     check_pairs,
@@ -41,6 +42,7 @@ from lstd_agent.statistics.pairs import (
 )
 from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.structure import RecurrentClass
+from lstd_agent.statistics.walks import TrialWalk
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
 from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
 
@@ -55,9 +57,14 @@ _COUNTABLE = (
     "distance='mmd' or MMD(estimator='linear')"
 )
 
-_ONE_STEP = (
-    "sums over vector observations hold single steps only: use backup='one_step', the default, or "
-    "Discrete observations"
+_NOT_COUNTED = (
+    "backup='model' pools the transitions of states that can be counted: for vector observations "
+    "use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
+)
+
+_SINGLE_STEPS = (
+    "sums over vector observations hold single steps only, and the trials were condensed into "
+    "sums: use backup='one_step', or keep the trials with a larger max_bytes"
 )
 
 # Distances are averages over so many stored observations that there are this many numbers.
@@ -72,6 +79,9 @@ _REACH = 12.0
 # window's; smaller eigenvalues of scaled Z than the other number are rounding errors.
 _RANGE_TOLERANCE = 1e-3
 _RANGE_RCOND = 1e-10
+
+# Of fewer trials none are held out.
+_FEWEST_HELD_OUT = 8
 
 # Batches of kept trials are summed once each if all their moments take no more than this.
 _MAX_PORTIONS_BYTES = 2**30
@@ -111,6 +121,7 @@ class MomentStatistics:
                 "stored: n_stored_trials must be at least 1"
             )
         self.sums = sums.condense(rows)
+        self._kept = sums if isinstance(sums, KeptTrials) else None
         self._rows = rows
         self.trials = trials
         # A task that was never seen to end is like any other.
@@ -163,6 +174,18 @@ class MomentStatistics:
         """Features (n, d) of encoded observations (n, k)."""
         return dense(self._rows(states))
 
+    @property
+    def backups(self) -> tuple[Backup, ...]:
+        """Single steps and, where the trials are kept, λ-returns."""
+        kept = self._kept is not None
+        return ("one_step", *map(LambdaReturn, DECAYS)) if kept else ("one_step",)
+
+    def holdouts(self, batches: Sequence[MomentSums | KeptTrials]) -> list[TrialHoldout]:
+        """Return the halves of trials that were kept, each with the other."""
+        if self._kept is None or self.n_trials < _FEWEST_HELD_OUT:
+            return []
+        return trial_holdouts(self, self._kept, self._rows)
+
     def of(self, sums: MomentSums | KeptTrials, main: int | None = None) -> MomentStatistics:
         """Return the statistics of other sums, with the same features and stored trials.
 
@@ -170,8 +193,12 @@ class MomentStatistics:
         """
         return MomentStatistics(sums, self._rows, self.trials, self.ends)
 
-    def portions(self, batches: Sequence[MomentSums | KeptTrials]) -> Sequence[Any]:
+    def portions(
+        self, batches: Sequence[MomentSums | KeptTrials], *, one_step: bool = True
+    ) -> Sequence[Any]:
         """Return batches as what adds up fastest: moments, where those of all fit in memory."""
+        if not one_step:
+            return batches
         size = moment_bytes(self.t_max, self.candidate_features.shape[1])
         if len(batches) * size > _MAX_PORTIONS_BYTES:
             return batches
@@ -238,15 +265,21 @@ class MomentStatistics:
 
     def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
 
     def step(self, t: int) -> Step | None:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
+
+    def walk(self, rcond: float) -> TrialWalk:
+        """Return the walk along trials, which must have been kept."""
+        if self._kept is None:
+            raise InvalidInputError(_SINGLE_STEPS)
+        return TrialWalk(self._kept, self._rows, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""
