@@ -1,22 +1,26 @@
 """`SeminormLSTDAgent`: the model-free evaluator, from trials to calibrated values.
 
 trials → statistics → neighbourhoods → references → weights → offsets → values: Algorithm
-``training_nbwpval`` of the paper. The agent holds the options and the latest `Fit`.
+``training_nbwpval`` of the paper. The agent holds the options, a collector of trials, and the
+latest `Fit`.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
+from collections.abc import Iterable
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
+import gymnasium as gym
 from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.diagnostics import Diagnostics, diagnose
-from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
+from lstd_agent.diagnostics import Diagnostics, check_single_class, diagnose
+from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Comparison, Fit, FitOptions
 from lstd_agent.statistics.backups import Backup, check_backup
@@ -24,6 +28,7 @@ from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
 from lstd_agent.system.fit_system import CALIBRATIONS, CalibrationName, Neighborhood, System
+from lstd_agent.system.gain import check_gain
 from lstd_agent.system.minimizer import DEFAULT_RCOND, check_rcond
 from lstd_agent.system.model import check_model
 from lstd_agent.system.neighborhoods import (
@@ -36,18 +41,23 @@ from lstd_agent.system.neighborhoods import (
 )
 from lstd_agent.system.references import RULES, RuleName
 from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
+from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import ObservationKind
+from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged import as_logged
+from lstd_agent.trials.policies import Policy
+from lstd_agent.trials.request import Request
+from lstd_agent.trials.rollouts import AnyEnv
+from lstd_agent.trials.sharding import EnvSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-# Fewer transitions do not show that a class of states is never left.
-_ENOUGH_TRANSITIONS = 100
+    from typing_extensions import Self
 
 AgentTailName = Literal["window", "settled"]
 
 
-class SeminormLSTDAgent(TrialCollector):
+class SeminormLSTDAgent:
     """Estimates the relative value of a policy from transient and recurrent states alike.
 
     Parameters
@@ -76,9 +86,10 @@ class SeminormLSTDAgent(TrialCollector):
         only, with ``calibration="references"``; see `average_reward`.
     backup : {"one_step", "model"}, MultiStep or LambdaReturn
         How far targets run before they bootstrap (see `lstd_agent.statistics.backups`), or
-        ``"model"``: fits to the values of the transitions of all timesteps, which takes
-        observations to be Markov states (see `lstd_agent.statistics.pooled`). Others than one
-        step with Discrete observations only.
+        ``"model"``: fits to the values of the transitions of all timesteps, of Discrete
+        observations only, which takes them to be Markov states (see
+        `lstd_agent.statistics.pooled`). Vector observations need their trials for more than
+        one step, which are kept up to ``max_bytes``.
     gain : float or None
         The gain; None estimates it from the second half of all timesteps; see
         `lstd_agent.system.gain`.
@@ -108,6 +119,8 @@ class SeminormLSTDAgent(TrialCollector):
 
     Attributes
     ----------
+    collector : TrialCollector
+        Holds the trials.
     neighborhoods_ : list of Neighborhood
         After `fit`.
     gain_ : float
@@ -139,34 +152,25 @@ class SeminormLSTDAgent(TrialCollector):
         observations: ObservationKind = "auto",
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
-        options: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-            ("search", search, SEARCHES),
-            ("calibration", calibration, CALIBRATIONS),
-            ("reference", reference, RULES),
-            ("tail", tail, ("window", "settled")),
-        )
-        for name, value, choices in options:
-            if value not in choices:
-                raise InvalidInputError(f"{name} must be one of {choices}; got {value!r}")
+        self.n_anchors = check_n_anchors(n_anchors)
+        self.anchors = anchors
+        self.search: SearchName = check_choice("search", search, SEARCHES)
+        self.distance = distance
+        self.calibration: CalibrationName = check_choice("calibration", calibration, CALIBRATIONS)
+        self.reference: RuleName = check_choice("reference", reference, RULES)
+        self.tail: AgentTailName = check_choice("tail", tail, ("window", "settled"))
+        self.backup = check_backup(backup)
+        self.gain = check_gain(gain)
+        self.rcond = check_rcond(rcond)
         if tail == "settled" and calibration == "linked":
             raise InvalidInputError(
                 "tail='settled' leaves samples out, and a linked system uses them all: leave it "
                 "out, or use calibration='references'"
             )
-        check_model(check_backup(backup), calibration)
-        super().__init__(
+        check_model(self.backup, calibration)
+        self.collector = TrialCollector(
             features, on_termination, n_stored_trials, n_batches, observations, max_bytes
         )
-        self.n_anchors = check_n_anchors(n_anchors)
-        self.anchors = anchors
-        self.search: SearchName = search
-        self.distance = distance
-        self.calibration: CalibrationName = calibration
-        self.reference: RuleName = reference
-        self.tail: AgentTailName = tail
-        self.backup = check_backup(backup)
-        self.gain = _check_gain(gain)
-        self.rcond = check_rcond(rcond)
         self._fitted: Fit | None = None
 
     @classmethod
@@ -243,11 +247,397 @@ class SeminormLSTDAgent(TrialCollector):
         """
         return cls(features, None, **options)
 
-    def reset(self) -> SeminormLSTDAgent:
-        """Forget all trials, observations, policies and fits; the options stay."""
-        self._fitted = self._batch_systems = None
-        super().reset()
+    @property
+    def features(self) -> Features:
+        """State features; of `Standardized` ones, measured as soon as there are trials."""
+        return self.collector.features
+
+    @property
+    def on_termination(self) -> Termination:
+        """What a trial that terminates is."""
+        return self.collector.on_termination
+
+    @property
+    def n_stored_trials(self) -> int:
+        """How many trials' observations to keep."""
+        return self.collector.n_stored_trials
+
+    @property
+    def n_batches(self) -> int:
+        """In how many batches to keep the statistics."""
+        return self.collector.n_batches
+
+    @property
+    def observations(self) -> ObservationKind:
+        """How observations are kept."""
+        return self.collector.observations
+
+    @property
+    def max_bytes(self) -> int:
+        """How much memory trials of vectors may take."""
+        return self.collector.max_bytes
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the agent was made with, by name.
+
+        ``SeminormLSTDAgent(**agent.options)`` is another like it, without trials.
+        """
+        return {name: getattr(self, name) for name in _OPTIONS}
+
+    def collect(
+        self,
+        env: AnyEnv | EnvSource,
+        policy: Policy,
+        n_trials: int,
+        t_max: int,
+        seed: int | None = None,
+        *,
+        batched: bool | None = None,
+        progress: bool | None = False,
+        workers: int = 1,
+        executor: Executor | None = None,
+        shard_size: int | None = None,
+        is_same_policy: bool = False,
+    ) -> Self:
+        """Run trials and add them to what has been collected.
+
+        Finished trials stay even if the collection is interrupted: a plain environment's one
+        by one, a vector environment's once all its copies are through, those of workers shard
+        by shard.
+
+        Parameters
+        ----------
+        env : Env, VectorEnv, str or callable
+            A continuing task. The more copies a vector environment has, the faster. An id, or
+            a picklable function that makes an environment, has the work cut into shards that
+            workers share.
+        policy : array_like or callable
+            An action a state (S,), action probabilities (S, A), or a function of observations.
+        n_trials, t_max : int
+            Number of trials, each over timesteps 0 to t_max. Collecting again must keep t_max.
+        seed : int, optional
+            The same seed, environment and policy give the same trials.
+        batched : bool or None
+            Whether a callable policy takes batches; None finds out, see
+            `lstd_agent.trials.policies.CallableActor`.
+        progress : bool or None
+            Show a progress bar; None shows one on a terminal only.
+        workers, executor
+            Processes to start, or the `concurrent.futures.Executor` to use instead; see
+            `lstd_agent.trials.parallel.run_tasks`. The result does not depend on them.
+        shard_size : int, optional
+            Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
+        is_same_policy : bool
+            Says that the policy is that of the trials so far, although it looks like another.
+
+        Returns
+        -------
+        Self
+            The agent itself.
+
+        Raises
+        ------
+        TerminationError
+            If a trial terminates (unless that is to be absorbed), or is truncated before
+            ``t_max``.
+        InvalidInputError
+            If an argument does not fit. Then nothing has changed.
+        WorkerError
+            If workers keep dying.
+        """
+        request = Request(
+            n_trials,
+            t_max,
+            seed,
+            batched,
+            progress,
+            workers,
+            executor,
+            shard_size,
+            is_same_policy,
+        )
+        self.collector.collect(env, policy, request)
         return self
+
+    def attach(
+        self,
+        env: AnyEnv,
+        policy: Policy | None = None,
+        *,
+        t_max: int | None = None,
+        seed: int | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+    ) -> Self:
+        """Tell what `observe` will see, and what `act` shall do, in the user's own loop.
+
+        Parameters
+        ----------
+        env : Env or VectorEnv
+            Only its spaces are used.
+        policy : array_like or callable, optional
+            As in `collect`.
+        t_max : int, optional
+            The last timestep of every trial; without it that of the first finished one.
+        seed : int, optional
+            Of a stochastic policy's draws.
+        batched : bool or None
+            As in `collect`.
+        is_same_policy : bool
+            As in `collect`.
+
+        Returns
+        -------
+        Self
+            The agent itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If a trial is under way, or an argument does not fit. Then nothing has changed.
+        """
+        self.collector.attach(
+            env, policy, t_max=t_max, seed=seed, batched=batched, is_same_policy=is_same_policy
+        )
+        return self
+
+    def act(self, observation: Any) -> Any:
+        """Return the policy's action for an observation, or its actions for a batch.
+
+        Raises
+        ------
+        NotFittedError
+            If `attach` gave no policy.
+        """
+        return self.collector.act(observation)
+
+    def observe(
+        self,
+        t: int,
+        observation: Any,
+        reward: ArrayLike,
+        next_observation: Any,
+        terminated: ArrayLike = False,
+    ) -> None:
+        """Record a transition of one trial (scalars), or of trials in lockstep (batches).
+
+        Parameters
+        ----------
+        t : int
+            The timestep, from 0, within the trial.
+        observation, next_observation : observation or batch of n
+            At t, and what followed it before any reset.
+        reward : float or array_like, shape (n,)
+            Its shape tells a batch from a single trial.
+        terminated : bool or array_like, shape (n,)
+            With ``on_termination="absorb"``: whether the trial ended with this transition.
+            What is observed of a trial of the batch after that does not matter.
+
+        Raises
+        ------
+        InvalidInputError
+            If the timestep or the observation is not the one that follows the last, or an
+            argument does not fit. Whether the numbers of vectors are finite is looked at when
+            the trial ends.
+        TerminationError
+            If the trial terminates and that is not to be absorbed.
+        """
+        self.collector.observe(t, observation, reward, next_observation, terminated)
+
+    def end_trial(self) -> None:
+        """Finish the trial, or the trials in lockstep, that have been observed up to here.
+
+        The first to finish tells ``t_max``, unless `attach` did. One that terminated may be
+        shorter.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is not as long as the others, or one of its observations is none.
+        """
+        self.collector.end_trial()
+
+    def drop_trial(self) -> None:
+        """Forget the trial, or the trials in lockstep, under way."""
+        self.collector.drop_trial()
+
+    def add(self, data: CountsLike | KeptTrials | SeminormLSTDAgent) -> Self:
+        """Add trials that somebody else has collected, as one round.
+
+        Parameters
+        ----------
+        data : TransitionCounts, KeptTrials or agent
+            Counts, such as `unichain_gym.simulate_counts` and another agent's `counts` are: of
+            states 0 to S - 1 in the order of the observations. Logged trials
+            (`KeptTrials.of`): those of countable observations are counted. An agent: as
+            `merge` does.
+
+        Returns
+        -------
+        Self
+            The agent itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be trials of this task, or are of another length. Then nothing has
+            changed.
+        """
+        self.collector.add(data.collector if isinstance(data, SeminormLSTDAgent) else data)
+        return self
+
+    def add_trials(
+        self,
+        observations: Any,
+        rewards: Iterable[ArrayLike] | None = None,
+        actions: Iterable[ArrayLike] | None = None,
+        *,
+        terminated: ArrayLike | None = None,
+        t_max: int | None = None,
+        policy: Policy | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+    ) -> Self:
+        """Add logged trials, of whatever lengths.
+
+        A trial that is shorter than the longest was cut short, which is no end of the task: its
+        transitions count for what they show, and each timestep's equations use the trials that
+        have it. Occupancies, mean rewards and the gain are those of the trials that were there.
+        Equations stay right if trials were cut short for what was observed, since they are of
+        single transitions; means over those that were left are means over them alone.
+
+        Parameters
+        ----------
+        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
+            As `LoggedTrials.of` takes them: one more than there are rewards, the last one what
+            followed the last reward. Tables come by `LoggedTrials.from_frame`.
+        rewards : array_like (m, n) or list of array_like (n,)
+            ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
+        actions : array_like (m, n, ...) or list of array_like, optional
+        terminated : array_like of bool, shape (m,), optional
+            Which trials ended with their last transition, with ``on_termination="absorb"``.
+        t_max : int, optional
+            The last timestep: what was logged beyond is left out. By default the longest trial's,
+            or that of the trials so far.
+        policy : array_like or callable, optional
+            Whose trials they are said to be: refused if it never takes one of the actions, or
+            hardly as often. Without it they are taken for those of the policy that is evaluated.
+        batched, is_same_policy : bool
+            As in `collect`.
+        observation_space : Space, optional
+            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
+            floats are unbounded without it.
+
+        Returns
+        -------
+        Self
+            The agent itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be trials of this task and policy. Then nothing has changed.
+        TerminationError
+            If a trial terminated, unless that is to be absorbed.
+        """
+        self.collector.add_trials(
+            as_logged(observations, rewards, actions, terminated),
+            t_max=t_max,
+            policy=policy,
+            batched=batched,
+            is_same_policy=is_same_policy,
+            observation_space=observation_space,
+        )
+        return self
+
+    def merge(self, other: SeminormLSTDAgent) -> Self:
+        """Add the trials of another agent, with observations and ``t_max`` like this one's.
+
+        Features need not be the same, except where trials were condensed into their moments.
+
+        Returns
+        -------
+        Self
+            The agent itself, to be fitted (again).
+
+        Raises
+        ------
+        InvalidInputError
+            If the two have other observations, timesteps, policies or moments. Then nothing has
+            changed.
+        """
+        self.collector.merge(other.collector)
+        return self
+
+    def use_features(self, features: Features) -> Self:
+        """Use other features from here on, of the trials so far too.
+
+        Parameters
+        ----------
+        features : Features
+
+        Returns
+        -------
+        Self
+            The agent itself, to be fitted (again).
+
+        Raises
+        ------
+        InvalidInputError
+            If trials were condensed into moments of the features so far, or the features do
+            not fit the observations. Then nothing has changed.
+        """
+        self.collector.use_features(features)
+        return self
+
+    def reset(self) -> Self:
+        """Forget all trials, observations, policies and fits; the options stay.
+
+        Returns
+        -------
+        Self
+            The agent itself.
+        """
+        self._fitted = None
+        self.collector.reset()
+        return self
+
+    @property
+    def n_trials(self) -> int:
+        """Number of finished trials so far."""
+        return self.collector.n_trials
+
+    @property
+    def counts(self) -> TransitionCounts:
+        """The counts of all trials so far, where observations are counted.
+
+        They can be given to another agent's `add`, whatever its features.
+
+        Raises
+        ------
+        NotFittedError
+            Without any trials.
+        InvalidInputError
+            If observations are vectors.
+        """
+        return self.collector.counts
+
+    @property
+    def kept_trials(self) -> KeptTrials:
+        """All trials so far, where vector observations are kept as they came.
+
+        They can be given to another agent's `add`, whatever its features.
+
+        Raises
+        ------
+        NotFittedError
+            Without any trials.
+        InvalidInputError
+            If observations are counted, or trials were condensed into moments.
+        """
+        return self.collector.kept_trials
 
     def fit(self) -> SeminormLSTDAgent:
         """Fit the system of approximators to all trials collected so far.
@@ -270,9 +660,12 @@ class SeminormLSTDAgent(TrialCollector):
             If the tail has not settled, the samples do not determine the values of the start, or
             its mean value is not what the rewards seen from there on add up to.
         """
-        statistics = self.statistics
-        self._check_unichain(statistics)
-        self._fitted = self._fit_of(statistics, self._anchors_of(statistics))
+        statistics, encoding = self.statistics, self.collector.encoding
+        assert encoding is not None
+        check_single_class(statistics, encoding)
+        anchors = self._anchors_of(statistics)
+        batches = list(self.collector.batches.sums)
+        self._fitted = Fit.of(statistics, anchors, batches, encoding, self._fit_options())
         found = self.diagnostics().warnings
         if found:
             warnings.warn("; ".join(found), FitWarning, stacklevel=2)
@@ -434,21 +827,16 @@ class SeminormLSTDAgent(TrialCollector):
     @property
     def statistics(self) -> SampledStatistics:
         """The sufficient statistics of all trials collected so far."""
-        self._count_waiting()
-        if self._encoding is None or not self._batches.sums:
+        batches, encoding = self.collector.batches, self.collector.encoding
+        if encoding is None or not batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        return make_statistics(self._encoding, self._batches.total, self._batches.trials)
+        return make_statistics(encoding, batches.total, batches.trials)
 
     @property
     def _last_fit(self) -> Fit:
         if self._fitted is None:
             raise NotFittedError("the agent is not fitted yet: call fit first")
         return self._fitted
-
-    def _fit_of(self, statistics: SampledStatistics, anchors: IntArray) -> Fit:
-        assert self._encoding is not None
-        batches = list(self._batches.sums)
-        return Fit.of(statistics, anchors, batches, self._encoding, self._fit_options())
 
     def _fit_options(self) -> FitOptions:
         return FitOptions(
@@ -465,27 +853,6 @@ class SeminormLSTDAgent(TrialCollector):
         distance = sampled_distance(self.distance, statistics)
         return find_anchors(distance, statistics.t_max, self.n_anchors, self.search)
 
-    def _check_unichain(self, statistics: SampledStatistics) -> None:
-        """Raise if trials end up in more than one recurrent class: one gain is none of theirs."""
-        classes = [
-            found
-            for found in statistics.recurrent_classes
-            if found.n_transitions >= _ENOUGH_TRANSITIONS
-        ]
-        if len(classes) < 2:
-            return
-        assert self._encoding is not None
-        names = []
-        for found in classes[:5]:
-            states = [str(self._encoding.decode(state)) for state in found.states[:5]]
-            names.append("{" + ", ".join(states) + (", ..." if found.states.size > 5 else "") + "}")
-        raise InvalidInputError(
-            f"from timestep {(statistics.t_max + 1) // 2} on the trials stay in {len(classes)} "
-            f"separate classes of states: {', '.join(names)}{', ...' if len(classes) > 5 else ''}. "
-            "Gain and relative values need a single recurrent class: evaluate the classes one by "
-            "one, or, if trials only take long to get from one to another, use a larger t_max"
-        )
-
     def __repr__(self) -> str:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"
         state = "not fitted" if self._fitted is None else f"{len(self.system_.anchors)} fitted"
@@ -493,7 +860,7 @@ class SeminormLSTDAgent(TrialCollector):
 
     def summary(self) -> str:
         """Return a readable account of the fit: a table of the neighbourhoods."""
-        return summary.describe(self)
+        return summary.describe(self._last_fit)
 
     def plot(self) -> Figure:
         """Return a figure of values, occupancies and distances over time.
@@ -508,7 +875,7 @@ class SeminormLSTDAgent(TrialCollector):
         MissingDependencyError
             Without matplotlib.
         """
-        return plotting.draw(self)
+        return plotting.draw(self._last_fit, self.distance)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent to a ``.npz`` file, trials' statistics and fit included.
@@ -522,8 +889,8 @@ class SeminormLSTDAgent(TrialCollector):
         path : path
             Written as it is named, all or nothing.
         """
-        self._count_waiting()
-        persistence.save_agent(self, path)
+        system = None if self._fitted is None else self._fitted.system
+        persistence.save(path, self.options, self.collector, system)
 
     @classmethod
     def load(
@@ -546,21 +913,20 @@ class SeminormLSTDAgent(TrialCollector):
         InvalidInputError
             If the file is not an agent's, of a newer format, or lacks a function.
         """
-        return persistence.load_agent(cls, path, features, distance)
+        saved = persistence.load(path, features, distance)
+        agent = cls(**saved.options)
+        collector = agent.collector
+        collector.restore(saved.space, saved.batches, saved.trials, saved.policy)
+        if saved.system is not None:
+            assert collector.encoding is not None
+            agent._fitted = Fit(
+                saved.system,
+                agent.statistics,
+                list(collector.batches.sums),
+                collector.encoding,
+                agent._fit_options(),
+            )
+        return agent
 
 
-def _check_gain(gain: float | str | None) -> float | None:
-    if gain == "per_neighborhood":
-        raise InvalidInputError(
-            "gain='per_neighborhood' is refused: in the Bellman equation b = r - g + P b the "
-            "gain is one number for all states, the long-run average reward. A window before "
-            "the chain has settled has another mean reward; with that for g each approximator "
-            "would solve another equation, and what transient states earn above the gain, the "
-            "very thing wanted, would be subtracted. Give a number, or None to estimate it from "
-            "the settled tail"
-        )
-    if gain is None:
-        return None
-    if np.ndim(gain) or isinstance(gain, str) or not np.isfinite(gain):
-        raise InvalidInputError(f"gain must be a finite number or None; got {gain!r}")
-    return float(gain)
+_OPTIONS = tuple(inspect.signature(SeminormLSTDAgent).parameters)

@@ -16,12 +16,17 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.fit import Fit
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.start_value import deviations, direct_values
+from lstd_agent.trials.encoding import Encoding
 
 FEW_SAMPLES = 10
 """Starts with fewer samples than this are named."""
+
+# Fewer transitions do not show that a class of states is never left.
+_ENOUGH_TRANSITIONS = 100
 
 # The tail's halves differ if their mean rewards do by this many standard errors, and by so much
 # that over half the tail it would make more than this share of the values' span.
@@ -77,6 +82,9 @@ class Diagnostics:
         where the difference is too small to matter.
     start_agrees : bool
         Whether they are alike.
+    n_trials, n_last : int
+        How many trials there are, and how many of them have the last timestep: all, unless some
+        were cut short.
     n_recurrent_classes : int or None
         That the transitions of the settled tail show; None where states cannot be counted.
     rank, condition : ndarray, shape (n,)
@@ -95,6 +103,8 @@ class Diagnostics:
     start_rewards: float
     start_error: float
     start_agrees: bool
+    n_trials: int
+    n_last: int
     n_recurrent_classes: int | None
     rank: IntArray
     condition: FloatArray
@@ -111,6 +121,12 @@ class Diagnostics:
                 f"is {first:.6g}, that of {middle} to {stop - 1} is {second:.6g} (difference "
                 f"{second - first:.3g}, standard error {self.tail_error:.2g}). Collect with a "
                 "larger t_max"
+            )
+        if self.n_last < min(FEW_SAMPLES, self.n_trials):
+            found.append(
+                f"{self.n_last} of {self.n_trials} trials have the last timestep, and the gain is "
+                "that of the second half of all timesteps: give add_trials() a t_max that more "
+                "trials reach"
             )
         unknown = ~self.start_determined & ~self.start_tolerable
         if unknown.any():
@@ -167,6 +183,27 @@ def _name(observation: Any) -> str:
     return str(observation)
 
 
+def check_single_class(statistics: SampledStatistics, encoding: Encoding) -> None:
+    """Raise if trials end up in more than one recurrent class: one gain is none of theirs."""
+    classes = [
+        found
+        for found in statistics.recurrent_classes
+        if found.n_transitions >= _ENOUGH_TRANSITIONS
+    ]
+    if len(classes) < 2:
+        return
+    names = []
+    for found in classes[:5]:
+        states = [str(encoding.decode(state)) for state in found.states[:5]]
+        names.append("{" + ", ".join(states) + (", ..." if found.states.size > 5 else "") + "}")
+    raise InvalidInputError(
+        f"from timestep {(statistics.t_max + 1) // 2} on the trials stay in {len(classes)} "
+        f"separate classes of states: {', '.join(names)}{', ...' if len(classes) > 5 else ''}. "
+        "Gain and relative values need a single recurrent class: evaluate the classes one by "
+        "one, or, if trials only take long to get from one to another, use a larger t_max"
+    )
+
+
 def diagnose(fit: Fit) -> Diagnostics:
     """Return the account of a fit."""
     statistics, system = fit.statistics, fit.system
@@ -192,6 +229,8 @@ def diagnose(fit: Fit) -> Diagnostics:
         start_rewards=direct,
         start_error=start_error,
         start_agrees=agrees,
+        n_trials=statistics.n_trials,
+        n_last=int(statistics.trials_at[-1]),
         n_recurrent_classes=len(classes) if classes else None,
         rank=system.rank,
         condition=system.condition,
@@ -207,9 +246,8 @@ def _start(fit: Fit) -> tuple[float, bool]:
     difference = abs(predicted - direct)
     if difference <= max(_SHARE * scale, rounding):
         return np.nan, True
-    if len(fit.batches) > 1:
-        error = fit.start_error()
-    else:
+    error = fit.start_error() if len(fit.batches) > 1 else np.nan
+    if np.isnan(error):
         # Of independent noise; what varies slowly is none, and differences leave it out.
         error = float(np.linalg.norm(np.diff(deviations(system, statistics))) / np.sqrt(2.0))
     explained = difference <= _START_DEVIATIONS * error and error <= _LARGEST_ERROR * scale
@@ -251,12 +289,14 @@ def _tail(fit: Fit) -> tuple[tuple[int, int, int], tuple[float, float], float, b
 def _error_of_difference(fit: Fit, tail: tuple[int, int, int]) -> float:
     """Return the standard error of the halves' difference, by batches, or else by timesteps."""
     statistics = fit.statistics
-    if len(fit.batches) < 2:
-        start, middle, stop = tail
+    start, middle, stop = tail
+    parts = [statistics.of(sums) for sums in fit.batches] if len(fit.batches) > 1 else []
+    # A batch whose trials were all cut short before tells nothing of it.
+    parts = [part for part in parts if part.trials_at[middle:stop].any()]
+    if len(parts) < 2:
         rewards = np.array([statistics.mean_reward(t, t + 1) for t in range(start, stop)])
         variance = rewards[: middle - start].var() + rewards[middle - start :].var()
         return float(_AUTOCORRELATION * np.sqrt(variance / (middle - start)))
-    parts = [statistics.of(sums) for sums in fit.batches]
     differences = np.array([np.subtract(*_halves(part, tail)) for part in parts])
     weight = np.array([part.n_trials for part in parts])
     weight = weight / weight.sum()

@@ -12,15 +12,16 @@ import os
 import uuid
 import zipfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Space
 
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import is_table
-from lstd_agent.fit import Fit
 from lstd_agent.packing import (
     Arrays,
     pack_backup,
@@ -36,50 +37,70 @@ from lstd_agent.packing import (
 )
 from lstd_agent.system.fit_system import System
 from lstd_agent.system.references import ReferenceStates
-from lstd_agent.trials.encoding import CountedEncoding
-
-if TYPE_CHECKING:
-    from lstd_agent.agent import SeminormLSTDAgent
+from lstd_agent.trials.collector import TrialCollector
+from lstd_agent.trials.encoding import CountedEncoding, States
+from lstd_agent.trials.policies import Policy
+from lstd_agent.trials.recording import Sums
 
 FORMAT_VERSION = 2
 
-# What the agent was made with, besides features, distance, backup and anchors.
-_OPTIONS = (
-    "n_anchors",
-    "search",
-    "calibration",
-    "reference",
-    "tail",
-    "gain",
-    "on_termination",
-    "rcond",
-    "n_stored_trials",
-    "n_batches",
-    "observations",
-    "max_bytes",
-)
+# Options that take more than their value in JSON.
+_PACKED = ("features", "distance", "backup", "anchors")
 
 
-def save_agent(agent: SeminormLSTDAgent, path: str | os.PathLike[str]) -> None:
+@dataclass(frozen=True, eq=False)
+class SavedAgent:
+    """What a file holds of an agent.
+
+    Attributes
+    ----------
+    options : dict
+        What the agent was made with.
+    space : Space or None
+        Of its observations, if it was known.
+    batches : list of sums
+        Of its trials.
+    trials : ndarray or None
+        Those that were kept whole beside their sums.
+    policy : ndarray or None
+        Whose trials they are, if it was a table.
+    system : System or None
+        What was fitted to them.
+    """
+
+    options: dict[str, Any]
+    space: Space[Any] | None
+    batches: list[Sums]
+    trials: States | None
+    policy: Policy | None
+    system: System | None
+
+
+def save(
+    path: str | os.PathLike[str],
+    options: dict[str, Any],
+    collector: TrialCollector,
+    system: System | None,
+) -> None:
     """Write an agent to a file; see `SeminormLSTDAgent.save`."""
     arrays: Arrays = {}
-    batches, encoding = agent._batches, agent._encoding
+    batches, encoding, policy = collector.batches, collector.encoding, collector.policy
     table: Any = None
     if isinstance(encoding, CountedEncoding):
         table = encoding.table_rows[: encoding.n]
-    elif is_table(agent.features):
-        table = agent.features
+    elif is_table(collector.features):
+        table = collector.features
     stored = None if batches.are_kept else batches.trials
-    policy = agent._policy
+    anchors = options["anchors"]
     facts = {
-        "options": {name: getattr(agent, name) for name in _OPTIONS},
-        "anchors": None if agent.anchors is None else np.asarray(agent.anchors).tolist(),
-        "features": pack_features(agent.features, table, arrays),
-        "distance": pack_distance(agent.distance),
-        "backup": pack_backup(agent.backup),
+        "options": {name: value for name, value in options.items() if name not in _PACKED},
+        "anchors": None if anchors is None else np.asarray(anchors).tolist(),
+        "features": pack_features(collector.features, table, arrays),
+        "distance": pack_distance(options["distance"]),
+        "backup": pack_backup(options["backup"]),
         "space": None if encoding is None else pack_space(encoding.space),
         "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(batches.sums)],
-        "system": None if agent._fitted is None else pack_system(agent.system_, arrays),
+        "system": None if system is None else pack_system(system, arrays),
     }
     if stored is not None:
         arrays["trials"] = stored
@@ -88,55 +109,39 @@ def save_agent(agent: SeminormLSTDAgent, path: str | os.PathLike[str]) -> None:
     write(path, facts, arrays)
 
 
-def load_agent(
-    cls: type[SeminormLSTDAgent], path: str | os.PathLike[str], features: Any, distance: Any
-) -> SeminormLSTDAgent:
+def load(path: str | os.PathLike[str], features: Any, distance: Any) -> SavedAgent:
     """Read an agent from a file; see `SeminormLSTDAgent.load`."""
     facts, arrays = read(path)
-    given = {"features": features, "distance": distance}
-    held = {
-        "features": unpack_features(facts["features"], arrays, features),
-        "distance": unpack_distance(facts["distance"]),
+    held = unpack_features(facts["features"], arrays, features)
+    # What was given may be what the file's features were standardized from.
+    known = isinstance(held, Standardized) and held.features is features
+    options = {
+        "features": held if known else _held_or_given(path, "features", held, features),
+        "distance": _held_or_given(path, "distance", unpack_distance(facts["distance"]), distance),
+        "backup": unpack_backup(facts.get("backup", "one_step")),
+        "anchors": facts["anchors"],
     }
-    for name, value in held.items():
-        if value is None and given[name] is None:
-            raise InvalidInputError(
-                f"the agent in {path} has a function for its {name}, which a file does not hold: "
-                f"pass it as load(path, {name}=...)"
-            )
-        if value is not None and given[name] is not None and value is not given[name]:
-            if (
-                name == "features"
-                and isinstance(value, Standardized)
-                and value.features is features
-            ):
-                continue
-            raise InvalidInputError(f"{path} holds the agent's {name}: load it without {name}=")
-    agent = cls(
-        given["features"] if held["features"] is None else held["features"],
-        anchors=facts["anchors"],
-        distance=held["distance"] or distance,
-        backup=unpack_backup(facts.get("backup", "one_step")),
-        **facts["options"],
+    batches = [unpack_sums(batch, f"batch{i}", arrays) for i, batch in enumerate(facts["batches"])]
+    return SavedAgent(
+        options={**options, **facts["options"]},
+        space=None if facts["space"] is None else unpack_space(facts["space"]),
+        batches=batches,
+        trials=arrays.get("trials"),
+        policy=arrays.get("policy"),
+        system=None if facts["system"] is None else unpack_system(facts["system"], arrays),
     )
-    if facts["space"] is not None:
-        agent._encoding = agent._encoding_of(unpack_space(facts["space"]))
-    for i, batch in enumerate(facts["batches"]):
-        sums = unpack_sums(batch, f"batch{i}", arrays)
-        if agent._batches.sums:
-            agent._batches.check_t_max(sums.t_max)
-            agent._batches.sums[0].check_adds(sums)
-        agent._batches.sums.append(sums)
-    if "trials" in arrays:
-        agent._batches.keep(arrays["trials"])
-    agent._policy = arrays.get("policy")
-    if facts["system"] is not None:
-        system = unpack_system(facts["system"], arrays)
-        encoding = agent._encoding
-        assert encoding is not None
-        batches = list(agent._batches.sums)
-        agent._fitted = Fit(system, agent.statistics, batches, encoding, agent._fit_options())
-    return agent
+
+
+def _held_or_given(path: str | os.PathLike[str], name: str, held: Any, given: Any) -> Any:
+    """Return what a file holds, or, where that is a function, what was given in its place."""
+    if held is None and given is None:
+        raise InvalidInputError(
+            f"the agent in {path} has a function for its {name}, which a file does not hold: "
+            f"pass it as load(path, {name}=...)"
+        )
+    if held is not None and given is not None and held is not given:
+        raise InvalidInputError(f"{path} holds the agent's {name}: load it without {name}=")
+    return given if held is None else held
 
 
 def write(path: str | os.PathLike[str], facts: dict[str, Any], arrays: Arrays) -> None:
@@ -152,9 +157,11 @@ def write(path: str | os.PathLike[str], facts: dict[str, Any], arrays: Arrays) -
         if target.exists():
             os.chmod(part, target.stat().st_mode & 0o7777)
         os.replace(part, target)
-    except BaseException:
-        part.unlink(missing_ok=True)
+    except OSError as error:
+        error.filename = str(path)
         raise
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:

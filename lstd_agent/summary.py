@@ -1,27 +1,25 @@
-"""What a fitted agent has to say about itself, as text."""
+"""What is to be said about a fit, as text."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from lstd_agent.agent import SeminormLSTDAgent
+from lstd_agent.diagnostics import diagnose
+from lstd_agent.fit import Fit
 
 _COLUMNS = ("anchor", "stop", "window", "reference", "occupancy", "samples", "rank", "condition")
 
 
-def describe(agent: SeminormLSTDAgent) -> str:
+def describe(fit: Fit) -> str:
     """Return a table of the neighbourhoods under a few lines on the fit."""
-    system = agent.system_
+    system = fit.system
     d = system.weights.shape[1]
     rows = [
         (
             f"{n.anchor}",
             f"{n.stop}",
             f"{n.window[0]}-{n.window[1] - 1}",
-            "-" if n.reference < 0 else _name(agent.candidate(n.reference)),
+            "-" if n.reference < 0 else _name(fit.candidate(n.reference)),
             "-" if n.reference < 0 else f"{n.occupancy[n.reference]:.3g}",
             f"{n.n_samples}",
             f"{n.rank}/{d}",
@@ -35,15 +33,15 @@ def describe(agent: SeminormLSTDAgent) -> str:
         for row in (_COLUMNS, *rows)
     ]
     main = system.references.main
-    zero = "mean of the tail" if main < 0 else _name(agent.main_reference_)
-    given = "estimated" if agent.gain is None else "given"
+    zero = "mean of the tail" if main < 0 else _name(fit.main_reference)
+    given = "estimated" if fit.options.gain is None else "given"
     return "\n".join(
         [
-            f"trials      {agent.fitted_statistics_.n_trials}, timesteps 0 to {system.t_max}",
+            f"trials      {fit.statistics.n_trials}, timesteps 0 to {system.t_max}",
             f"features    {d}",
             f"gain        {system.gain:.6g} ({given})",
             f"value 0 at  {zero}",
-            str(agent.diagnostics()),
+            str(diagnose(fit)),
             "",
             *table,
         ]

@@ -34,10 +34,9 @@ from lstd_agent.commands.evaluation_report import (
     counts_of,
     results,
 )
-from lstd_agent.commands.outputs import check_writable, write_files
+from lstd_agent.commands.outputs import check_picture, check_writable, write_files
 from lstd_agent.commands.running import at_least, interrupted_status, run, say
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.study.figures import new_figure
 from lstd_agent.study.provenance import one_line, provenance
 
 _EXAMPLES = """examples:
@@ -89,7 +88,11 @@ def evaluate(args: argparse.Namespace) -> int:
     finally:
         envs.close()
         if args.save and agent.n_trials:
-            agent.save(samples_path(args.save))
+            try:
+                agent.save(samples_path(args.save))
+            except OSError as error:  # a full disk must not lose what can still be printed
+                say(f"error: {error}; the samples are not saved")
+                status = 1
     try:
         agent.fit()
         report = {
@@ -106,10 +109,11 @@ def evaluate(args: argparse.Namespace) -> int:
         if args.plot:
             occupancy, origin = counts_of(agent).distributions, one_line(report["provenance"])
             contents[args.plot] = as_picture(report, occupancy, args.plot.suffix, origin)
-        write_files(contents)
+        # Printed first: a disk that is full loses the files alone.
         print(as_json(report) if args.json else as_text(report))
+        write_files(contents)
     except (KeyboardInterrupt, MemoryError, OSError):
-        if args.save:
+        if args.save and samples_path(args.save).exists():
             say(f"the samples of {agent.n_trials} trials are in {samples_path(args.save)}")
         raise
     return status
@@ -210,10 +214,7 @@ def check_destinations(args: argparse.Namespace) -> None:
         check_writable(args.save)
         check_writable(samples_path(args.save))
     if args.plot:
-        supported = new_figure(1.0, 1.0).canvas.get_supported_filetypes()
-        if args.plot.suffix[1:] not in supported:
-            raise InvalidInputError(f"cannot draw {args.plot}: name a .png, .pdf or .svg file")
-        check_writable(args.plot)
+        check_picture(args.plot)
 
 
 if __name__ == "__main__":

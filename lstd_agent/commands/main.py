@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": ("lstd_agent.commands.evaluate", "evaluate a policy from sampled trials"),
     "list": ("lstd_agent.commands.environments", "list this package's environments"),
     "optimal": ("lstd_agent.commands.optimal", "find an optimal policy from an exact model"),
+    "score": ("lstd_agent.commands.score", "score a method of your own beside ours"),
     "study": ("lstd_agent.commands.study", "run the paper's experiments again"),
     "bench": ("lstd_agent.benchmarks.command", "measure speed and memory as ratios"),
 }

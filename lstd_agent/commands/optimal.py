@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import gymnasium as gym
 import numpy as np
 
 import unichain_gym
 from lstd_agent.commands.evaluation_inputs import find_id
+from lstd_agent.commands.outputs import check_picture, write_files
 from lstd_agent.commands.running import run
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError
+from lstd_agent.study.figures import new_figure, picture
+from lstd_agent.study.provenance import one_line, provenance
+from unichain_gym.errors import InvalidModelError
 from unichain_gym.optimal import Criterion, OptimalPolicy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _EXAMPLES = """examples:
   unichain optimal Unichain-h36c-v0 --criterion bias
@@ -32,18 +39,22 @@ _EXAMPLES = """examples:
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Parse the command line, solve, and show the result; return the exit status."""
     args = command_line(prog).parse_args(argv)
+    args.argv = [prog or "optimal_policy.py", *(sys.argv[1:] if argv is None else argv)]
     return run(lambda: optimal(args))
 
 
 def optimal(args: argparse.Namespace) -> int:
     """Solve, and put the result where the arguments ask for it."""
     found = solve(args)
-    if args.plot:
-        plot(args.plot, args.env_id, found)
+    facts = provenance(args.argv)
     if args.json:
-        print(json.dumps(report(args.env_id, found), default=np.ndarray.tolist))
+        result = {**report(args.env_id, found), "provenance": facts}
+        print(json.dumps(result, default=np.ndarray.tolist))
     else:
         print(f"{args.env_id}: {found}")
+    if args.plot:
+        figure = draw(args.env_id, found)
+        write_files({args.plot: picture(figure, args.plot.suffix, one_line(facts))})
     return 0
 
 
@@ -69,7 +80,7 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
 def solve(args: argparse.Namespace) -> OptimalPolicy:
     """Return the policy that the arguments ask for."""
     if args.plot:
-        check_destination(args.plot)
+        check_picture(args.plot)
     env = gym.make(find_id(args.env_id), disable_env_checker=True)
     mdp = exact_model(env, args.restart)
     env.close()
@@ -92,16 +103,6 @@ def exact_model(env: gym.Env[Any, Any], restart: bool) -> unichain_gym.TabularMD
     )
 
 
-def check_destination(path: Path) -> None:
-    """Raise before the work begins what would go wrong in drawing its result."""
-    from matplotlib.figure import Figure
-
-    if not path.resolve().parent.is_dir():
-        raise InvalidArgumentError(f"cannot write {path}: there is no such directory")
-    if path.suffix[1:] not in Figure().canvas.get_supported_filetypes():
-        raise InvalidArgumentError(f"cannot draw {path}: name a .png, .pdf or .svg file")
-
-
 def report(env_id: str, found: OptimalPolicy) -> dict[str, Any]:
     """Return the result as numbers and columns."""
     actions = [np.flatnonzero(row).tolist() for row in found.optimal_actions]
@@ -122,11 +123,9 @@ def report(env_id: str, found: OptimalPolicy) -> dict[str, Any]:
     }
 
 
-def plot(path: Path, env_id: str, found: OptimalPolicy) -> None:
-    """Draw the optimal actions of each state above its values."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 6), layout="constrained")
+def draw(env_id: str, found: OptimalPolicy) -> Figure:
+    """Return a picture of each state's optimal actions above its values."""
+    figure = new_figure(9.0, 6.0)
     figure.suptitle(f"{env_id}, {found.criterion}-optimal")
     actions, values = figure.subplots(2, 1, sharex=True)
     state, action = np.nonzero(found.optimal_actions)
@@ -139,4 +138,4 @@ def plot(path: Path, env_id: str, found: OptimalPolicy) -> None:
     values.plot(found.gain, "-", color="0.5", label="gain")
     values.set(xlabel="state")
     values.legend()
-    figure.savefig(path, dpi=120)
+    return figure

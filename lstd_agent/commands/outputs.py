@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.study.figures import new_figure
 
 
 def check_writable(path: Path) -> None:
@@ -33,6 +34,19 @@ def check_writable(path: Path) -> None:
         os.unlink(_write_beside(target, b""))
     except OSError as error:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def check_picture(path: Path) -> None:
+    """Raise, before any work, what would go wrong in drawing to a file.
+
+    Raises
+    ------
+    InvalidInputError
+        With the reason.
+    """
+    if path.suffix[1:] not in new_figure(1.0, 1.0).canvas.get_supported_filetypes():
+        raise InvalidInputError(f"cannot draw {path}: name a .png, .pdf or .svg file")
+    check_writable(path)
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:

@@ -32,13 +32,19 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import dense
-from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
 from lstd_agent.statistics.equations import FeatureBasis, Moments
+from lstd_agent.statistics.holdouts import TrialHoldout, trial_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
-from lstd_agent.statistics.pairs import check_pairs, paired_vector_discrepancy
+from lstd_agent.statistics.pairs import (
+    check_pairs,
+    cut_pairs_discrepancy,
+    paired_vector_discrepancy,
+)
 from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.structure import RecurrentClass
 from lstd_agent.statistics.trial_moments import TrialMoments
+from lstd_agent.statistics.walks import TrialWalk
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf, chunk_rows
 from lstd_agent.trials.moment_sums import MomentSums
 
@@ -53,9 +59,14 @@ _COUNTABLE = (
     "distance='mmd' or MMD(estimator='linear')"
 )
 
-_ONE_STEP = (
-    "sums over vector observations hold single steps only: use backup='one_step', the default, or "
-    "Discrete observations"
+_NOT_COUNTED = (
+    "backup='model' pools the transitions of states that can be counted: for vector observations "
+    "use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
+)
+
+_SINGLE_STEPS = (
+    "sums over vector observations hold single steps only, and the trials were condensed into "
+    "sums: use backup='one_step', or keep the trials with a larger max_bytes"
 )
 
 # Distances are averages over so many stored observations that there are this many numbers.
@@ -71,7 +82,10 @@ _REACH = 12.0
 _RANGE_TOLERANCE = 1e-3
 _RANGE_RCOND = 1e-10
 
-# Decompositions of windows take up to so many bytes.
+# Of fewer trials none are held out.
+_FEWEST_HELD_OUT = 8
+
+# Decompositions of windows are kept up to so many bytes.
 _MAX_DECOMPOSED_BYTES = 2**30
 
 
@@ -128,6 +142,15 @@ class MomentStatistics:
         return self.sums.n_trials
 
     @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return self.sums.trials_at
+
+    def _n_samples(self, windows: IntArray) -> IntArray:
+        before = np.append(0, np.cumsum(self.trials_at))
+        return np.asarray(before[windows[:, 1]] - before[windows[:, 0]])
+
+    @property
     def terminal(self) -> int | None:
         """Index of the terminal state among the candidates, if a stored trial reached it."""
         return 0 if np.isnan(self.candidates[0]).any() else None
@@ -153,6 +176,24 @@ class MomentStatistics:
         """Features (n, d) of encoded observations (n, k)."""
         return np.concatenate([dense(self._rows(some)) for some in chunk_rows(states)])
 
+    @property
+    def _kept(self) -> KeptTrials | None:
+        """The trials themselves, where they are kept."""
+        return self.sums.kept if isinstance(self.sums, TrialMoments) else None
+
+    @property
+    def backups(self) -> tuple[Backup, ...]:
+        """Single steps and, where the trials are kept, λ-returns."""
+        kept = isinstance(self.sums, TrialMoments)
+        return ("one_step", *map(LambdaReturn, DECAYS)) if kept else ("one_step",)
+
+    def holdouts(self, batches: Sequence[MomentSums | KeptTrials]) -> list[TrialHoldout]:
+        """Return the halves of trials that were kept, each with the other."""
+        kept = self._kept
+        if kept is None or self.n_trials < _FEWEST_HELD_OUT:
+            return []
+        return trial_holdouts(self, kept, self._rows)
+
     def of(
         self, sums: MomentSums | KeptTrials | TrialMoments, main: int | None = None
     ) -> MomentStatistics:
@@ -166,7 +207,9 @@ class MomentStatistics:
         other._room = _MAX_DECOMPOSED_BYTES // 2**4  # there may be many batches
         return other
 
-    def portions(self, batches: Sequence[MomentSums | KeptTrials]) -> Sequence[Any]:
+    def portions(
+        self, batches: Sequence[MomentSums | KeptTrials], *, one_step: bool = True
+    ) -> Sequence[Any]:
         """Return batches as what adds up fastest: kept trials as moments of windows."""
         return [_windowed(batch, self._rows, len(batches)) for batch in batches]
 
@@ -181,13 +224,12 @@ class MomentStatistics:
     def moments(self, windows: IntArray, gain: float | None) -> Moments:
         """X, Z, y of each window: sample means over its timesteps and all trials."""
         sums = self.sums.over(windows)
-        n_samples = (windows[:, 1] - windows[:, 0]) * sums.n_trials
         X = sums.second_moments - sums.successor_moments
         if gain is not None:
             y = sums.reward_moments - gain * sums.feature_sums
         else:
             y = np.stack((sums.reward_moments, sums.feature_sums), axis=2)
-        return _means(X, sums.second_moments, y, n_samples)
+        return _means(X, sums.second_moments, y, self._n_samples(windows))
 
     def equations(self, windows: IntArray, gain: float | None, rcond: float) -> Moments:
         """Moments of windows by themselves; two right-hand sides where the gain is unknown."""
@@ -196,44 +238,45 @@ class MomentStatistics:
 
     def linked_equations(self, windows: IntArray, rcond: float) -> Moments:
         """Moments with open ends; see `Statistics.linked_equations`."""
-        one, n_trials = self.intercept, self.n_trials
-        stop = windows[:, 1]
-        inside = self.sums.over(np.stack((windows[:, 0], stop - 1), axis=1))
-        end = self.sums.over(np.stack((stop - 1, stop), axis=1))
-        means = self.sums.feature_sums
-        following = np.stack([means[a + 1 : b].sum(axis=0) for a, b in windows.tolist()])
+        one, last = self.intercept, windows[:, 1] - 1
+        inside = self.sums.over(np.stack((windows[:, 0], last), axis=1))
+        end = self.sums.over(np.stack((last, last + 1), axis=1))
+        n_samples, n_leaving = self._n_samples(windows), self.trials_at[last].astype(np.float64)
+        after = self.sums.following
+        following = np.stack([after[a : b - 1].sum(axis=0) for a, b in windows.tolist()])
         f = inside.feature_sums + end.feature_sums
-        number = ((stop - windows[:, 0]) * n_trials).astype(np.float64)
+        number = n_samples.astype(np.float64)
         Z = _border(inside.second_moments + end.second_moments, f, f, number, one)
         S = _border(
-            inside.successor_moments, inside.feature_sums, following, number - n_trials, one
+            inside.successor_moments, inside.feature_sums, following, number - n_leaving, one
         )
-        leaving = _border(
-            end.successor_moments,
-            end.feature_sums,
-            means[stop],
-            np.full(len(stop), float(n_trials)),
-            one,
-        )
-        y = np.empty((len(stop), f.shape[1] + 1, 2))
+        leaving = _border(end.successor_moments, end.feature_sums, after[last], n_leaving, one)
+        y = np.empty((len(windows), f.shape[1] + 1, 2))
         y[:, :-1, 0] = inside.reward_moments + end.reward_moments
         y[:, -1, 0] = one * (inside.reward_sums + end.reward_sums)
         y[:, :-1, 1] = f
         y[:, -1, 1] = one * number
-        y = np.concatenate((y, leaving), axis=2)
-        return replace(_means(Z - S, Z, y, number.astype(np.int64)), scale=self.feature_scale)
+        moments = _means(Z - S, Z, np.concatenate((y, leaving), axis=2), n_samples)
+        return replace(moments, scale=self.feature_scale)
 
     def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
 
     def step(self, t: int) -> Step | None:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
+
+    def walk(self, rcond: float) -> TrialWalk:
+        """Return the walk along trials, which must have been kept."""
+        kept = self._kept
+        if kept is None:
+            raise InvalidInputError(_SINGLE_STEPS)
+        return TrialWalk(kept, self._rows, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""
@@ -246,8 +289,7 @@ class MomentStatistics:
 
     def _christoffel(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Return the function of features (m, d)."""
-        scale = self.feature_scale
-        n_samples = (windows[:, 1] - windows[:, 0]) * self.n_trials
+        scale, n_samples = self.feature_scale, self._n_samples(windows)
         decomposed = self._decomposed(windows)
 
         def occupancy(features: FloatArray) -> FloatArray:
@@ -267,10 +309,8 @@ class MomentStatistics:
         return occupancy
 
     def _decomposed(self, windows: IntArray) -> Callable[[int], tuple[FloatArray, FloatArray]]:
-        """Return the eigenvalues and bases of scaled Z by window, kept as far as they have room."""
-        scale = self.feature_scale
-        n_samples = (windows[:, 1] - windows[:, 0]) * self.n_trials
-        n_kept = self._room // (8 * scale.size**2)
+        """Return eigenvalues and bases of scaled Z by window, kept as far as there is room."""
+        scale, n_samples = self.feature_scale, self._n_samples(windows)
 
         def decompose(k: int) -> tuple[FloatArray, FloatArray]:
             start, stop = windows[k]
@@ -281,12 +321,12 @@ class MomentStatistics:
             eigenvalue, U = np.linalg.eigh(Z / np.outer(scale, scale))
             return eigenvalue, U
 
-        return lru_cache(maxsize=max(1, int(n_kept)))(decompose)
+        return lru_cache(max(1, self._room // (8 * scale.size**2)))(decompose)
 
     def independent_samples(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Occupancy times the number of samples of each window, (n, m)."""
         occupancy = self.occupancy_of(windows)
-        n_samples = (windows[:, 1] - windows[:, 0]) * self.n_trials
+        n_samples = self._n_samples(windows)
         return lambda states: occupancy(states) * n_samples[:, None]
 
     @cached_property
@@ -318,7 +358,7 @@ class MomentStatistics:
     @cached_property
     def feature_scale(self) -> FloatArray:
         """Root mean squares of the features (f, 1) over all timesteps, shape (d + 1,)."""
-        scale = np.sqrt(self.sums.squares / (self.n_trials * (self.t_max + 1)))
+        scale = np.sqrt(self.sums.squares / self.trials_at.sum())
         return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
 
     def zero(self, window: IntArray) -> tuple[int, FloatArray]:
@@ -327,7 +367,7 @@ class MomentStatistics:
             index = -1 if self.terminal is None else self.terminal
             return index, np.zeros(self.candidate_features.shape[1])
         start = (self.t_max + 1) // 2
-        return -1, self.sums.feature_sums[start:].mean(axis=0) / self.n_trials
+        return -1, self.sums.feature_sums[start:].mean(axis=0) / self.trials_at[start:].mean()
 
     def candidate(self, index: int) -> Any:
         """Return a candidate reference state as it is encoded."""
@@ -335,16 +375,20 @@ class MomentStatistics:
 
     def mean_features(self, t: int) -> FloatArray:
         """Mean features (d,) at a timestep."""
-        return np.asarray(self.sums.feature_sums[t] / self.n_trials)
+        return np.asarray(self.sums.feature_sums[t] / self.trials_at[t])
+
+    def mean_following_features(self, t: int) -> FloatArray:
+        """Mean features (d,) of what followed a timestep, of the trials that have it."""
+        return np.asarray(self.sums.following[t] / self.trials_at[t])
 
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
-        return float(self.sums.reward_sums[start:stop].mean() / self.n_trials)
+        return float(self.sums.reward_sums[start:stop].mean() / self.trials_at[start:stop].mean())
 
     @property
     def mean_rewards(self) -> FloatArray:
         """Mean reward of each timestep, shape (t_max + 1,)."""
-        return np.asarray(self.sums.reward_sums / self.n_trials)
+        return np.asarray(self.sums.reward_sums / np.maximum(self.trials_at, 1))
 
     def total_variation(self) -> SquaredDistance:
         """There is none."""
@@ -353,6 +397,11 @@ class MomentStatistics:
     def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
         """Linear-time squared MMD between timesteps, from the stored trials."""
         check_pairs("linear", len(self.trials))
+        lengths = (~np.isinf(self.trials[:, :, 0])).sum(axis=1)
+        if (lengths <= self.t_max).any():
+            features = self._distance_features.swapaxes(0, 1)
+            kernel = kernel.fit_width(self.candidate_features)
+            return cut_pairs_discrepancy(features, lengths[: len(features)], kernel.paired)
         return paired_vector_discrepancy(
             self._distance_features, kernel.fit_width(self.candidate_features)
         )
@@ -362,7 +411,9 @@ class MomentStatistics:
         """Features of as many stored trials as a distance works on, shape (t_max + 1, m, d)."""
         d = self.candidate_features.shape[1]
         m = max(2, _N_DISTANCE_NUMBERS // (d * (self.t_max + 1)))
-        states = self.trials[:m].swapaxes(0, 1)
+        states = self.trials[:m]
+        # Where a trial was cut short its start stands in; it is not looked at.
+        states = np.where(np.isinf(states), states[:, :1], states).swapaxes(0, 1)
         n_timesteps, m, k = states.shape
         return self.features(states.reshape(-1, k)).reshape(n_timesteps, m, -1)
 
@@ -419,6 +470,7 @@ def _candidates(trials: FloatArray) -> FloatArray:
     timestep = np.concatenate((even, early)).astype(np.int64)
     # Observations that occur twice are kept once; the terminal state (NaN), if any, comes first.
     chosen = trials[np.arange(n) % m, timestep]
-    living = np.unique(chosen[~np.isnan(chosen).any(axis=1)], axis=0)
+    # What is infinite is of timesteps that a trial does not have.
+    living = np.unique(chosen[np.isfinite(chosen).all(axis=1)], axis=0)
     ended = trials[np.isnan(trials).any(axis=2)]
     return np.concatenate((ended[:1], living))

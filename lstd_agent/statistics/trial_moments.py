@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property, reduce
 from operator import add
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf, chunk_rows
+from lstd_agent.trials.lengths import trials_at
 from lstd_agent.trials.moment_sums import MomentSums
 
 # Moments are kept for the next time up to so many bytes in all batches together.
 _MAX_KEPT_BYTES = 2**30
+
+_NAMES = "second_moments", "successor_moments", "reward_moments", "feature_sums", "reward_sums"
 
 
 class TrialMoments:
@@ -45,24 +50,47 @@ class TrialMoments:
     def __add__(self, other: TrialMoments) -> TrialMoments:
         return TrialMoments(self.parts + other.parts)
 
+    @property
+    def kept(self) -> KeptTrials:
+        """All trials together."""
+        return KeptTrials.together([part.kept for part in self.parts])
+
     @cached_property
     def feature_sums(self) -> FloatArray:
         """Σ f at each timestep, shape (t_max + 1, d)."""
-        return reduce(add, [part.means[0] for part in self.parts])
+        return reduce(add, [part.means.feature_sums for part in self.parts])
+
+    @cached_property
+    def following(self) -> FloatArray:
+        """Σ f' at each timestep, shape (t_max + 1, d)."""
+        return reduce(add, [part.means.following for part in self.parts])
 
     @cached_property
     def squares(self) -> FloatArray:
         """Σ f² over all timesteps, shape (d,)."""
-        return reduce(add, [part.means[1] for part in self.parts])
+        return reduce(add, [part.means.squares for part in self.parts])
 
     @cached_property
     def reward_sums(self) -> FloatArray:
         """Σ r at each timestep, shape (t_max + 1,)."""
         return reduce(add, [part.kept.reward_sums for part in self.parts])
 
+    @cached_property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return reduce(add, [trials_at(part.kept) for part in self.parts])
+
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window (start, stop), one entry a window."""
         return reduce(add, [part.over(windows) for part in self.parts])
+
+
+class _Means(NamedTuple):
+    """Σ f and Σ f' at each timestep, (t_max + 1, d), and Σ f² over all (d,)."""
+
+    feature_sums: FloatArray
+    following: FloatArray
+    squares: FloatArray
 
 
 class BatchMoments:
@@ -84,18 +112,31 @@ class BatchMoments:
         self._found: dict[tuple[int, ...], dict[str, FloatArray]] = {}
 
     @cached_property
-    def means(self) -> tuple[FloatArray, FloatArray]:
-        """Σ f at each timestep (t_max + 1, d), and Σ f² over all (d,)."""
-        sums = []
+    def means(self) -> _Means:
+        """Sums of features, timestep by timestep."""
+        kept, here, after = self.kept, [], []
         squares: FloatArray = np.zeros(1)
-        for t in range(self.kept.t_max + 1):
-            of_timestep: FloatArray = np.zeros(1)
-            for states in chunk_rows(self.kept.observations[:, t]):
-                rows = self._features(states)
-                of_timestep = of_timestep + rows.sum(axis=0)
-                squares = squares + (rows * rows).sum(axis=0)
-            sums.append(of_timestep)
-        return np.array(sums), squares
+        for t in range(kept.t_max + 2):
+            observed = kept.observations[:, t]
+            if kept.lengths is None:
+                parts = [observed]
+            else:  # trials that have the timestep, and those of which it is the end
+                parts = [observed[kept.lengths > t], observed[kept.lengths == t]]
+            sums = [self._sums(part) for part in parts]
+            after.append(sum(f for f, _ in sums))
+            if t <= kept.t_max:
+                here.append(sums[0][0])
+                squares = squares + sums[0][1]
+        return _Means(np.array(here), np.array(after[1:]), squares)
+
+    def _sums(self, observed: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+        """Return Σ f and Σ f² of observations (n, k), 0 of none."""
+        if not len(observed):
+            nothing = np.zeros(self._features(self.kept.observations[:1, 0]).shape[1])
+            return nothing, nothing
+        blocks = [self._features(states) for states in chunk_rows(observed)]
+        f = reduce(add, [rows.sum(axis=0) for rows in blocks])
+        return f, reduce(add, [(rows * rows).sum(axis=0) for rows in blocks])
 
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window, one entry a window."""
@@ -104,13 +145,12 @@ class BatchMoments:
         found = dict(self._found)
         if missing:
             summed = self.kept.condense(self._features, np.array(missing))
-            parts = {k: v for k, v in vars(summed).items() if k != "n_trials"}
+            parts = {k: v for k, v in vars(summed).items() if k in _NAMES}
             for i, window in enumerate(missing):
                 found[window] = {name: array[i] for name, array in parts.items()}
             self._keep(found)
-        names = next(iter(found.values()))
-        stacked = {name: np.stack([found[window][name] for window in wanted]) for name in names}
-        return MomentSums(self.kept.n_trials, **stacked)
+        stacked = [np.stack([found[window][name] for window in wanted]) for name in _NAMES]
+        return MomentSums(self.kept.n_trials, *stacked)
 
     def _keep(self, found: dict[tuple[int, ...], dict[str, FloatArray]]) -> None:
         """Keep the last of what has been found, copied from the arrays that it was part of."""

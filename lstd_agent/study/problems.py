@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.tables import GaussianFeatures
 from lstd_agent.trials.counting import TransitionCounts
-from unichain_gym import MarkovChain, make_mdp
+from unichain_gym import MarkovChain, TabularMDP, make_mdp
 from unichain_gym.population import simulate_counts
 
 
@@ -21,9 +21,25 @@ def random_chain(environment: str, seed: int) -> MarkovChain:
     seed : int
     """
     mdp = make_mdp(environment)
+    return mdp.induce(random_policy(mdp, seed))
+
+
+def random_policy(mdp: TabularMDP, seed: int) -> IntArray:
+    """Return a deterministic policy drawn uniformly at random, shape (S,).
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    seed : int
+    """
     policy_seed, _ = np.random.SeedSequence(seed).spawn(2)
     rng = np.random.default_rng(policy_seed)
-    return mdp.induce(rng.integers(mdp.n_actions, size=mdp.n_states))
+    n_allowed = mdp.allowed_actions.sum(axis=1)
+    if (n_allowed == mdp.n_actions).all():
+        return rng.integers(mdp.n_actions, size=mdp.n_states)
+    chosen = rng.integers(n_allowed)  # the how-many-th of the allowed ones
+    rank = mdp.allowed_actions.cumsum(axis=1) - 1
+    return np.asarray(np.argmax(mdp.allowed_actions & (rank == chosen[:, None]), axis=1))
 
 
 def random_features(n_states: int, n_features: int, seed: int) -> FloatArray:

@@ -18,7 +18,15 @@ import unichain_gym
 PACKAGES = ("numpy", "scipy", "gymnasium", "POT")
 
 # What shows results, but does not compute any.
-_SHOWING = ("commands", "benchmarks", "claims.py", "tables.py", "figures.py", "progress.py")
+_SHOWING = (
+    "commands",
+    "benchmarks",
+    "claims.py",
+    "tables.py",
+    "score_tables.py",
+    "figures.py",
+    "progress.py",
+)
 
 
 @cache

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.interface import SampledStatistics, Statistics
 from lstd_agent.system.fit_system import CalibrationName
 from lstd_agent.system.minimizer import minimize
@@ -90,3 +91,21 @@ def corrected_gain(statistics: Statistics, rcond: float) -> float:
     if is_null.sum() != 1 or too_small:
         return mean_tail_reward(statistics)
     return float(null @ rewards) / coefficient
+
+
+def check_gain(gain: float | str | None) -> float | None:
+    """Return the option of a gain, or raise `InvalidInputError`."""
+    if gain == "per_neighborhood":
+        raise InvalidInputError(
+            "gain='per_neighborhood' is refused: in the Bellman equation b = r - g + P b the "
+            "gain is one number for all states, the long-run average reward. A window before "
+            "the chain has settled has another mean reward; with that for g each approximator "
+            "would solve another equation, and what transient states earn above the gain, the "
+            "very thing wanted, would be subtracted. Give a number, or None to estimate it from "
+            "the settled tail"
+        )
+    if gain is None:
+        return None
+    if np.ndim(gain) or isinstance(gain, str) or not np.isfinite(gain):
+        raise InvalidInputError(f"gain must be a finite number or None; got {gain!r}")
+    return float(gain)

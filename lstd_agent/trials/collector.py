@@ -1,17 +1,16 @@
 """`TrialCollector`: what gathers trials for an agent, whichever way they come.
 
 From an environment, which it steps itself; from the user's own loop; as counts or logged trials;
-from another agent.
+from another agent. `SeminormLSTDAgent` holds one, and says what its methods take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -25,7 +24,6 @@ from lstd_agent.features.tables import Features, is_table
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import (
-    CountedEncoding,
     Encoding,
     ObservationKind,
     States,
@@ -33,20 +31,19 @@ from lstd_agent.trials.encoding import (
     make_encoding,
 )
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.merging import merge_batches
+from lstd_agent.trials.logged import LoggedTrials
+from lstd_agent.trials.logged_policy import check_actions
+from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
+from lstd_agent.trials.merging import counted_round, counts_of, logged_round, merge_batches
 from lstd_agent.trials.moment_sums import MomentSums
-from lstd_agent.trials.observations import is_batch
-from lstd_agent.trials.policies import Actor, Policy, make_actor
-from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.recording import RecorderMaker, Round, Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, collect_rounds, single_spaces
 from lstd_agent.trials.same_policy import same_policy
 from lstd_agent.trials.sharding import EnvSource, collect_shards, make_env
 from lstd_agent.trials.storage import Storage
-from lstd_agent.trials.user_loop import ObservedTrials
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from lstd_agent.trials.user_loop import Actions, ObservedTrials
 
 Termination = Literal["raise", "absorb"]
 """What a trial that terminates is: an error, or one that stays in a terminal state."""
@@ -69,6 +66,39 @@ class TrialCollector:
     max_bytes : int
         Trials of vectors are kept as they are within this, and condensed into moments beyond;
         see `lstd_agent.trials.storage`.
+
+    Attributes
+    ----------
+    batches : Batches
+        All finished trials, in batches.
+    n_trials : int
+        Their number.
+    counts, kept_trials : TransitionCounts, KeptTrials
+        All of them, where they are counted, and where they are kept as they came.
+    encoding : Encoding or None
+        Of observations; None until their space is known.
+    policy : policy or None
+        Whose trials they are; None where nobody said.
+
+    Methods
+    -------
+    collect
+        Run trials in an environment.
+    attach, act, observe, end_trial, drop_trial
+        The user's own loop.
+    add, merge
+        Trials that somebody else has collected.
+    add_trials
+        Logged trials.
+    use_features, reset
+        Other features, of the same trials; no trials.
+    restore
+        What a file holds.
+
+    Notes
+    -----
+    The methods that the agent has too are described there, by `SeminormLSTDAgent`. Whatever
+    raises `InvalidInputError` has changed nothing.
     """
 
     def __init__(
@@ -86,16 +116,32 @@ class TrialCollector:
         self.n_batches = check_integer("n_batches", n_batches, 1)
         self.observations = check_choice("observations", observations, get_args(ObservationKind))
         self.max_bytes = check_integer("max_bytes", max_bytes, 1)
-        self._forget()
+        self.reset()
 
-    def _forget(self) -> None:
+    def reset(self) -> None:
+        """Forget all trials, observations and policies; the options stay."""
         self._batches = Batches(self.n_batches, self.n_stored_trials)
         self._storage = Storage(self._batches, self.max_bytes)
         self._encoding: Encoding | None = None
         self._observed: ObservedTrials | None = None
-        self._actor: tuple[Actor, np.random.Generator, gym.Space[Any]] | None = None
-        # The policy whose trials there are; None where nobody said.
+        self._actions: Actions | None = None
         self._policy: Policy | None = None
+
+    @property
+    def batches(self) -> Batches:
+        """All finished trials, in batches."""
+        self._count_waiting()
+        return self._batches
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """The encoding of observations, once their space is known."""
+        return self._encoding
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy whose trials there are; None where nobody said."""
+        return self._policy
 
     @property
     def n_trials(self) -> int:
@@ -105,17 +151,7 @@ class TrialCollector:
 
     @property
     def counts(self) -> TransitionCounts:
-        """The counts of all trials so far, where observations are counted.
-
-        They can be given to another agent's `add`, whatever its features.
-
-        Raises
-        ------
-        NotFittedError
-            Without any trials.
-        InvalidInputError
-            If observations are vectors.
-        """
+        """The counts of all trials; see `SeminormLSTDAgent.counts`."""
         total = self._total()
         if not isinstance(total, TransitionCounts):
             raise InvalidInputError(
@@ -126,17 +162,7 @@ class TrialCollector:
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """All trials so far, where vector observations are kept as they came.
-
-        They can be given to another agent's `add`, whatever its features.
-
-        Raises
-        ------
-        NotFittedError
-            Without any trials.
-        InvalidInputError
-            If observations are counted, or trials were condensed into moments.
-        """
+        """All trials as they came; see `SeminormLSTDAgent.kept_trials`."""
         total = self._total()
         if not isinstance(total, KeptTrials):
             raise InvalidInputError(
@@ -145,97 +171,39 @@ class TrialCollector:
             )
         return total
 
-    def _total(self) -> Any:
-        self._count_waiting()
-        if not self._batches.sums:
+    def _total(self) -> Sums:
+        if not self.batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        return self._batches.total
+        return self.batches.total
 
-    def collect(
-        self,
-        env: AnyEnv | EnvSource,
-        policy: Policy,
-        n_trials: int,
-        t_max: int,
-        seed: int | None = None,
-        *,
-        batched: bool | None = None,
-        progress: bool | None = False,
-        workers: int = 1,
-        executor: Executor | None = None,
-        shard_size: int | None = None,
-        is_same_policy: bool = False,
-    ) -> Self:
-        """Run trials and add them to what has been collected.
-
-        Finished trials stay even if the collection is interrupted: a plain environment's one
-        by one, a vector environment's once all its copies are through, those of workers shard
-        by shard.
+    def collect(self, env: AnyEnv | EnvSource, policy: Policy, request: Request) -> None:
+        """Run trials and add them; see `SeminormLSTDAgent.collect`.
 
         Parameters
         ----------
         env : Env, VectorEnv, str or callable
-            A continuing task. The more copies a vector environment has, the faster. An id, or
-            a picklable function that makes an environment, has the work cut into shards that
-            workers share.
         policy : array_like or callable
-            An action a state (S,), action probabilities (S, A), or a function of observations.
-        n_trials, t_max : int
-            Number of trials, each over timesteps 0 to t_max. Collecting again must keep t_max.
-        seed : int, optional
-            The same seed, environment and policy give the same trials.
-        batched : bool or None
-            Whether a callable policy takes batches; None finds out, see
-            `lstd_agent.trials.policies.CallableActor`.
-        progress : bool or None
-            Show a progress bar; None shows one on a terminal only.
-        workers, executor
-            Processes to start, or the `concurrent.futures.Executor` to use instead; see
-            `lstd_agent.trials.parallel.run_tasks`. The result does not depend on them.
-        shard_size : int, optional
-            Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
-        is_same_policy : bool
-            Says that the policy is that of the trials so far, although it looks like another.
-
-        Returns
-        -------
-        Self
-            The agent itself.
-
-        Raises
-        ------
-        TerminationError
-            If a trial terminates (unless that is to be absorbed), or is truncated before
-            ``t_max``.
-        InvalidInputError
-            If an argument does not fit. Then nothing has changed.
-        WorkerError
-            If workers keep dying.
+        request : Request
+            How many trials, how long, and how they are run.
         """
-        request = Request(n_trials, t_max, seed, batched, progress)
-        collect: Callable[..., None]
+        run: Callable[..., None]
         if isinstance(env, gym.Env | VectorEnv):
-            if workers != 1 or executor is not None or shard_size is not None:
+            if request.is_shared:
                 raise InvalidInputError(
                     "workers make their own environments: pass an id, or a function that makes "
                     f"an environment, instead of {env}"
                 )
             space, _ = single_spaces(env)
-            collect = partial(collect_rounds, env)
+            run = partial(collect_rounds, env)
         else:
             with closing(make_env(env, 1)) as sample:
                 space, _ = single_spaces(sample)
-            options: dict[str, Any] = {
-                "workers": workers,
-                "executor": executor,
-                "shard_size": shard_size,
-            }
-            collect = partial(collect_shards, env, **options)
+            run = partial(collect_shards, env)
         encoding = self._encoding_of(space)
-        self._check_policy(policy, is_same_policy)
+        self._check_policy(policy, request.is_same_policy)
         self._count_waiting()
         self._batches.check_t_max(request.t_max)
-        request = replace(request, n_stored=self._n_to_store(encoding))
+        request = replace(request, n_stored=self._n_to_store())
 
         def plan(states: States) -> RecorderMaker:
             return self._storage.plan(encoding, request.n_trials, request.t_max, states)
@@ -244,8 +212,7 @@ class TrialCollector:
             self._storage.add(encoding, finished)
             self._encoding, self._policy = encoding, policy
 
-        collect(encoding, policy, plan, keep, request)
-        return self
+        run(encoding, policy, plan, keep, request)
 
     def attach(
         self,
@@ -256,34 +223,8 @@ class TrialCollector:
         seed: int | None = None,
         batched: bool | None = None,
         is_same_policy: bool = False,
-    ) -> Self:
-        """Tell what `observe` will see, and what `act` shall do, in the user's own loop.
-
-        Parameters
-        ----------
-        env : Env or VectorEnv
-            Only its spaces are used.
-        policy : array_like or callable, optional
-            As in `collect`.
-        t_max : int, optional
-            The last timestep of every trial; without it that of the first finished one.
-        seed : int, optional
-            Of a stochastic policy's draws.
-        batched : bool or None
-            As in `collect`.
-        is_same_policy : bool
-            As in `collect`.
-
-        Returns
-        -------
-        Self
-            The agent itself.
-
-        Raises
-        ------
-        InvalidInputError
-            If a trial is under way, or an argument does not fit. Then nothing has changed.
-        """
+    ) -> None:
+        """Tell what the user's loop will see and do; see `SeminormLSTDAgent.attach`."""
         if not isinstance(env, gym.Env | VectorEnv):
             raise InvalidInputError(f"env must be an Env or a VectorEnv; got {env!r}")
         observation_space, action_space = single_spaces(env)
@@ -296,38 +237,24 @@ class TrialCollector:
             t_max = check_integer("t_max", t_max, 0)
         if seed is not None:
             seed = check_integer("seed", seed, 0)
-        actor = None
+        actions = None
         if policy is not None:
             self._check_policy(policy, is_same_policy)
-            draws = make_actor(policy, observation_space, action_space, batched)
-            actor = (draws, np.random.default_rng(seed), observation_space)
+            actor = make_actor(policy, observation_space, action_space, batched)
+            actions = Actions(actor, np.random.default_rng(seed), observation_space)
         self._count_waiting()
         if t_max is not None:
             self._batches.check_t_max(t_max)
         self._encoding = encoding
         self._observed = self._observe_with(encoding, t_max)
-        if actor is not None:
-            self._actor, self._policy = actor, policy
-        return self
+        if actions is not None:
+            self._actions, self._policy = actions, policy
 
     def act(self, observation: Any) -> Any:
-        """Return the policy's action for an observation, or its actions for a batch.
-
-        Raises
-        ------
-        NotFittedError
-            If `attach` gave no policy.
-        """
-        if self._actor is None or self._encoding is None:
+        """Return the policy's action, or its actions; see `SeminormLSTDAgent.act`."""
+        if self._actions is None or self._encoding is None:
             raise NotFittedError("the agent has no policy: give one to attach()")
-        actor, rng, space = self._actor
-        if self._encoding.is_single(observation):
-            return actor.one(observation, rng)
-        if is_batch(space, observation):
-            self._encoding.encode(observation)
-            return actor(observation, rng)
-        self._encoding.hold(observation)
-        return actor.one(observation, rng)
+        return self._actions.of(observation, self._encoding)
 
     def observe(
         self,
@@ -337,29 +264,7 @@ class TrialCollector:
         next_observation: Any,
         terminated: ArrayLike = False,
     ) -> None:
-        """Record a transition of one trial (scalars), or of trials in lockstep (batches).
-
-        Parameters
-        ----------
-        t : int
-            The timestep, from 0, within the trial.
-        observation, next_observation : observation or batch of n
-            At t, and what followed it before any reset.
-        reward : float or array_like, shape (n,)
-            Its shape tells a batch from a single trial.
-        terminated : bool or array_like, shape (n,)
-            With ``on_termination="absorb"``: whether the trial ended with this transition.
-            What is observed of a trial of the batch after that does not matter.
-
-        Raises
-        ------
-        InvalidInputError
-            If the timestep or the observation is not the one that follows the last, or an
-            argument does not fit. Whether the numbers of vectors are finite is looked at when
-            the trial ends.
-        TerminationError
-            If the trial terminates and that is not to be absorbed.
-        """
+        """Record a transition, or transitions in lockstep; see `SeminormLSTDAgent.observe`."""
         if self._observed is None:
             if self._encoding is None:
                 self._encoding = self._implied_encoding()
@@ -367,16 +272,7 @@ class TrialCollector:
         self._observed.observe(t, observation, reward, next_observation, terminated)
 
     def end_trial(self) -> None:
-        """Finish the trial, or the trials in lockstep, that have been observed up to here.
-
-        The first to finish tells ``t_max``, unless `attach` did. One that terminated may be
-        shorter.
-
-        Raises
-        ------
-        InvalidInputError
-            If it is not as long as the others, or one of its observations is none.
-        """
+        """Finish what is under way; see `SeminormLSTDAgent.end_trial`."""
         if self._observed is None:
             raise InvalidInputError("no trial is under way: observe its timesteps first")
         self._observed.end_trial()
@@ -386,74 +282,55 @@ class TrialCollector:
         if self._observed is not None:
             self._observed.drop_trial()
 
-    def add(self, data: CountsLike | KeptTrials | TrialCollector) -> Self:
-        """Add trials that somebody else has collected, as one round.
-
-        Parameters
-        ----------
-        data : TransitionCounts, KeptTrials or agent
-            Counts, such as `unichain_gym.simulate_counts` and another agent's `counts` are: of
-            states 0 to S - 1 in the order of the observations. Logged trials
-            (`KeptTrials.of`): those of countable observations are counted. An agent: as
-            `merge` does.
-
-        Returns
-        -------
-        Self
-            The agent itself.
-
-        Raises
-        ------
-        InvalidInputError
-            If they cannot be trials of this task, or are of another length. Then nothing has
-            changed.
-        """
+    def add(self, data: CountsLike | KeptTrials | TrialCollector) -> None:
+        """Add trials that somebody else has collected; see `SeminormLSTDAgent.add`."""
         if isinstance(data, TrialCollector):
-            return self.merge(data)
+            self.merge(data)
+            return
         if isinstance(data, KeptTrials):
             encoding = self._encoding or self._implied_encoding()
-            finished = self._round_of(encoding, data)
+            finished = logged_round(self._storage, encoding, data)
         else:
-            for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
-                if not hasattr(data, name):
-                    raise InvalidInputError(
-                        "add() takes TransitionCounts, KeptTrials or another agent; got "
-                        f"{data!r}, which has no {name}"
-                    )
-            counts = TransitionCounts.of(data)
+            counts = counts_of(data)
             encoding = self._encoding or self._encoding_of(spaces.Discrete(counts.n_states))
-            if not isinstance(encoding, CountedEncoding) or encoding.n_states != counts.n_states:
-                n_states = getattr(encoding, "n_states", "no countable")
-                terminal = ", the terminal one included" if encoding.ends else ""
-                raise InvalidInputError(
-                    f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
-                )
-            finished = Round(counts, np.empty(0))
+            finished = counted_round(encoding, counts)
         self._count_waiting()
         self._batches.check_t_max(finished.sums.t_max)
         self._storage.add(encoding, finished)
         self._encoding = encoding
-        return self
 
-    def merge(self, other: TrialCollector) -> Self:
-        """Add the trials of another agent, with observations and ``t_max`` like this one's.
+    def add_trials(
+        self,
+        trials: LoggedTrials,
+        *,
+        t_max: int | None = None,
+        policy: Policy | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+    ) -> None:
+        """Add logged trials of any lengths; see `SeminormLSTDAgent.add_trials`."""
+        space = observation_space or implied_space(trials)
+        if self._encoding is not None and observation_space is None:
+            encoding = self._encoding
+        else:
+            encoding = self._implied_encoding() if space is None else self._encoding_of(space)
+        if policy is not None:
+            self._check_policy(policy, is_same_policy)
+            check_actions(policy, trials, encoding.space, batched)
+        self._count_waiting()
+        encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max)
+        self._batches.check_t_max(encoded.t_max)
+        for finished in encoded.rounds(self._batches):
+            self._storage.add(encoding, finished)
+        self._encoding = encoding
+        self._policy = self._policy if policy is None else policy
 
-        Features need not be the same, except where trials were condensed into their moments.
-
-        Returns
-        -------
-        Self
-            The agent itself, to be fitted (again).
-
-        Raises
-        ------
-        InvalidInputError
-            If the two have other observations, timesteps, policies or moments. Then nothing has
-            changed.
-        """
-        other._count_waiting()
+    def merge(self, other: TrialCollector) -> None:
+        """Add the trials of another agent's collector; see `SeminormLSTDAgent.merge`."""
+        theirs = other.batches
         if other._encoding is None:
-            return self
+            return
         encoding = self._encoding_of(other._encoding.space)
         if encoding.ends != other._encoding.ends:
             raise InvalidInputError(
@@ -468,42 +345,13 @@ class TrialCollector:
         if not (callable(self._policy) or callable(other._policy)) and other._policy is not None:
             self._check_policy(other._policy, False)
         self._count_waiting()
-        merge_batches(self._storage, encoding, other._batches, other._encoding)
+        merge_batches(self._storage, encoding, theirs, other._encoding)
         self._encoding = encoding
         self._policy = other._policy if self._policy is None else self._policy
-        return self
 
-    def reset(self) -> Self:
-        """Forget all trials, observations and policies; the options stay.
-
-        Returns
-        -------
-        Self
-            The agent itself.
-        """
-        self._forget()
-        return self
-
-    def use_features(self, features: Features) -> Self:
-        """Use other features from here on, of the trials so far too.
-
-        Parameters
-        ----------
-        features : Features
-
-        Returns
-        -------
-        Self
-            The agent itself, to be fitted (again).
-
-        Raises
-        ------
-        InvalidInputError
-            If trials were condensed into moments of the features so far, or the features do
-            not fit the observations. Then nothing has changed.
-        """
-        self._count_waiting()
-        if self._batches.sums and isinstance(self._batches.sums[0], MomentSums):
+    def use_features(self, features: Features) -> None:
+        """Use other features, of the trials so far too; see `SeminormLSTDAgent.use_features`."""
+        if self.batches.sums and isinstance(self.batches.sums[0], MomentSums):
             raise InvalidInputError(
                 "the trials were condensed into moments of the features so far, which say nothing "
                 "of others: collect again, within max_bytes"
@@ -515,7 +363,42 @@ class TrialCollector:
             if self._observed is not None:
                 self._observed = self._observe_with(self._encoding, self._observed.t_max)
         self.features = features
-        return self
+
+    def restore(
+        self,
+        space: gym.Space[Any] | None,
+        batches: list[Sums],
+        trials: States | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        """Take what another collector held, such as a file does, into one without trials.
+
+        Parameters
+        ----------
+        space : Space or None
+            Of its observations, if it was known.
+        batches : list of sums
+            Of its trials.
+        trials : ndarray, optional
+            Those that it kept whole beside their sums.
+        policy : policy, optional
+            Whose trials they are.
+
+        Raises
+        ------
+        InvalidInputError
+            If they do not belong together.
+        """
+        if space is not None:
+            self._encoding = self._encoding_of(space)
+        for sums in batches:
+            if self._batches.sums:
+                self._batches.check_t_max(sums.t_max)
+                self._batches.sums[0].check_adds(sums)
+            self._batches.sums.append(sums)
+        if trials is not None:
+            self._batches.keep(trials)
+        self._policy = policy
 
     def _encoding_of(self, space: gym.Space[Any]) -> Encoding:
         """Return the encoding of an observation space, which must be that of all trials."""
@@ -533,7 +416,8 @@ class TrialCollector:
         """Return the encoding that a feature table, one row a state, implies."""
         if not is_table(self.features):
             raise NotFittedError(
-                "the observation space is not known: call attach(env) before observe() or add()"
+                "the observation space is not known: call attach(env) before observe() or add(), "
+                "or give add_trials() an observation_space"
             )
         table: Any = self.features
         return self._encoding_of(spaces.Discrete(np.shape(table)[0]))
@@ -544,19 +428,9 @@ class TrialCollector:
             encoding, self._batches, plan, partial(self._storage.add, encoding), t_max
         )
 
-    def _n_to_store(self, encoding: Encoding) -> int:
+    def _n_to_store(self) -> int:
         """Return how many trials to store whole beside sums that do not hold them."""
         return self._batches.n_stored_missing if not self._batches.are_kept else 0
-
-    def _round_of(self, encoding: Encoding, trials: KeptTrials) -> Round:
-        """Return logged trials as a round of this agent's own."""
-        trials = KeptTrials.of(trials.observations, trials.rewards)
-        states = encoding.encode_logged(trials.observations)
-        if isinstance(encoding, VectorEncoding):
-            return Round(KeptTrials(states, trials.rewards), np.empty(0))
-        recorder = self._storage.plan(encoding, None, None, states[:1, 0])()
-        sums = recorder.of_whole(states.T, trials.rewards.T)
-        return Round(sums, states[: self._batches.n_stored_missing, :-1].astype(encoding.dtype))
 
     def _check_policy(self, policy: Policy, is_same: bool) -> None:
         if self._policy is None or is_same or not self._batches.sums:

@@ -1,4 +1,4 @@
-"""Adding another agent's trials to one's own, whichever way both are kept."""
+"""Adding trials that somebody else has collected, whichever way they and one's own are kept."""
 
 from __future__ import annotations
 
@@ -7,10 +7,43 @@ import numpy as np
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.parameters import same_features
 from lstd_agent.trials.batches import Batches
-from lstd_agent.trials.encoding import Encoding, States, VectorEncoding
+from lstd_agent.trials.counting import CountsLike, TransitionCounts
+from lstd_agent.trials.encoding import CountedEncoding, Encoding, States, VectorEncoding
+from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged_rounds import recorded
 from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.recording import Round
 from lstd_agent.trials.storage import Storage
+
+
+def counts_of(data: CountsLike) -> TransitionCounts:
+    """Return somebody's counts as such, or raise `InvalidInputError` if they are none."""
+    for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
+        if not hasattr(data, name):
+            raise InvalidInputError(
+                "add() takes TransitionCounts, KeptTrials or another agent; got "
+                f"{data!r}, which has no {name}"
+            )
+    return TransitionCounts.of(data)
+
+
+def counted_round(encoding: Encoding, counts: TransitionCounts) -> Round:
+    """Return counts as a round of trials of these observations."""
+    if not isinstance(encoding, CountedEncoding) or encoding.n_states != counts.n_states:
+        n_states = getattr(encoding, "n_states", "no countable")
+        terminal = ", the terminal one included" if encoding.ends else ""
+        raise InvalidInputError(
+            f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
+        )
+    return Round(counts, np.empty(0))
+
+
+def logged_round(storage: Storage, encoding: Encoding, trials: KeptTrials) -> Round:
+    """Return logged trials as a round, recorded as the storage records its own."""
+    trials = KeptTrials.of(trials.observations, trials.rewards, trials.lengths)
+    states = encoding.encode_logged(trials.observations).swapaxes(0, 1)
+    n_stored = storage.batches.n_stored_missing
+    return recorded(encoding, states, trials.rewards.T, trials.lengths, n_stored)
 
 
 def merge_batches(storage: Storage, encoding: Encoding, theirs: Batches, other: Encoding) -> None:

@@ -151,7 +151,7 @@ def _run_on_own_pools(
         ) as pool:
             try:
                 lost = yield from _run_until_broken(
-                    pool, function, attempts, 2 * workers, unclaimed
+                    pool, function, attempts, 2 * workers, unclaimed, cancels=False
                 )
             except BaseException:
                 alive.close()  # nobody waits for what the workers are at
@@ -185,17 +185,40 @@ def _end_with_parent(watched: Connection) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Have Ctrl-C and SIGTERM wait meanwhile; only a main thread is interrupted by them.
+
+    A process that is left half started knows no pool, and fails with a traceback of its own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(each, lambda number, _: came.append(number)) for each in signals]
+    try:
+        yield
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
 def _run_until_broken(
     executor: Executor,
     function: Callable[[Task], Result],
     attempts: Iterator[tuple[Task, int]],
     n_submitted: int,
     unclaimed: list[Result],
+    cancels: bool = True,
 ) -> Generator[Result, None, list[tuple[Task, int]]]:
     """Yield the results of tasks, each with how often a worker died on it.
 
     Returns the tasks that were lost because the executor broke; the others are still to be
-    drawn from ``attempts``.
+    drawn from ``attempts``. Work that ends early cancels what has not begun, unless the executor
+    ends with it: a process pool that breaks complains of tasks that somebody else has cancelled.
     """
     running: dict[Future[Result], tuple[Task, int]] = {}
     lost: list[tuple[Task, int]] = []
@@ -206,7 +229,8 @@ def _run_until_broken(
                 if attempt is None:
                     break
                 try:
-                    running[executor.submit(function, attempt[0])] = attempt
+                    with _uninterrupted():  # it may start a worker
+                        running[executor.submit(function, attempt[0])] = attempt
                 except BrokenExecutor:
                     lost.append(attempt)
             if not running:
@@ -222,5 +246,8 @@ def _run_until_broken(
                     raise error
     finally:
         for future in running:
-            if not future.cancel() and future.done() and future.exception() is None:
-                unclaimed.append(future.result())
+            if future.done():
+                if not future.cancelled() and future.exception() is None:
+                    unclaimed.append(future.result())
+            elif cancels:
+                future.cancel()

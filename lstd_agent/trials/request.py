@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Any
 
+from lstd_agent.arrays import BoolArray
 from lstd_agent.errors import check_integer
+from lstd_agent.trials.exploration import Explore, check_explore
 
 
 @dataclass(frozen=True)
 class Request:
-    """How many trials, how long, and how they are run.
+    """How many trials, how long, and how they are run; see `SeminormLSTDAgent.collect`.
 
     Attributes
     ----------
@@ -21,8 +26,21 @@ class Request:
         Whether a callable policy takes batches; None finds out.
     progress : bool or None
         Show a progress bar; None shows one on a terminal only.
+    workers : int
+        Number of processes, of environments that workers make.
+    executor : Executor, optional
+        What runs the shards instead.
+    shard_size : int, optional
+        Trials of a shard.
+    is_same_policy : bool
+        The policy is that of earlier trials, although it looks like another.
     n_stored : int
         How many trials to keep whole beside their sums.
+    explore : int, float or callable, optional
+        How to explore; None, as 0 does not, leaves out which actions were taken. See
+        `lstd_agent.trials.exploration`.
+    wherever : callable, optional
+        Where to explore at any timestep.
 
     Raises
     ------
@@ -35,15 +53,29 @@ class Request:
     seed: int | None = None
     batched: bool | None = None
     progress: bool | None = False
+    workers: int = 1
+    executor: Executor | None = None
+    shard_size: int | None = None
+    is_same_policy: bool = False
     n_stored: int = 0
+    explore: Explore | None = None
+    wherever: Callable[[Any], BoolArray] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_trials", check_integer("n_trials", self.n_trials, 1))
-        object.__setattr__(self, "t_max", check_integer("t_max", self.t_max, 0))
-        if self.seed is not None:
-            object.__setattr__(self, "seed", check_integer("seed", self.seed, 0))
+        smallest = {"n_trials": 1, "t_max": 0, "seed": 0, "workers": 1, "shard_size": 1}
+        for name, least in smallest.items():
+            value = getattr(self, name)
+            if value is not None or name in ("n_trials", "t_max", "workers"):
+                object.__setattr__(self, name, check_integer(name, value, least))
+        if self.explore is not None:
+            object.__setattr__(self, "explore", check_explore(self.explore, self.t_max))
 
     @property
     def n_steps(self) -> int:
         """Number of timesteps in all."""
         return self.n_trials * (self.t_max + 1)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether workers are asked for, which make their own environments."""
+        return self.workers != 1 or self.executor is not None or self.shard_size is not None

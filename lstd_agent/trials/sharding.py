@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TypeAlias
 
@@ -21,7 +20,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.observations import as_batch
 from lstd_agent.trials.parallel import WorkerError, run_tasks
@@ -78,10 +77,6 @@ def collect_shards(
     plan: Plan,
     keep: Keep,
     request: Request,
-    *,
-    shard_size: int | None = None,
-    workers: int = 1,
-    executor: Executor | None = None,
 ) -> None:
     """Run trials on workers and hand over one `Round` a shard, in the order of the shards.
 
@@ -93,11 +88,9 @@ def collect_shards(
     env : str or callable
         Makes an environment in each worker: an id, or a picklable function of no arguments.
     encoding, policy, plan, keep, request
-        See `lstd_agent.trials.rollouts.collect_rounds`. The plan is made here, once.
-    shard_size : int, optional
-        Trials of a shard, by default at most 50,000. What a seed gives depends on it.
-    workers, executor
-        See `lstd_agent.trials.parallel.run_tasks`.
+        See `lstd_agent.trials.rollouts.collect_rounds`. The plan is made here, once. A shard has
+        at most 50,000 trials by default, and what a seed gives depends on its size. Workers and
+        executor are those of `lstd_agent.trials.parallel.run_tasks`.
 
     Raises
     ------
@@ -107,9 +100,7 @@ def collect_shards(
         If workers keep dying.
     """
     n_trials = request.n_trials
-    if shard_size is None:
-        shard_size = min(_MAX_COPIES, -(-n_trials // _SHARDS))
-    shard_size = check_integer("shard_size", shard_size, 1)
+    shard_size = request.shard_size or min(_MAX_COPIES, -(-n_trials // _SHARDS))
     source = portable(env)
     with closing(make_env(env, 1)) as sample:
         make_actor(policy, *single_spaces(sample), request.batched)
@@ -117,7 +108,7 @@ def collect_shards(
         single = not isinstance(sample, VectorEnv)
         make_recorder = plan(encoding.encode(as_batch(observation) if single else observation))
     slim = encoding.without_features()
-    if executor is None and check_integer("workers", workers, 1) > 1:
+    if request.executor is None and request.workers > 1:
         _check_picklable(source, slim, policy, make_recorder)
     entropy = np.random.SeedSequence(request.seed).entropy
 
@@ -126,14 +117,20 @@ def collect_shards(
             # The sequence that spawn() would give, without spawning those before it.
             spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
             seed = int(spawned.generate_state(1, np.uint64)[0])
-            own = Request(n, request.t_max, seed, request.batched, False, stored)
+            own = replace(
+                request, n_trials=n, seed=seed, progress=False, executor=None, n_stored=stored
+            )
             yield Shard(number, source, slim, policy, make_recorder, own)
 
     early: dict[int, Round] = {}
     unclaimed: list[Outcome] = []
     following = 0
     results = run_tasks(
-        collect_shard, shards(), workers=workers, executor=executor, unclaimed=unclaimed
+        collect_shard,
+        shards(),
+        workers=request.workers,
+        executor=request.executor,
+        unclaimed=unclaimed,
     )
     try:
         with step_bar(request.n_steps, request.progress) as bar:
@@ -190,7 +187,10 @@ def collect_shard(shard: Shard) -> Outcome:
             stored = rounds[0].stored
             if len(finished.stored):
                 stored = np.concatenate((stored, finished.stored))
-            finished = Round(rounds[0].sums + finished.sums, stored)  # type: ignore[operator]
+            taken = rounds[0].taken
+            if taken is not None and finished.taken is not None:
+                taken = taken + finished.taken  # type: ignore[operator]
+            finished = Round(rounds[0].sums + finished.sums, stored, taken)  # type: ignore[operator]
         rounds[:] = [finished]
 
     def plan(states: States) -> RecorderMaker:

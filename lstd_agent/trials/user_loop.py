@@ -7,8 +7,10 @@ happened: timesteps in order, and each observation the one that followed the las
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -17,11 +19,29 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.kept_trials import TrialRecorder
-from lstd_agent.trials.recording import LockstepTrials, RecorderMaker, SequentialTrials
+from lstd_agent.trials.observations import is_batch
+from lstd_agent.trials.policies import Actor
+from lstd_agent.trials.recording import LockstepTrials, RecorderMaker, SequentialTrials, round_size
 from lstd_agent.trials.rollouts import Keep, Plan, as_rewards
 
-# Single trials are counted together in rounds of this many.
-_TRIALS_PER_ROUND = 25
+
+@dataclass(frozen=True, eq=False)
+class Actions:
+    """What a policy does in the user's loop: its draws, and the space of observations."""
+
+    actor: Actor
+    rng: np.random.Generator
+    space: gym.Space[Any]
+
+    def of(self, observation: Any, encoding: Encoding) -> Any:
+        """Return the action for an observation, or the actions for a batch."""
+        if encoding.is_single(observation):
+            return self.actor.one(observation, self.rng)
+        if is_batch(self.space, observation):
+            encoding.encode(observation)
+            return self.actor(observation, self.rng)
+        encoding.hold(observation)
+        return self.actor.one(observation, self.rng)
 
 
 class ObservedTrials:
@@ -157,7 +177,8 @@ class ObservedTrials:
             self._sequential.t_max = self.t_max
             self._sequential.end()
             self._longest = -1
-            if self._sequential.n_finished >= _TRIALS_PER_ROUND:
+            assert self.t_max is not None
+            if self._sequential.n_finished >= round_size(self._batches.n_trials, self.t_max):
                 self.flush()
         else:
             raise InvalidInputError("no trial is under way: observe its timesteps first")

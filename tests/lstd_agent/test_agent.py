@@ -167,7 +167,7 @@ def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgen
         counts = TransitionCounts(
             drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
         )
-        agent._batches.add(Round(counts, np.empty(0)))
+        agent.collector.batches.add(Round(counts, np.empty(0)))
     return agent.fit()
 
 
@@ -250,10 +250,10 @@ def test_standard_errors_need_rounds() -> None:
 def test_rounds_fill_batches_evenly() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=10)
     agent = SeminormLSTDAgent(OneHot(), n_batches=4).collect(env, POLICY, 95, 5, seed=0)
-    assert sorted(sums.n_trials for sums in agent._batches.sums) == [20, 20, 25, 30]
+    assert sorted(sums.n_trials for sums in agent.collector.batches.sums) == [20, 20, 25, 30]
     plain = SeminormLSTDAgent(OneHot())
     plain.collect(gym.make("unichain_gym:Unichain-h6-v0"), POLICY, 60, 5, seed=0)
-    assert [sums.n_trials for sums in plain._batches.sums] == [3] * 20
+    assert [sums.n_trials for sums in plain.collector.batches.sums] == [3] * 20
 
 
 def test_the_summary_tells_every_neighborhood(agent: Any) -> None:

@@ -39,12 +39,12 @@ def pendulum(features: Any = Polynomial(1), n_trials: int = 40, **options: Any) 
 
 def sums_of(agent: Any) -> MomentSums:
     kept = agent.kept_trials
-    condensed: MomentSums = kept.condense(agent._encoding.rows)
+    condensed: MomentSums = kept.condense(agent.collector.encoding.rows)
     return condensed
 
 
 def assert_same_moments(a: MomentSums, b: MomentSums) -> None:
-    for name in vars(a):
+    for name in (n for n, value in vars(a).items() if value is not None):
         assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-10, atol=1e-10)
 
 
@@ -93,8 +93,9 @@ def test_condensed_trials_have_the_moments_of_kept_ones_and_keep_their_features(
     kept = pendulum()
     with pytest.warns(CondensedTrialsWarning, match=r"into moments of 4 features .* in 1 batches"):
         condensed = pendulum(max_bytes=20_000)
-    assert_same_moments(condensed._batches.total, sums_of(kept))
-    assert len(condensed._batches.trials) == 40  # all: 20,000 bytes are 52 trials of 32 × 3 floats
+    assert_same_moments(condensed.collector.batches.total, sums_of(kept))
+    stored = condensed.collector.batches.trials
+    assert len(stored) == 40  # all: 20,000 bytes are 52 trials of 32 × 3 floats
     with pytest.raises(InvalidInputError, match="condensed into moments of the features so far"):
         condensed.use_features(Polynomial(2))
     with pytest.raises(InvalidInputError, match="no trials are kept"):
@@ -107,12 +108,12 @@ def test_trials_that_outgrow_their_room_are_condensed_on_the_way() -> None:
     reference = pendulum(n_trials=4)
     agent.collect(env, lambda x: [0.0], 10, 30, seed=1, batched=False)
     reference.reset().collect(env, lambda x: [0.0], 10, 30, seed=1, batched=False)
-    assert agent._batches.are_kept
+    assert agent.collector.batches.are_kept
     with pytest.warns(CondensedTrialsWarning):
         agent.collect(env, lambda x: [0.0], 60, 30, seed=2, batched=False, is_same_policy=True)
     reference.collect(env, lambda x: [0.0], 60, 30, seed=2, batched=False, is_same_policy=True)
     assert agent.n_trials == 70
-    assert_same_moments(agent._batches.total, sums_of(reference))
+    assert_same_moments(agent.collector.batches.total, sums_of(reference))
 
 
 def test_what_has_no_room_is_refused_before_the_first_step() -> None:
@@ -258,7 +259,9 @@ def test_standardized_features_are_measured_before_trials_are_condensed() -> Non
     env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 4)
     with pytest.warns(CondensedTrialsWarning):
         agent.collect(env, still, 40, 30, seed=1)
-    assert_allclose(agent._encoding.given.mean, kept.observations.mean(axis=(0, 1)), atol=1e-6)
+    assert_allclose(
+        agent.collector.encoding.given.mean, kept.observations.mean(axis=(0, 1)), atol=1e-6
+    )
     assert agent.n_trials == 56
     agent.fit()
 

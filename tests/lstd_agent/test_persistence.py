@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import zipfile
 from pathlib import Path
@@ -208,7 +209,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rest(
 
     def full_disk(file: Any, **arrays: Any) -> None:
         file.write(b"half")
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, "no space left")
 
     monkeypatch.setattr(np, "savez_compressed", full_disk)
     with pytest.raises(OSError, match="no space left"):

@@ -69,9 +69,9 @@ def test_kept_trials_are_fitted_as_their_moments_are(
     task: str, n_anchors: int | None, calibration: Any
 ) -> None:
     kept, condensed = (collected(task, calibration, n_anchors) for _ in range(2))
-    encoding: Any = condensed._encoding
+    encoding: Any = condensed.collector.encoding
     # As storage does beyond max_bytes, without the notice.
-    condensed._batches.condense(encoding.rows, 5, 2000)
+    condensed.collector.batches.condense(encoding.rows, 5, 2000)
     for agent in (kept, condensed):
         agent.fit()
     assert kept.gain_ == pytest.approx(condensed.gain_, rel=1e-8)
@@ -109,23 +109,39 @@ class Backlog2(Backlog):
     observation_space = spaces.Box(-1.0, 1.0, (2,))
 
 
-def test_windows_are_summed_alike_whether_or_not_they_are_remembered(monkeypatch: Any) -> None:
+@pytest.mark.parametrize("lengths", [None, [11, 3, 11, 1, 7, 10, 11]])
+def test_windows_are_summed_alike_whether_or_not_they_are_remembered(
+    lengths: Any, monkeypatch: Any
+) -> None:
     rng = np.random.default_rng(1)
-    trials = KeptTrials.of(rng.normal(size=(7, 12, 2)), rng.normal(size=(7, 11)))
+    rewards = rng.normal(size=(7, 11))
+    if lengths is not None:
+        rewards[np.arange(11) >= np.array(lengths)[:, None]] = 0.0
+    trials = KeptTrials.of(rng.normal(size=(7, 12, 2)), rewards, lengths)
     features = vector_features(Polynomial(2))
+    by_timestep = trials.condense(features)
     windows = np.array([[0, 4], [4, 11], [0, 4], [3, 3]])
-    expected = trials.condense(features).over(windows)
+    expected = by_timestep.over(windows)
     for room in (2**30, 700, 0):
         monkeypatch.setattr("lstd_agent.statistics.trial_moments._MAX_KEPT_BYTES", room)
-        halves = [KeptTrials(trials.observations[i::2], trials.rewards[i::2]) for i in range(2)]
+        halves = [
+            KeptTrials(
+                trials.observations[i::2],
+                trials.rewards[i::2],
+                None if trials.lengths is None else trials.lengths[i::2],
+            )
+            for i in range(2)
+        ]
         a, b = (TrialMoments.of(half, features) for half in halves)
         for _ in range(2):
             found = (a + b).over(windows)
             assert found.n_trials == 7
-            for name, array in vars(expected).items():
-                assert_allclose(getattr(found, name), array, rtol=1e-12, atol=1e-12)
-        assert_allclose((a + b).feature_sums, trials.condense(features).feature_sums, rtol=1e-12)
-        assert_allclose((a + b).squares, trials.condense(features).squares, rtol=1e-12)
+            for name in ("second_moments", "successor_moments", "reward_moments", "feature_sums"):
+                assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-12)
+            assert_allclose(found.reward_sums, expected.reward_sums, atol=1e-12)
+        for name in ("feature_sums", "squares", "reward_sums", "trials_at"):
+            assert_allclose(getattr(a + b, name), getattr(by_timestep, name), atol=1e-12)
+        assert_allclose((a + b).following[:-1], by_timestep.following[:-1], atol=1e-12)
 
 
 def test_stored_trials_are_not_converted_to_doubles() -> None:

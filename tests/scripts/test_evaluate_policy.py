@@ -491,3 +491,24 @@ def test_a_missing_plot_extra_is_told_before_the_work(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     message = error_of(script, capsys, "Unichain-h6-v0", *FEW, "--plot", "picture.png")
     assert message == 'pictures need matplotlib: pip install "unichain-gym[plot]"'
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of a file's size")
+def test_a_disk_that_is_full_loses_the_files_alone(tmp_path: Path) -> None:
+    # A limit of a file's size fails a write as a full disk does.
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));"
+        "from lstd_agent.commands.evaluate import main; sys.exit(main(sys.argv[1:]))"
+    )
+    argv = ["Unichain-h6-v0", *FEW, "--save", str(tmp_path / "a.npz"), "--quiet"]
+    run = subprocess.run(
+        [sys.executable, "-c", program, *argv], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 1
+    assert "relative value of each state" in run.stdout
+    samples, results = run.stderr.splitlines()
+    assert samples.startswith("error: ")
+    assert samples.endswith("a.samples.npz'; the samples are not saved")
+    assert results.startswith("error: ")
+    assert results.endswith("a.npz'")
+    assert list(tmp_path.iterdir()) == []
