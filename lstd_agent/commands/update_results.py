@@ -15,6 +15,7 @@ from lstd_agent.commands.outputs import check_writable, write_files
 from lstd_agent.commands.running import at_least, run
 from lstd_agent.commands.study import one_thread_each, rows_kept
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study import figures, tables
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.headlines import headlines
@@ -44,7 +45,7 @@ def update(root: Path, args: argparse.Namespace) -> int:
     readme, docs = root / "README.md", root / "docs"
     pictures = {name: docs / f"{name}.png" for name in ("h36c", "comparison", "sampling")}
     pictures["references"] = docs / "references.png"
-    figures.new_figure(1.0, 1.0)
+    new_figure(1.0, 1.0)
     replace_section(readme.read_text(encoding="utf-8"), "")
     for path in (readme, *pictures.values()):
         check_writable(path)
@@ -68,9 +69,7 @@ def update(root: Path, args: argparse.Namespace) -> int:
         "references": figures.reference_multiples(references),
     }
     section = f"\n<!-- {origin} -->\n\n{headlines(exact, sampled, references)}\n"
-    contents = {
-        pictures[name]: figures.picture(figure, ".png", origin) for name, figure in drawn.items()
-    }
+    contents = {pictures[name]: picture(figure, ".png", origin) for name, figure in drawn.items()}
     # Read again: it may have been edited while the studies ran.
     text = replace_section(readme.read_text(encoding="utf-8"), section)
     write_files({readme: text.encode(), **contents})
