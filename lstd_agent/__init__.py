@@ -18,6 +18,7 @@ from lstd_agent.system.distances import MMD
 from lstd_agent.system.fit_system import Neighborhood
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.restart import Restart
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "KeptTrials",
     "Kernel",
     "LambdaReturn",
+    "LoggedTrials",
     "MultiStep",
     "Neighborhood",
     "OneHot",

@@ -10,9 +10,11 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Literal
 
+import gymnasium as gym
 from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
@@ -42,6 +44,7 @@ from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCol
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import ObservationKind
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.policies import Policy
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv
@@ -83,9 +86,10 @@ class SeminormLSTDAgent:
         only, with ``calibration="references"``; see `average_reward`.
     backup : {"one_step", "model"}, MultiStep or LambdaReturn
         How far targets run before they bootstrap (see `lstd_agent.statistics.backups`), or
-        ``"model"``: fits to the values of the transitions of all timesteps, which takes
-        observations to be Markov states (see `lstd_agent.statistics.pooled`). Others than one
-        step with Discrete observations only.
+        ``"model"``: fits to the values of the transitions of all timesteps, of Discrete
+        observations only, which takes them to be Markov states (see
+        `lstd_agent.statistics.pooled`). Vector observations need their trials for more than
+        one step, which are kept up to ``max_bytes``.
     gain : float or None
         The gain; None estimates it from the second half of all timesteps; see
         `lstd_agent.system.gain`.
@@ -481,6 +485,71 @@ class SeminormLSTDAgent:
             changed.
         """
         self.collector.add(data.collector if isinstance(data, SeminormLSTDAgent) else data)
+        return self
+
+    def add_trials(
+        self,
+        observations: Any,
+        rewards: Iterable[ArrayLike] | None = None,
+        actions: Iterable[ArrayLike] | None = None,
+        *,
+        terminated: ArrayLike | None = None,
+        t_max: int | None = None,
+        policy: Policy | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+    ) -> Self:
+        """Add logged trials, of whatever lengths.
+
+        A trial that is shorter than the longest was cut short, which is no end of the task: its
+        transitions count for what they show, and each timestep's equations use the trials that
+        have it. Occupancies, mean rewards and the gain are those of the trials that were there.
+        Equations stay right if trials were cut short for what was observed, since they are of
+        single transitions; means over those that were left are means over them alone.
+
+        Parameters
+        ----------
+        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
+            As `LoggedTrials.of` takes them: one more than there are rewards, the last one what
+            followed the last reward. Tables come by `LoggedTrials.from_frame`.
+        rewards : array_like (m, n) or list of array_like (n,)
+            ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
+        actions : array_like (m, n, ...) or list of array_like, optional
+        terminated : array_like of bool, shape (m,), optional
+            Which trials ended with their last transition, with ``on_termination="absorb"``.
+        t_max : int, optional
+            The last timestep: what was logged beyond is left out. By default the longest trial's,
+            or that of the trials so far.
+        policy : array_like or callable, optional
+            Whose trials they are said to be: refused if it never takes one of the actions, or
+            hardly as often. Without it they are taken for those of the policy that is evaluated.
+        batched, is_same_policy : bool
+            As in `collect`.
+        observation_space : Space, optional
+            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
+            floats are unbounded without it.
+
+        Returns
+        -------
+        Self
+            The agent itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be trials of this task and policy. Then nothing has changed.
+        TerminationError
+            If a trial terminated, unless that is to be absorbed.
+        """
+        self.collector.add_trials(
+            as_logged(observations, rewards, actions, terminated),
+            t_max=t_max,
+            policy=policy,
+            batched=batched,
+            is_same_policy=is_same_policy,
+            observation_space=observation_space,
+        )
         return self
 
     def merge(self, other: SeminormLSTDAgent) -> Self:

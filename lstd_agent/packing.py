@@ -171,9 +171,12 @@ def pack_sums(sums: Sums, name: str, arrays: Arrays) -> Any:
     """Put a batch's sums among the arrays and return what else to write of them."""
     facts: dict[str, Any] = {"n_trials": sums.n_trials, "kind": type(sums).__name__}
     if not isinstance(sums, TransitionCounts):
-        arrays.update({f"{name}.{k}": v for k, v in vars(sums).items() if k != "n_trials"})
+        held = {k: v for k, v in vars(sums).items() if k != "n_trials" and v is not None}
+        arrays.update({f"{name}.{k}": v for k, v in held.items()})
         return facts
     facts["n_states"] = sums.n_states
+    if sums.n_at is not None:
+        arrays[f"{name}.n_at"] = sums.n_at
     for matrix in ("transition_counts", "reward_sums"):
         for part in _CSR_PARTS:
             arrays[f"{name}.{matrix}.{part}"] = getattr(getattr(sums, matrix), part)
@@ -186,7 +189,7 @@ def unpack_sums(facts: Any, name: str, arrays: Arrays) -> Sums:
     parts = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
     try:
         if facts["kind"] == "KeptTrials":
-            return KeptTrials.of(parts["observations"], parts["rewards"])
+            return KeptTrials.of(**parts)
         if facts["kind"] == "MomentSums":
             return MomentSums.of(MomentSums(n_trials=facts["n_trials"], **parts))
         S = facts["n_states"]
@@ -195,6 +198,7 @@ def unpack_sums(facts: Any, name: str, arrays: Arrays) -> Sums:
             _read_csr(f"{name}.{matrix}", arrays, (T, n_columns))
             for matrix, n_columns in (("transition_counts", S * S), ("reward_sums", S))
         )
-        return TransitionCounts.of(TransitionCounts(S, facts["n_trials"], N, R))
+        n_at = parts.get("n_at")
+        return TransitionCounts.of(TransitionCounts(S, facts["n_trials"], N, R, n_at))
     except (KeyError, TypeError) as error:
         raise InvalidInputError(f"the file's {name} is damaged: {error!r}") from error

@@ -31,12 +31,18 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import dense
-from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
 from lstd_agent.statistics.equations import FeatureBasis, Moments, window_sums
+from lstd_agent.statistics.holdouts import TrialHoldout, trial_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
-from lstd_agent.statistics.pairs import check_pairs, paired_vector_discrepancy
+from lstd_agent.statistics.pairs import (
+    check_pairs,
+    cut_pairs_discrepancy,
+    paired_vector_discrepancy,
+)
 from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.structure import RecurrentClass
+from lstd_agent.statistics.walks import TrialWalk
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
 from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
 
@@ -51,9 +57,14 @@ _COUNTABLE = (
     "distance='mmd' or MMD(estimator='linear')"
 )
 
-_ONE_STEP = (
-    "sums over vector observations hold single steps only: use backup='one_step', the default, or "
-    "Discrete observations"
+_NOT_COUNTED = (
+    "backup='model' pools the transitions of states that can be counted: for vector observations "
+    "use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
+)
+
+_SINGLE_STEPS = (
+    "sums over vector observations hold single steps only, and the trials were condensed into "
+    "sums: use backup='one_step', or keep the trials with a larger max_bytes"
 )
 
 # Distances are averages over so many stored observations that there are this many numbers.
@@ -68,6 +79,9 @@ _REACH = 12.0
 # window's; smaller eigenvalues of scaled Z than the other number are rounding errors.
 _RANGE_TOLERANCE = 1e-3
 _RANGE_RCOND = 1e-10
+
+# Of fewer trials none are held out.
+_FEWEST_HELD_OUT = 8
 
 # Batches of kept trials are summed once each if all their moments take no more than this.
 _MAX_PORTIONS_BYTES = 2**30
@@ -107,6 +121,7 @@ class MomentStatistics:
                 "stored: n_stored_trials must be at least 1"
             )
         self.sums = sums.condense(rows)
+        self._kept = sums if isinstance(sums, KeptTrials) else None
         self._rows = rows
         self.trials = trials
         # A task that was never seen to end is like any other.
@@ -123,6 +138,15 @@ class MomentStatistics:
     def n_trials(self) -> int:
         """Number of trials."""
         return self.sums.n_trials
+
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return self.sums.trials_at
+
+    def _n_samples(self, windows: IntArray) -> IntArray:
+        before = np.append(0, np.cumsum(self.trials_at))
+        return np.asarray(before[windows[:, 1]] - before[windows[:, 0]])
 
     @property
     def terminal(self) -> int | None:
@@ -150,6 +174,18 @@ class MomentStatistics:
         """Features (n, d) of encoded observations (n, k)."""
         return dense(self._rows(states))
 
+    @property
+    def backups(self) -> tuple[Backup, ...]:
+        """Single steps and, where the trials are kept, λ-returns."""
+        kept = self._kept is not None
+        return ("one_step", *map(LambdaReturn, DECAYS)) if kept else ("one_step",)
+
+    def holdouts(self, batches: Sequence[MomentSums | KeptTrials]) -> list[TrialHoldout]:
+        """Return the halves of trials that were kept, each with the other."""
+        if self._kept is None or self.n_trials < _FEWEST_HELD_OUT:
+            return []
+        return trial_holdouts(self, self._kept, self._rows)
+
     def of(self, sums: MomentSums | KeptTrials, main: int | None = None) -> MomentStatistics:
         """Return the statistics of other sums, with the same features and stored trials.
 
@@ -157,8 +193,12 @@ class MomentStatistics:
         """
         return MomentStatistics(sums, self._rows, self.trials, self.ends)
 
-    def portions(self, batches: Sequence[MomentSums | KeptTrials]) -> Sequence[Any]:
+    def portions(
+        self, batches: Sequence[MomentSums | KeptTrials], *, one_step: bool = True
+    ) -> Sequence[Any]:
         """Return batches as what adds up fastest: moments, where those of all fit in memory."""
+        if not one_step:
+            return batches
         size = moment_bytes(self.t_max, self.candidate_features.shape[1])
         if len(batches) * size > _MAX_PORTIONS_BYTES:
             return batches
@@ -175,7 +215,7 @@ class MomentStatistics:
     def moments(self, windows: IntArray, gain: float | None) -> Moments:
         """X, Z, y of each window: sample means over its timesteps and all trials."""
         sums = self.sums
-        n_samples = (windows[:, 1] - windows[:, 0]) * sums.n_trials
+        n_samples = self._n_samples(windows)
         Z = self._window_sums(windows, sums.second_moments)
         X = Z - self._window_sums(windows, sums.successor_moments)
         if gain is not None:
@@ -195,45 +235,51 @@ class MomentStatistics:
         sums, one = self.sums, self.intercept
         last = windows[:, 1] - 1
         inside = np.stack((windows[:, 0], last), axis=1)
-        n = windows[:, 1] - windows[:, 0]
+        n_samples, n_leaving = self._n_samples(windows), self.trials_at[last].astype(np.float64)
         f = self._window_sums(windows, sums.feature_sums)
-        following = self._window_sums(inside + 1, sums.feature_sums)
+        following = self._window_sums(inside, sums.following)
         rewards = self._window_sums(windows, sums.reward_sums[:, None])
-        number = (n * sums.n_trials).astype(np.float64)
+        number = n_samples.astype(np.float64)
         Z = _border(self._window_sums(windows, sums.second_moments), f, f, number, one)
         S = _border(
             self._window_sums(inside, sums.successor_moments),
             self._window_sums(inside, sums.feature_sums),
             following,
-            number - sums.n_trials,
+            number - n_leaving,
             one,
         )
         leaving = _border(
             sums.successor_moments[last],
             sums.feature_sums[last],
-            sums.feature_sums[windows[:, 1]],
-            np.full(len(n), float(sums.n_trials)),
+            sums.following[last],
+            n_leaving,
             one,
         )
-        y = np.empty((len(n), f.shape[1] + 1, 2))
+        y = np.empty((len(windows), f.shape[1] + 1, 2))
         y[:, :-1, 0] = self._window_sums(windows, sums.reward_moments)
         y[:, -1, 0] = one * rewards[:, 0]
         y[:, :-1, 1] = f
-        y[:, -1, 1] = one * n * sums.n_trials
-        moments = _means(Z - S, Z, np.concatenate((y, leaving), axis=2), n * sums.n_trials)
+        y[:, -1, 1] = one * number
+        moments = _means(Z - S, Z, np.concatenate((y, leaving), axis=2), n_samples)
         return replace(moments, scale=self.feature_scale)
 
     def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
 
     def step(self, t: int) -> Step | None:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
+
+    def walk(self, rcond: float) -> TrialWalk:
+        """Return the walk along trials, which must have been kept."""
+        if self._kept is None:
+            raise InvalidInputError(_SINGLE_STEPS)
+        return TrialWalk(self._kept, self._rows, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""
@@ -247,7 +293,7 @@ class MomentStatistics:
     def _christoffel(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Return the function of features (m, d), decomposing the windows' Z once."""
         scale = self.feature_scale
-        n_samples = (windows[:, 1] - windows[:, 0]) * self.n_trials
+        n_samples = self._n_samples(windows)
         f = self._window_sums(windows, self.sums.feature_sums)
         Z = self._window_sums(windows, self.sums.second_moments)
         Z = _border(Z, f, f, n_samples.astype(np.float64), 1.0) / n_samples[:, None, None]
@@ -271,7 +317,7 @@ class MomentStatistics:
     def independent_samples(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Occupancy times the number of samples of each window, (n, m)."""
         occupancy = self.occupancy_of(windows)
-        n_samples = (windows[:, 1] - windows[:, 0]) * self.n_trials
+        n_samples = self._n_samples(windows)
         return lambda states: occupancy(states) * n_samples[:, None]
 
     @cached_property
@@ -304,7 +350,7 @@ class MomentStatistics:
     def feature_scale(self) -> FloatArray:
         """Root mean squares of the features (f, 1) over all timesteps, shape (d + 1,)."""
         squares = np.einsum("tdd->d", self.sums.second_moments)
-        scale = np.sqrt(squares / (self.n_trials * (self.t_max + 1)))
+        scale = np.sqrt(squares / self.trials_at.sum())
         return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
 
     def zero(self, window: IntArray) -> tuple[int, FloatArray]:
@@ -313,7 +359,7 @@ class MomentStatistics:
             index = -1 if self.terminal is None else self.terminal
             return index, np.zeros(self.candidate_features.shape[1])
         start = (self.t_max + 1) // 2
-        return -1, self.sums.feature_sums[start:].mean(axis=0) / self.n_trials
+        return -1, self.sums.feature_sums[start:].mean(axis=0) / self.trials_at[start:].mean()
 
     def candidate(self, index: int) -> Any:
         """Return a candidate reference state as it is encoded."""
@@ -321,16 +367,20 @@ class MomentStatistics:
 
     def mean_features(self, t: int) -> FloatArray:
         """Mean features (d,) at a timestep."""
-        return np.asarray(self.sums.feature_sums[t] / self.n_trials)
+        return np.asarray(self.sums.feature_sums[t] / self.trials_at[t])
+
+    def mean_following_features(self, t: int) -> FloatArray:
+        """Mean features (d,) of what followed a timestep, of the trials that have it."""
+        return np.asarray(self.sums.following[t] / self.trials_at[t])
 
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
-        return float(self.sums.reward_sums[start:stop].mean() / self.n_trials)
+        return float(self.sums.reward_sums[start:stop].mean() / self.trials_at[start:stop].mean())
 
     @property
     def mean_rewards(self) -> FloatArray:
         """Mean reward of each timestep, shape (t_max + 1,)."""
-        return np.asarray(self.sums.reward_sums / self.n_trials)
+        return np.asarray(self.sums.reward_sums / np.maximum(self.trials_at, 1))
 
     def total_variation(self) -> SquaredDistance:
         """There is none."""
@@ -339,6 +389,11 @@ class MomentStatistics:
     def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
         """Linear-time squared MMD between timesteps, from the stored trials."""
         check_pairs("linear", len(self.trials))
+        lengths = (~np.isinf(self.trials[:, :, 0])).sum(axis=1)
+        if (lengths <= self.t_max).any():
+            features = self._distance_features.swapaxes(0, 1)
+            kernel = kernel.fit_width(self.candidate_features)
+            return cut_pairs_discrepancy(features, lengths[: len(features)], kernel.paired)
         return paired_vector_discrepancy(
             self._distance_features, kernel.fit_width(self.candidate_features)
         )
@@ -348,7 +403,9 @@ class MomentStatistics:
         """Features of as many stored trials as a distance works on, shape (t_max + 1, m, d)."""
         d = self.candidate_features.shape[1]
         m = max(2, _N_DISTANCE_NUMBERS // (d * (self.t_max + 1)))
-        states = self.trials[:m].swapaxes(0, 1)
+        states = self.trials[:m]
+        # Where a trial was cut short its start stands in; it is not looked at.
+        states = np.where(np.isinf(states), states[:, :1], states).swapaxes(0, 1)
         n_timesteps, m, k = states.shape
         return self.features(states.reshape(-1, k)).reshape(n_timesteps, m, -1)
 
@@ -403,6 +460,7 @@ def _candidates(trials: FloatArray) -> FloatArray:
     timestep = np.concatenate((even, early)).astype(np.int64)
     # Observations that occur twice are kept once; the terminal state (NaN), if any, comes first.
     chosen = trials[np.arange(n) % m, timestep]
-    living = np.unique(chosen[~np.isnan(chosen).any(axis=1)], axis=0)
+    # What is infinite is of timesteps that a trial does not have.
+    living = np.unique(chosen[np.isfinite(chosen).all(axis=1)], axis=0)
     ended = trials[np.isnan(trials).any(axis=2)]
     return np.concatenate((ended[:1], living))

@@ -31,6 +31,9 @@ from lstd_agent.trials.encoding import (
     make_encoding,
 )
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged import LoggedTrials
+from lstd_agent.trials.logged_policy import check_actions
+from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
 from lstd_agent.trials.merging import counted_round, counts_of, logged_round, merge_batches
 from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.policies import Policy, make_actor
@@ -85,6 +88,8 @@ class TrialCollector:
         The user's own loop.
     add, merge
         Trials that somebody else has collected.
+    add_trials
+        Logged trials.
     use_features, reset
         Other features, of the same trials; no trials.
     restore
@@ -294,6 +299,33 @@ class TrialCollector:
         self._storage.add(encoding, finished)
         self._encoding = encoding
 
+    def add_trials(
+        self,
+        trials: LoggedTrials,
+        *,
+        t_max: int | None = None,
+        policy: Policy | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+    ) -> None:
+        """Add logged trials of any lengths; see `SeminormLSTDAgent.add_trials`."""
+        space = observation_space or implied_space(trials)
+        if self._encoding is not None and observation_space is None:
+            encoding = self._encoding
+        else:
+            encoding = self._implied_encoding() if space is None else self._encoding_of(space)
+        if policy is not None:
+            self._check_policy(policy, is_same_policy)
+            check_actions(policy, trials, encoding.space, batched)
+        self._count_waiting()
+        encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max)
+        self._batches.check_t_max(encoded.t_max)
+        for finished in encoded.rounds(self._batches):
+            self._storage.add(encoding, finished)
+        self._encoding = encoding
+        self._policy = self._policy if policy is None else policy
+
     def merge(self, other: TrialCollector) -> None:
         """Add the trials of another agent's collector; see `SeminormLSTDAgent.merge`."""
         theirs = other.batches
@@ -384,7 +416,8 @@ class TrialCollector:
         """Return the encoding that a feature table, one row a state, implies."""
         if not is_table(self.features):
             raise NotFittedError(
-                "the observation space is not known: call attach(env) before observe() or add()"
+                "the observation space is not known: call attach(env) before observe() or add(), "
+                "or give add_trials() an observation_space"
             )
         table: Any = self.features
         return self._encoding_of(spaces.Discrete(np.shape(table)[0]))

@@ -8,7 +8,7 @@ features, kernel or window, also of such as were thought of after collection.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import Rows, dense
+from lstd_agent.trials.lengths import trials_at
 from lstd_agent.trials.moment_sums import MomentSums
 
 RowsOf = Callable[[NDArray[Any]], Rows]
@@ -36,13 +37,19 @@ class KeptTrials:
         Of m trials, what followed the last timestep included, in whatever type they came. From
         the end of a trial that terminates on they are NaN.
     rewards : ndarray, shape (m, t_max + 1)
+    lengths : ndarray of int, shape (m,), optional
+        How many timesteps each trial has, where some were cut short; what is said of them at
+        later ones does not matter, but is finite. None where all have all.
     """
 
     observations: NDArray[Any]
     rewards: FloatArray
+    lengths: IntArray | None = None
 
     @classmethod
-    def of(cls, observations: ArrayLike, rewards: ArrayLike) -> KeptTrials:
+    def of(
+        cls, observations: ArrayLike, rewards: ArrayLike, lengths: ArrayLike | None = None
+    ) -> KeptTrials:
         """Return logged trials, checked.
 
         Parameters
@@ -51,6 +58,8 @@ class KeptTrials:
             Of m trials at timesteps 0 to t_max + 1; axes after the second are flattened. NaN
             marks what follows the end of a trial that terminates.
         rewards : array_like, shape (m, t_max + 1)
+        lengths : array_like of int, shape (m,), optional
+            How many timesteps each trial has, where not all have all of them.
 
         Raises
         ------
@@ -81,7 +90,7 @@ class KeptTrials:
             raise InvalidInputError(
                 f"rewards must be finite; got {paid[trial, t]} at timestep {t} of trial {trial}"
             )
-        return cls(states.reshape(m, n + 1, -1), paid)
+        return cls(states.reshape(m, n + 1, -1), paid, _checked_lengths(lengths, m, n))
 
     @property
     def n_trials(self) -> int:
@@ -117,14 +126,36 @@ class KeptTrials:
         """Return the trials of all portions, at least one."""
         if len(portions) == 1:
             return portions[0]
+        lengths = None
+        if any(portion.lengths is not None for portion in portions):
+            lengths = np.concatenate([portion._all_lengths for portion in portions])
         return cls(
             np.concatenate([portion.observations for portion in portions]),
             np.concatenate([portion.rewards for portion in portions]),
+            lengths,
         )
 
+    @property
+    def _all_lengths(self) -> IntArray:
+        full = np.full(self.n_trials, self.t_max + 1)
+        return full if self.lengths is None else self.lengths
+
+    @property
+    def n_at(self) -> IntArray | None:
+        """How many trials have each timestep, where some were cut short."""
+        if self.lengths is None:
+            return None
+        return np.asarray((np.arange(self.t_max + 1)[:, None] < self.lengths).sum(axis=1))
+
     def states(self, n: int | None = None) -> FloatArray:
-        """Return the states (n, t_max + 1, k) of the first n trials, or of all."""
-        return self.observations[:n, :-1].astype(np.float64)
+        """Return the states (n, t_max + 1, k) of the first n trials, or of all.
+
+        They are infinite at timesteps that a trial does not have.
+        """
+        states: FloatArray = self.observations[:n, :-1].astype(np.float64)
+        if self.lengths is not None:
+            states[np.arange(self.t_max + 1) >= self.lengths[:n, None]] = np.inf
+        return states
 
     @property
     def reward_sums(self) -> FloatArray:
@@ -163,6 +194,10 @@ class KeptTrials:
             np.zeros((n, d)),
             np.zeros(n),
         )
+        if self.lengths is not None:
+            n_at = np.append(0, np.cumsum(trials_at(self)))
+            n_at = n_at[windows[:, 1]] - n_at[windows[:, 0]]
+            total = replace(total, successor_sums=np.zeros((n, d)), n_at=n_at)
         n_rows = max(2, _CHUNK_SIZE // d)
         for first in range(0, self.n_trials, n_rows // 2):
             block = slice(first, first + n_rows // 2)
@@ -183,6 +218,11 @@ class KeptTrials:
         rows = features(observed.reshape(-1, observed.shape[2]))
         f, successor = rows[:-m], rows[m:]
         rewards = self.rewards[block, start:stop].T.ravel()
+        if self.lengths is not None:
+            has = (np.arange(start, stop)[:, None] < self.lengths[block]).ravel()
+            f, successor, rewards = f[has], successor[has], rewards[has]
+        if total.successor_sums is not None:
+            total.successor_sums[i] += successor.T @ np.ones(len(rewards))
         total.second_moments[i] += dense(f.T @ f)
         total.successor_moments[i] += dense(f.T @ successor)
         total.reward_moments[i] += f.T @ rewards
@@ -210,8 +250,27 @@ class TrialRecorder:
         return KeptTrials(np.stack(self._states, axis=1), np.stack(self._rewards, axis=1))
 
     @staticmethod
-    def of_whole(states: NDArray[Any], rewards: FloatArray) -> KeptTrials:
+    def of_whole(
+        states: NDArray[Any], rewards: FloatArray, lengths: IntArray | None = None
+    ) -> KeptTrials:
         """Return whole trials: states (t_max + 2, n, k) and rewards (t_max + 1, n)."""
         return KeptTrials(
-            np.ascontiguousarray(states.swapaxes(0, 1)), np.ascontiguousarray(rewards.T)
+            np.ascontiguousarray(states.swapaxes(0, 1)), np.ascontiguousarray(rewards.T), lengths
         )
+
+
+def _checked_lengths(lengths: ArrayLike | None, m: int, n: int) -> IntArray | None:
+    """Return how many of n timesteps m trials have, None if all have all."""
+    if lengths is None:
+        return None
+    checked = np.asarray(lengths)
+    if (
+        checked.shape != (m,)
+        or checked.dtype.kind not in "iu"
+        or checked.min() < 1
+        or checked.max() > n
+    ):
+        raise InvalidInputError(
+            f"the lengths of {m} trials are {m} integers from 1 to {n}; got {lengths!r}"
+        )
+    return None if (checked == n).all() else checked.astype(np.int64)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.features.rows import Rows, dense
+from lstd_agent.trials.lengths import add_lengths, check_lengths, trials_at
 
 VectorFeatures = Callable[[NDArray[Any]], FloatArray]
 """Features (n, d) of flattened observations (n, k)."""
@@ -38,6 +39,10 @@ class MomentSums:
     reward_moments, feature_sums : ndarray, shape (t_max + 1, d)
         Σ r f and Σ f.
     reward_sums : ndarray, shape (t_max + 1,)
+    successor_sums : ndarray, shape (t_max + 1, d), optional
+        Σ f', where some trials were cut short: else it is Σ f a timestep later.
+    n_at : ndarray of int, shape (t_max + 1,), optional
+        How many trials have each timestep, where some were cut short.
     """
 
     n_trials: int
@@ -46,6 +51,8 @@ class MomentSums:
     reward_moments: FloatArray
     feature_sums: FloatArray
     reward_sums: FloatArray
+    successor_sums: FloatArray | None = None
+    n_at: IntArray | None = None
 
     @classmethod
     def of(cls, sums: MomentSums) -> MomentSums:
@@ -60,6 +67,9 @@ class MomentSums:
             "feature_sums": (T, d),
             "reward_sums": (T,),
         }
+        if sums.n_at is not None:
+            expected["successor_sums"] = (T, d)
+            check_lengths(sums.n_at, sums.n_trials, T - 1)
         for name, right in expected.items():
             array = getattr(sums, name)
             if not T or not d or array.shape != right or array.dtype.kind != "f":
@@ -67,7 +77,9 @@ class MomentSums:
                     f"moments have {name} of shape (t_max + 1, d, ...); got {array.shape}, "
                     f"{array.dtype}"
                 )
-            if not np.isfinite(array).all():
+            # No equation has successors of the last timestep by themselves.
+            known = array[:-1] if name == "successor_sums" else array
+            if not np.isfinite(known).all():
                 raise InvalidInputError(f"moments must be finite; {name} are not")
         return sums
 
@@ -90,7 +102,26 @@ class MomentSums:
             self.reward_moments + other.reward_moments,
             self.feature_sums + other.feature_sums,
             self.reward_sums + other.reward_sums,
+            *self._cut_short(other),
         )
+
+    def _cut_short(self, other: MomentSums) -> tuple[FloatArray | None, IntArray | None]:
+        """Return ``successor_sums`` and ``n_at`` of both together."""
+        n_at = add_lengths(self, other)
+        return (None if n_at is None else self.following + other.following), n_at
+
+    @property
+    def following(self) -> FloatArray:
+        """Σ f' at each timestep, shape (t_max + 1, d); NaN at the last where it was not kept."""
+        if self.successor_sums is not None:
+            return self.successor_sums
+        unknown = np.full((1, self.feature_sums.shape[1]), np.nan)
+        return np.concatenate((self.feature_sums[1:], unknown))
+
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return trials_at(self)
 
     @property
     def t_max(self) -> int:
@@ -110,7 +141,9 @@ class MomentSums:
             Timesteps ``start`` up to, not including, ``stop``.
         """
 
-        def total(by_timestep: FloatArray) -> FloatArray:
+        def total(by_timestep: Any) -> Any:
+            if by_timestep is None:
+                return None
             return np.stack([by_timestep[start:stop].sum(axis=0) for start, stop in windows])
 
         parts = {k: total(v) for k, v in vars(self).items() if k != "n_trials"}
@@ -152,7 +185,8 @@ class MomentRecorder:
 
     def sums(self, n_trials: int) -> MomentSums:
         """Return what has been recorded of ``n_trials`` complete trials."""
-        return MomentSums(n_trials, *(np.array(sums) for sums in zip(*self._sums, strict=True)))
+        parts: Any = [np.array(sums) for sums in zip(*self._sums, strict=True)]
+        return MomentSums(n_trials, *parts)
 
     def of_whole(self, states: NDArray[Any], rewards: FloatArray) -> MomentSums:
         """Return the moments of whole trials: states (t_max + 2, n, k), rewards (t_max + 1, n)."""
