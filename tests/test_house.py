@@ -21,7 +21,7 @@ ROOMS = (
     ("standard_errors", "fit"),
     ("diagnostics", "packing", "persistence", "plotting", "summary"),
     ("agent",),
-    ("improvement",),
+    ("baselines", "improvement"),
     ("study", "commands", "benchmarks"),
 )
 # What compares the evaluator with exact answers, and so may import both packages.
