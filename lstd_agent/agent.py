@@ -863,7 +863,10 @@ class SeminormLSTDAgent:
         return summary.describe(self._last_fit)
 
     def plot(self) -> Figure:
-        """Return a figure of values, occupancies and distances over time.
+        """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
+
+        Values have bars of two standard errors each way, of at most 200 observations in up to ten
+        neighbourhoods; where the samples do not determine a value there is none.
 
         Returns
         -------
