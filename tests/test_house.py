@@ -18,7 +18,7 @@ ROOMS = (
     ("trials",),
     ("statistics",),
     ("system",),
-    ("standard_errors", "fit"),
+    ("standard_errors", "fit", "action_values"),
     ("diagnostics", "packing", "persistence", "plotting", "summary"),
     ("agent",),
     ("baselines", "improvement"),
