@@ -21,6 +21,7 @@ from lstd_agent.system.fit_system import Neighborhood, System
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.restart import Restart
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "KeptTrials",
     "Kernel",
     "LambdaReturn",
+    "LoggedTrials",
     "MultiStep",
     "Neighborhood",
     "OneHot",

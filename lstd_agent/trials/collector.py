@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import (
@@ -30,7 +31,11 @@ from lstd_agent.trials.encoding import (
     VectorEncoding,
     make_encoding,
 )
+from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged import LoggedTrials
+from lstd_agent.trials.logged_policy import check_actions
+from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
 from lstd_agent.trials.merging import counted_round, counts_of, logged_round, merge_batches
 from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.policies import Policy, make_actor
@@ -74,6 +79,8 @@ class TrialCollector:
         All of them, where they are counted, and where they are kept as they came.
     encoding : Encoding or None
         Of observations; None until their space is known.
+    actions : tuple of int or None
+        How many Discrete actions there are, and the first of them, once that is known.
     policy : policy or None
         Whose trials they are; None where nobody said.
 
@@ -85,6 +92,8 @@ class TrialCollector:
         The user's own loop.
     add, merge
         Trials that somebody else has collected.
+    add_trials
+        Logged trials.
     use_features, reset
         Other features, of the same trials; no trials.
     restore
@@ -130,6 +139,7 @@ class TrialCollector:
         self._observed: ObservedTrials | None = None
         self._actions: Actions | None = None
         self._policy: Policy | None = None
+        self._action_numbers: tuple[int, int] | None = None
 
     @property
     def batches(self) -> Batches:
@@ -146,6 +156,11 @@ class TrialCollector:
     def policy(self) -> Policy | None:
         """The policy whose trials there are; None where nobody said."""
         return self._policy
+
+    @property
+    def actions(self) -> tuple[int, int] | None:
+        """How many Discrete actions there are, and the first of them, once that is known."""
+        return self._action_numbers
 
     @property
     def n_trials(self) -> int:
@@ -197,11 +212,11 @@ class TrialCollector:
                     "workers make their own environments: pass an id, or a function that makes "
                     f"an environment, instead of {env}"
                 )
-            space, _ = single_spaces(env)
+            space, action_space = single_spaces(env)
             run = partial(collect_rounds, env)
         else:
             with closing(make_env(env, 1)) as sample:
-                space, _ = single_spaces(sample)
+                space, action_space = single_spaces(sample)
             run = partial(collect_shards, env)
         encoding = self._encoding_of(space)
         self._check_policy(policy, request.is_same_policy)
@@ -215,6 +230,8 @@ class TrialCollector:
         def keep(finished: Round) -> None:
             self._storage.add(encoding, finished)
             self._encoding, self._policy = encoding, policy
+            if isinstance(action_space, spaces.Discrete):
+                self._action_numbers = discrete_actions(action_space)
 
         run(encoding, policy, plan, keep, request)
 
@@ -303,6 +320,33 @@ class TrialCollector:
         self._storage.add(encoding, finished)
         self._encoding = encoding
 
+    def add_trials(
+        self,
+        trials: LoggedTrials,
+        *,
+        t_max: int | None = None,
+        policy: Policy | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+    ) -> None:
+        """Add logged trials of any lengths; see `SeminormLSTDAgent.add_trials`."""
+        space = observation_space or implied_space(trials)
+        if self._encoding is not None and observation_space is None:
+            encoding = self._encoding
+        else:
+            encoding = self._implied_encoding() if space is None else self._encoding_of(space)
+        if policy is not None:
+            self._check_policy(policy, is_same_policy)
+            check_actions(policy, trials, encoding.space, batched)
+        self._count_waiting()
+        encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max)
+        self._batches.check_t_max(encoded.t_max)
+        for finished in encoded.rounds(self._batches):
+            self._storage.add(encoding, finished)
+        self._encoding = encoding
+        self._policy = self._policy if policy is None else policy
+
     def merge(self, other: TrialCollector) -> None:
         """Add the trials of another agent's collector; see `SeminormLSTDAgent.merge`."""
         theirs = other.batches
@@ -325,6 +369,7 @@ class TrialCollector:
         merge_batches(self._storage, encoding, theirs, other._encoding)
         self._encoding = encoding
         self._policy = other._policy if self._policy is None else self._policy
+        self._action_numbers = self._action_numbers or other._action_numbers
 
     def use_features(self, features: Features) -> None:
         """Use other features, of the trials so far too; see `SeminormLSTDAgent.use_features`."""
@@ -347,6 +392,8 @@ class TrialCollector:
         batches: list[Sums],
         trials: States | None = None,
         policy: Policy | None = None,
+        taken: ActionCounts | None = None,
+        actions: tuple[int, int] | None = None,
     ) -> None:
         """Take what another collector held, such as a file does, into one without trials.
 
@@ -360,6 +407,10 @@ class TrialCollector:
             Those that it kept whole beside their sums.
         policy : policy, optional
             Whose trials they are.
+        taken : ActionCounts, optional
+            What actions led to.
+        actions : (int, int), optional
+            How many there are, and the first of them.
 
         Raises
         ------
@@ -376,6 +427,7 @@ class TrialCollector:
         if trials is not None:
             self._batches.keep(trials)
         self._policy = policy
+        self._batches.taken, self._action_numbers = taken, actions
 
     def _encoding_of(self, space: gym.Space[Any]) -> Encoding:
         """Return the encoding of an observation space, which must be that of all trials."""
@@ -393,7 +445,8 @@ class TrialCollector:
         """Return the encoding that a feature table, one row a state, implies."""
         if not is_table(self.features):
             raise NotFittedError(
-                "the observation space is not known: call attach(env) before observe() or add()"
+                "the observation space is not known: call attach(env) before observe() or add(), "
+                "or give add_trials() an observation_space"
             )
         table: Any = self.features
         return self._encoding_of(spaces.Discrete(np.shape(table)[0]))
