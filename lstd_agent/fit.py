@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.backups import Backup
+from lstd_agent.statistics.backups import Backup, is_one_step
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
 from lstd_agent.system.gain import estimate_gain
@@ -133,10 +133,14 @@ class Fit:
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return standard errors of predictions; see `SeminormLSTDAgent.standard_errors`."""
         states, neighborhood, shape = self._answering(observations, t)
+        return self.errors_of_states(states, neighborhood).reshape(shape)
+
+    def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
+        """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
         features = self.encoding.features(states)
         errors = self._jackknife(lambda system: system.values(features, neighborhood))
         errors = np.hypot(errors, self._unseen_outcomes(states, neighborhood))
-        return np.where(self._robust(states, neighborhood), errors, np.inf).reshape(shape)
+        return np.where(self._robust(states, neighborhood), errors, np.inf)
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """Return the difference of two values or mean values; see `SeminormLSTDAgent.compare`."""
@@ -277,7 +281,8 @@ class Fit:
                 "with n_batches > 1, collect in several rounds (several calls, or a vector "
                 "environment with fewer copies than trials; 20 rounds are good), then fit"
             )
-        portions = self.statistics.portions(self.batches)
+        one_step = is_one_step(self.options.backup)
+        portions = self.statistics.portions(self.batches, one_step=one_step)
         return [self._refitted(others) for others in sums_without_each(portions)]
 
     def _refitted(self, sums: Sums) -> _Refit:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +43,7 @@ from unichain_gym.errors import (
     MulticlassError,
     PeriodicChainError,
 )
+from unichain_gym.interface import OutcomeModel
 from unichain_gym.limits import Limits, hitting_times
 from unichain_gym.outcomes import (
     read_distribution,
@@ -60,9 +61,6 @@ from unichain_gym.structure import (
 from unichain_gym.summary import Classification, SolverReport, abbreviate
 from unichain_gym.trajectory import Trajectory
 from unichain_gym.transition_matrix import check_chain, read_transition_matrix
-
-if TYPE_CHECKING:
-    from unichain_gym.mdp import TabularMDP
 
 MAX_DENSE_STATES = 5_000
 SMALLEST_DISTANCE = 16 * float(np.finfo(np.float64).eps)
@@ -184,7 +182,7 @@ class MarkovChain:
         reward: ArrayLike,
         initial_distribution: ArrayLike,
         *,
-        mdp: TabularMDP | None = None,
+        mdp: OutcomeModel | None = None,
         policy: FloatArray | None = None,
         state_names: Sequence[str | int] | None = None,
         drop_below: float | None = None,

@@ -25,6 +25,7 @@ from unichain_gym.builders import read_arrays, read_transitions
 from unichain_gym.chain import MarkovChain
 from unichain_gym.diameter import find_diameter
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
+from unichain_gym.inducing import induce
 from unichain_gym.optimal import (
     TIE_TOLERANCE,
     Criterion,
@@ -289,24 +290,7 @@ class TabularMDP:
         InvalidModelError
             If the policy does not fit the MDP.
         """
-        pi = read_only(self.check_policy(policy))
-        S = self.n_states
-        # A deterministic policy, the usual case, needs one action's outcomes and not all A. (A
-        # largest probability of 1 is not enough: next to it, 1e-17 still makes an edge.)
-        weight: FloatArray
-        if (np.count_nonzero(pi, axis=1) == 1).all():
-            chosen = (np.arange(S), pi.argmax(axis=1))
-            weight = self.probability[chosen]
-            column = self.next_state[chosen]
-        else:
-            weight = (pi[:, :, None] * self.probability).reshape(S, -1)
-            column = self.next_state.reshape(S, -1)
-        keep = weight > 0.0
-        indptr = np.concatenate(([0], np.cumsum(keep.sum(axis=1))))
-        P = sparse.csr_array((weight[keep], column[keep], indptr), shape=(S, S))
-        P.sum_duplicates()
-        reward = np.einsum("sa,sa->s", pi, self.expected_reward)
-        return MarkovChain(P, reward, self.initial_distribution, mdp=self, policy=pi)
+        return induce(self, policy)
 
     def reachable(self, from_: ArrayLike | None = None) -> TabularMDP:
         """Return the MDP restricted to the states that can be reached, by whatever actions.

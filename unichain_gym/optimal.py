@@ -13,20 +13,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.inducing import induce
+from unichain_gym.interface import OutcomeModel
 from unichain_gym.optimal_actions import taken_by_optimal_policies
 from unichain_gym.outcomes import read_only
 from unichain_gym.policy_iteration import BLACKWELL, iterate_policies
 from unichain_gym.summary import SolverReport, abbreviate, format_table
-
-if TYPE_CHECKING:
-    from unichain_gym.mdp import TabularMDP
 
 Criterion = Literal["gain", "bias", "blackwell", "discounted"]
 _ORDER = {"gain": -1, "bias": 0, "blackwell": BLACKWELL, "discounted": -1}
@@ -137,7 +136,7 @@ class OptimalPolicy:
 
 
 def find_optimal_policy(
-    mdp: TabularMDP,
+    mdp: OutcomeModel,
     criterion: Criterion = "gain",
     discount: float | None = None,
     *,
@@ -201,7 +200,7 @@ def find_optimal_policy(
 
 
 def find_worst_policy(
-    mdp: TabularMDP,
+    mdp: OutcomeModel,
     criterion: Criterion = "gain",
     discount: float | None = None,
     *,
@@ -214,4 +213,4 @@ def find_worst_policy(
     """
     opposite = replace(mdp, reward=-mdp.reward)
     found = find_optimal_policy(opposite, criterion, discount, tie_tolerance=tie_tolerance)
-    return replace(found, chain=mdp.induce(found.policy))
+    return replace(found, chain=induce(mdp, found.policy))

@@ -24,6 +24,7 @@ from lstd_agent.commands.study_arguments import (
     add_subset_argument,
 )
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study import claims, figures, tables
 from lstd_agent.study.exact_claims import exact_claims
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
@@ -214,7 +215,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
 
 def conduct(study: Study, args: argparse.Namespace) -> int:
     """Compute what is missing of a study and write its results."""
-    figures.new_figure(1.0, 1.0)  # without matplotlib, refuse to work for hours
+    new_figure(1.0, 1.0)  # without matplotlib, refuse to work for hours
     one_thread_each()
     with rows_kept(args.out / f"{study.rows_name}.jsonl"), open_executor(args.dask) as executor:
         how = {"n_seeds": args.seeds, "workers": args.workers, "executor": executor}
@@ -234,7 +235,7 @@ def as_bytes(name: str, content: Any, facts: dict[str, Any]) -> bytes:
     """Return a text or a figure as the content of a file that carries its provenance."""
     suffix = Path(name).suffix
     if not isinstance(content, str):
-        return figures.picture(content, suffix, one_line(facts))
+        return picture(content, suffix, one_line(facts))
     before, after = {".tex": ("% ", "")}.get(suffix, ("<!-- ", " -->"))
     return f"{before}{one_line(facts)}{after}\n\n{content}".encode()
 

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
 from lstd_agent.statistics.counted_steps import counted_step
 from lstd_agent.statistics.equations import (
     Factors,
@@ -26,6 +26,7 @@ from lstd_agent.statistics.equations import (
     window_chunks,
     window_sums,
 )
+from lstd_agent.statistics.holdouts import CountHoldout, count_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import (
     check_pairs,
@@ -36,6 +37,7 @@ from lstd_agent.statistics.pairs import (
 from lstd_agent.statistics.pooled import PooledModel, pooled_counts
 from lstd_agent.statistics.sparse_counts import SparseCounts, sparse_features
 from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
+from lstd_agent.statistics.walks import StateWalk
 from lstd_agent.trials.counting import TransitionCounts
 
 # A table of the kernel between more states than this is larger than what it saves.
@@ -142,9 +144,21 @@ class CountStatistics:
         features = sparse_features(self.features)
         return None if features is None else SparseCounts(self, features)
 
-    def portions(self, batches: Sequence[TransitionCounts]) -> Sequence[TransitionCounts]:
+    def portions(
+        self, batches: Sequence[TransitionCounts], *, one_step: bool = True
+    ) -> Sequence[TransitionCounts]:
         """Return batches as what adds up fastest: themselves."""
         return batches
+
+    @property
+    def backups(self) -> tuple[Backup, ...]:
+        """The model, or else single steps and, where features are dense, λ-returns."""
+        steps: tuple[Backup, ...] = ("model", "one_step")
+        return steps if self.sparse_view is not None else (*steps, *map(LambdaReturn, DECAYS))
+
+    def holdouts(self, batches: Sequence[TransitionCounts]) -> list[CountHoldout]:
+        """Return the halves of the counts, each with the other."""
+        return count_holdouts(self, batches)
 
     def of(self, sums: TransitionCounts, main: int | None = None) -> CountStatistics:
         """Return the statistics of other sums, with the same features and stored trials."""
@@ -245,6 +259,10 @@ class CountStatistics:
         if t > self.t_max:
             return None
         return counted_step(self.counts, t, self.terminal)
+
+    def walk(self, rcond: float) -> StateWalk:
+        """Return the walk over states."""
+        return StateWalk(self, rcond)
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """Return values by the counts of all timesteps, 0 at the main reference state."""

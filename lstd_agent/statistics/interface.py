@@ -15,10 +15,12 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.backups import Backup, Step
 from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
+from lstd_agent.statistics.holdouts import Holdout
 from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.structure import RecurrentClass
+from lstd_agent.statistics.walks import Walk
 
 SquaredDistance = Callable[[int, int, int], FloatArray]
 """``squared_distance(anchor, start, stop)``: squared distances from the distribution at
@@ -89,6 +91,9 @@ class Statistics(Protocol):
 
         Beyond ``t_max`` what happens ever after, or None where trials are over.
         """
+
+    def walk(self, rcond: float) -> Walk:
+        """Return the samples backwards in time, for targets of several steps."""
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """Return values by all timesteps' transitions, where states are countable."""
@@ -172,8 +177,15 @@ class SampledStatistics(Statistics, Protocol):
         Where one was cut short, -1 for numbered states, infinity for vectors.
         """
 
-    def portions(self, batches: Sequence[Any]) -> Sequence[Any]:
-        """Return batches of sums as what adds up fastest."""
+    def portions(self, batches: Sequence[Any], *, one_step: bool = True) -> Sequence[Any]:
+        """Return batches of sums as what adds up fastest, of single steps or of more."""
+
+    @property
+    def backups(self) -> tuple[Backup, ...]:
+        """Backups to choose from by the data, in order of preference."""
+
+    def holdouts(self, batches: Sequence[Any]) -> Sequence[Holdout]:
+        """Return halves of the trials to fit, with the others; none where there are not enough."""
 
     def of(self, sums: Any, main: int | None = None) -> SampledStatistics:
         """Return the statistics of other sums, with the same features and stored trials.
