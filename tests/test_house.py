@@ -19,7 +19,7 @@ ROOMS = (
     ("statistics",),
     ("system",),
     ("standard_errors", "fit"),
-    ("diagnostics", "packing", "persistence", "plotting", "summary"),
+    ("action_values", "diagnostics", "packing", "persistence", "plotting", "summary"),
     ("agent",),
     ("baselines", "improvement"),
     ("study", "commands", "benchmarks"),
