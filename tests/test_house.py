@@ -13,7 +13,7 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "progress"),
+    ("errors", "arrays", "progress", "figure_style"),
     ("features",),
     ("trials",),
     ("statistics",),
