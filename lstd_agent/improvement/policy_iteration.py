@@ -98,8 +98,10 @@ class PolicyIteration:
 
     Methods
     -------
-    run
-        Iterate.
+    run(n_iterations)
+        Iterate until nothing changes.
+    iterate()
+        Run, evaluate and improve once.
     action_values
         What actions are worth under the current policy.
     save, load
