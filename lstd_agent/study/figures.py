@@ -11,6 +11,10 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import MissingDependencyError
+from lstd_agent.study.complexity_study import BACKUPS, WANTED
+from lstd_agent.study.complexity_tables import curves, multiples_of_lowest_limit
+from lstd_agent.study.estimator_study import ESTIMATORS
+from lstd_agent.study.estimator_tables import medians
 from lstd_agent.study.reference_study import median_multiples
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampling_study import PANELS
@@ -153,3 +157,74 @@ def reference_multiples(rows: Sequence[Row]) -> Figure:
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(combinations))
     return figure
+
+
+def estimator_multiples(rows: Sequence[Row]) -> Figure:
+    """Draw ε_MS as a multiple of the projection limit: a line an estimator, a dot a row."""
+    by_line = medians(rows)
+    values = [np.array([row[name] for row in by_line.values()]) for name in ESTIMATORS]
+    figure = new_figure(9, 0.8 + 0.36 * len(values))
+    axes = figure.subplots()
+    place = np.arange(len(values))
+    spread = np.linspace(-0.22, 0.22, len(by_line))
+    for k, each in enumerate(values):
+        ours = ESTIMATORS[k].startswith("ours")
+        color = "tab:blue" if ours else "tab:gray"
+        axes.plot(each, k + spread, "o", color=color, markersize=3, alpha=0.5, markeredgewidth=0)
+        middle = np.median(each)
+        axes.plot([middle, middle], [k - 0.36, k + 0.36], color="black", linewidth=1.5)
+        axes.annotate(
+            f"{middle:.2g}",
+            (1.01, k),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=9,
+        )
+    axes.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
+    axes.set_xscale("log")
+    axes.set_yticks(place, ESTIMATORS)
+    axes.invert_yaxis()
+    axes.set_xlabel("total rems / projection limit (dotted: 1)")
+    figure.suptitle(
+        "Dots: medians over seeds in a scheme, an environment and a ρ. Bars, numbers: theirs",
+        fontsize=10,
+    )
+    return figure
+
+
+def sample_complexity(rows: Sequence[Row]) -> Figure:
+    """Draw errors against trials: a panel a backup, a line a number of neighbourhoods."""
+    found = curves(rows)
+    figure = new_figure(11, 4.6)
+    panels: Any = figure.subplots(1, len(BACKUPS), sharey=True)
+    for backup, axes in zip(BACKUPS, panels, strict=True):
+        by_wanted = multiples_of_lowest_limit(found, backup)
+        ends = []
+        for wanted, by_trials in by_wanted.items():
+            color = f"C{WANTED.index(wanted)}"
+            n_trials, errors = list(by_trials), list(by_trials.values())
+            axes.plot(n_trials, errors, "o-", color=color, markersize=3)
+            ends.append((errors[-1], wanted, color))
+        _label_ends(axes, ends, n_trials[-1])
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlim(right=n_trials[-1] * 14)
+        axes.set_xlabel("trials")
+        axes.set_title(f"backup: {backup}", fontsize=10)
+        axes.set_yticks([1, 1.5, 2, 3, 5, 8], ["1", "1.5", "2", "3", "5", "8"], minor=False)
+        axes.minorticks_off()
+    panels[0].set_ylabel("total rems / limit of one neighbourhood a timestep")
+    figure.suptitle("Medians over environments and ρ, by the number of neighbourhoods", fontsize=10)
+    return figure
+
+
+def _label_ends(axes: Any, ends: list[tuple[float, str, str]], last: float) -> None:
+    """Write names beside the ends (value, name, color) of lines, not one upon the other."""
+    ends = sorted(ends)
+    wanted = np.log10([value for value, _, _ in ends])
+    place = wanted.copy()
+    for k in range(1, len(place)):
+        place[k] = max(place[k], place[k - 1] + 0.035)
+    place -= (place - wanted).mean()
+    for y, (_, name, color) in zip(place, ends, strict=True):
+        axes.annotate(name, (last * 1.4, 10**y), color=color, fontsize=9, va="center")

@@ -24,6 +24,8 @@ _SHOWING = (
     "claims.py",
     "tables.py",
     "score_tables.py",
+    "estimator_tables.py",
+    "complexity_tables.py",
     "figures.py",
     "progress.py",
 )
