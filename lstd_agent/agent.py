@@ -18,8 +18,9 @@ import gymnasium as gym
 from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
+from lstd_agent.action_values import action_coverage, action_values
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.diagnostics import Diagnostics, check_single_class, diagnose
+from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Comparison, Fit, FitOptions
@@ -39,10 +40,12 @@ from lstd_agent.system.neighborhoods import (
     find_anchors,
     only_anchors,
 )
+from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.system.references import RULES, RuleName
 from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import ObservationKind
+from lstd_agent.trials.exploration import Explore
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.policies import Policy
@@ -299,6 +302,7 @@ class SeminormLSTDAgent:
         executor: Executor | None = None,
         shard_size: int | None = None,
         is_same_policy: bool = False,
+        explore: Explore | None = None,
     ) -> Self:
         """Run trials and add them to what has been collected.
 
@@ -330,6 +334,13 @@ class SeminormLSTDAgent:
             Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
         is_same_policy : bool
             Says that the policy is that of the trials so far, although it looks like another.
+        explore : int, float or callable, optional
+            Of Discrete actions: so many exploratory ones a trial at random timesteps, one with
+            this probability at each timestep, or those of another policy at all of them; always
+            in the first half of a trial only, so that gain and settled tail stay the policy's.
+            They are uniform over the actions that there are (``info["action_mask"]``). Such
+            transitions are left out of the policy's statistics, and serve `action_values`; with 0
+            actions are recorded and none is exploratory.
 
         Returns
         -------
@@ -356,6 +367,7 @@ class SeminormLSTDAgent:
             executor,
             shard_size,
             is_same_policy,
+            explore=explore,
         )
         self.collector.collect(env, policy, request)
         return self
@@ -652,7 +664,8 @@ class SeminormLSTDAgent:
         NotFittedError
             If nothing has been collected.
         InvalidInputError
-            If the trials show more than one recurrent class.
+            If the trials show more than one recurrent class, or exploratory actions leave none
+            of the policy's own at some timestep.
 
         Warns
         -----
@@ -663,6 +676,7 @@ class SeminormLSTDAgent:
         statistics, encoding = self.statistics, self.collector.encoding
         assert encoding is not None
         check_single_class(statistics, encoding)
+        check_own_trials(statistics)
         anchors = self._anchors_of(statistics)
         batches = list(self.collector.batches.sums)
         self._fitted = Fit.of(statistics, anchors, batches, encoding, self._fit_options())
@@ -755,6 +769,61 @@ class SeminormLSTDAgent:
             Before `fit`, or if there are fewer than two batches of trials.
         """
         return self._last_fit.standard_errors(observations, t)
+
+    def action_values(
+        self,
+        observations: Any,
+        t: ArrayLike | None = None,
+        *,
+        pair_features: PairFeatures | None = None,
+    ) -> FloatArray:
+        """Return what actions are worth, with the policy ever after: q(s, a).
+
+        They come from transitions of recorded actions, whoever chose them: see ``explore`` of
+        `collect`. Of counted observations they are those of the pooled counts (see
+        `lstd_agent.system.action_values`), whatever the features; of vectors, LSTDQ in features
+        of pairs (see `lstd_agent.system.pair_fit`).
+
+        Parameters
+        ----------
+        observations : one observation, or a batch of m
+        t : int or array_like of int, shape (m,), optional
+            Timesteps at which the actions are taken: then successors are valued as `predict`
+            values them a timestep later.
+        pair_features : callable, optional
+            Of vectors (n, k) and actions (n,) from 0, to features of pairs (n, d). By default the
+            agent's features and a constant, apart for each action.
+
+        Returns
+        -------
+        ndarray, shape (m, A) or (A,)
+            Relative like the values of `predict`. NaN where the samples do not tell: of pairs
+            never seen, or of which too much leads to where nothing was seen.
+
+        Raises
+        ------
+        NotFittedError
+            If no trials tell actions; before `fit`, unless of a policy given as an array, which
+            then is relative to a state of its own.
+        InvalidInputError
+            If an argument does not fit.
+        """
+        return action_values(self.collector, self._fitted, observations, t, pair_features)
+
+    def action_coverage(self, observations: Any) -> FloatArray:
+        """Return how many transitions tell of each action.
+
+        Parameters
+        ----------
+        observations : one observation, or a batch of m
+
+        Returns
+        -------
+        ndarray, shape (m, A) or (A,)
+            Numbers of transitions; of vectors, how many what was seen amounts to, by default
+            features of pairs.
+        """
+        return action_coverage(self.collector, observations)
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """Return how much more the first is worth than the second, with its standard error.
@@ -863,7 +932,10 @@ class SeminormLSTDAgent:
         return summary.describe(self._last_fit)
 
     def plot(self) -> Figure:
-        """Return a figure of values, occupancies and distances over time.
+        """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
+
+        Values have bars of two standard errors each way, of at most 200 observations in up to ten
+        neighbourhoods; where the samples do not determine a value there is none.
 
         Returns
         -------
@@ -916,7 +988,9 @@ class SeminormLSTDAgent:
         saved = persistence.load(path, features, distance)
         agent = cls(**saved.options)
         collector = agent.collector
-        collector.restore(saved.space, saved.batches, saved.trials, saved.policy)
+        collector.restore(
+            saved.space, saved.batches, saved.trials, saved.policy, saved.taken, saved.actions
+        )
         if saved.system is not None:
             assert collector.encoding is not None
             agent._fitted = Fit(

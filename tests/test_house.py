@@ -13,12 +13,12 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "progress"),
+    ("errors", "arrays", "progress", "figure_style"),
     ("features",),
     ("trials",),
     ("statistics",),
     ("system",),
-    ("standard_errors", "fit"),
+    ("standard_errors", "fit", "action_values"),
     ("diagnostics", "packing", "persistence", "plotting", "summary"),
     ("agent",),
     ("baselines", "improvement"),

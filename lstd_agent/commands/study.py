@@ -24,8 +24,10 @@ from lstd_agent.commands.study_arguments import (
     add_subset_argument,
 )
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study import claims, complexity_study, figures, tables
 from lstd_agent.study.complexity_tables import markdown_complexity
+from lstd_agent.study.estimator_figures import estimator_multiples, sample_complexity
 from lstd_agent.study.estimator_study import EstimatorSettings, run_estimator_study
 from lstd_agent.study.estimator_tables import markdown_estimators, summary_table
 from lstd_agent.study.exact_claims import exact_claims
@@ -187,7 +189,7 @@ def _estimators(args: argparse.Namespace, **how: Any) -> list[Row]:
 def _present_estimators(rows: list[Row]) -> tuple[Contents, str]:
     contents: Contents = {
         "comparison.md": markdown_estimators(rows),
-        "comparison.png": figures.estimator_multiples(rows),
+        "comparison.png": estimator_multiples(rows),
     }
     return contents, summary_table(rows) + "\n"
 
@@ -211,7 +213,7 @@ def _complexity(args: argparse.Namespace, **how: Any) -> list[Row]:
 
 def _present_complexity(rows: list[Row]) -> tuple[Contents, str]:
     report = markdown_complexity(rows)
-    curves = figures.sample_complexity(rows)
+    curves = sample_complexity(rows)
     return {"complexity.md": report, "complexity.png": curves}, report
 
 
@@ -275,7 +277,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
 
 def conduct(study: Study, args: argparse.Namespace) -> int:
     """Compute what is missing of a study and write its results."""
-    figures.new_figure(1.0, 1.0)  # without matplotlib, refuse to work for hours
+    new_figure(1.0, 1.0)  # without matplotlib, refuse to work for hours
     one_thread_each()
     with rows_kept(args.out / f"{study.rows_name}.jsonl"), open_executor(args.dask) as executor:
         how = {"n_seeds": args.seeds, "workers": args.workers, "executor": executor}
@@ -295,7 +297,7 @@ def as_bytes(name: str, content: Any, facts: dict[str, Any]) -> bytes:
     """Return a text or a figure as the content of a file that carries its provenance."""
     suffix = Path(name).suffix
     if not isinstance(content, str):
-        return figures.picture(content, suffix, one_line(facts))
+        return picture(content, suffix, one_line(facts))
     before, after = {".tex": ("% ", "")}.get(suffix, ("<!-- ", " -->"))
     return f"{before}{one_line(facts)}{after}\n\n{content}".encode()
 

@@ -11,20 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.errors import NotFittedError
 from lstd_agent.improvement.improver import Earned
 from lstd_agent.packing import Arrays
+from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairFit, Transitions, fit_pairs
 from lstd_agent.trials.action_counts import TakenActions
 from lstd_agent.trials.encoding import States, VectorEncoding
 from lstd_agent.trials.kept_trials import KeptTrials, TrialRecorder
 from lstd_agent.trials.recording import RecorderMaker, Round
-
-PairFeatures = Callable[[Any, Any], ArrayLike]
-"""Features (n, d) of vectors (n, k) and actions (n,)."""
 
 # Changes are looked for at so many observations, of which a few at the edge do not matter.
 _N_SAMPLES = 1000
@@ -32,51 +29,6 @@ _FEW = 10
 
 # As many observations are enough for a mean value of the long run.
 _N_SETTLED = 20_000
-
-
-class PairFeatureRows:
-    """Features of observations with each of A actions.
-
-    Parameters
-    ----------
-    encoding : VectorEncoding
-    n_actions : int
-    features : callable, optional
-        Of pairs. By default the encoding's features and a constant, apart for each action.
-    """
-
-    def __init__(
-        self, encoding: VectorEncoding, n_actions: int, features: PairFeatures | None
-    ) -> None:
-        self._encoding = encoding
-        self._n_actions = n_actions
-        self._features = features
-
-    def __call__(self, states: States) -> FloatArray:
-        """Return features (n, A, D) of encoded observations (n, k)."""
-        n, A = len(states), self._n_actions
-        living = np.asarray(np.isfinite(np.asarray(states, dtype=np.float64)).all(axis=1))
-        if self._features is None:
-            f = np.hstack((self._encoding.features(states), np.ones((n, 1))))
-            d = f.shape[1]
-            apart = np.zeros((n, A, A, d))
-            apart[:, np.arange(A), np.arange(A)] = f[:, None]
-            rows = apart.reshape(n, A, A * d)
-        else:
-            finite = np.where(living[:, None], states, 0.0)
-            rows = np.stack([self._of_action(finite, a) for a in range(A)], axis=1)
-        rows[~living] = 0.0
-        return rows
-
-    def _of_action(self, states: FloatArray, action: int) -> FloatArray:
-        assert self._features is not None
-        rows = np.asarray(self._features(states, np.full(len(states), action)), dtype=np.float64)
-        if rows.ndim != 2 or len(rows) != len(states) or not np.isfinite(rows).all():
-            raise InvalidInputError(
-                f"pair_features of {len(states)} observations and actions must be {len(states)} "
-                f"rows of finite numbers; got shape {rows.shape}"
-            )
-        return rows
 
 
 class GreedyPolicy:
@@ -247,9 +199,10 @@ class VectorImprover:
         """Return trials and fits as arrays for a file."""
         arrays: Arrays = {"n_fits": np.array(len(self.fits)), "gain": np.array(self._gain)}
         for i, portion in enumerate(self.portions):
-            arrays.update({f"portion{i}.{name}": part for name, part in vars(portion).items()})
+            held = {k: v for k, v in vars(portion).items() if v is not None}
+            arrays.update({f"portion{i}.{name}": part for name, part in held.items()})
         for i, fit in enumerate(self.fits):
-            arrays.update({f"fit{i}.{name}": np.asarray(v) for name, v in vars(fit).items()})
+            arrays.update({f"fit{i}.{name}": part for name, part in vars(fit).items()})
         return arrays
 
     def restore(self, arrays: Arrays) -> None:
@@ -260,10 +213,7 @@ class VectorImprover:
 
         n = sum(name.endswith(".states") for name in arrays)
         self.portions = [Transitions(**parts(f"portion{i}.")) for i in range(n)]
-        self.fits = tuple(
-            PairFit(**{**parts(f"fit{i}."), "gain": float(arrays[f"fit{i}.gain"])})
-            for i in range(int(arrays["n_fits"]))
-        )
+        self.fits = tuple(PairFit(**parts(f"fit{i}.")) for i in range(int(arrays["n_fits"])))
         self.fit, self._gain = (self.fits[-1] if self.fits else None), float(arrays["gain"])
         for portion in self.portions:
             self.encoding.measure(portion.states)

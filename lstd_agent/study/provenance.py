@@ -26,6 +26,8 @@ _SHOWING = (
     "score_tables.py",
     "estimator_tables.py",
     "complexity_tables.py",
+    "side_by_side.py",
+    "estimator_figures.py",
     "figures.py",
     "progress.py",
 )

@@ -159,9 +159,12 @@ class System:
         """
         if self.open_directions.size == 0:
             return np.zeros(len(scaled))
-        along = np.einsum("md,mdq->mq", scaled, self.open_directions[neighborhood])
+        along = np.empty(len(scaled))
+        for k in np.unique(neighborhood):
+            here = neighborhood == k
+            along[here] = np.linalg.norm(scaled[here] @ self.open_directions[k], axis=1)
         size = np.linalg.norm(scaled, axis=1)
-        return np.asarray(np.linalg.norm(along, axis=1) / np.where(size > 0.0, size, 1.0))
+        return np.asarray(along / np.where(size > 0.0, size, 1.0))
 
 
 def fit_system(

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import (
@@ -30,6 +31,7 @@ from lstd_agent.trials.encoding import (
     VectorEncoding,
     make_encoding,
 )
+from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.logged_policy import check_actions
@@ -126,6 +128,7 @@ class TrialCollector:
         self._observed: ObservedTrials | None = None
         self._actions: Actions | None = None
         self._policy: Policy | None = None
+        self._action_numbers: tuple[int, int] | None = None
 
     @property
     def batches(self) -> Batches:
@@ -142,6 +145,11 @@ class TrialCollector:
     def policy(self) -> Policy | None:
         """The policy whose trials there are; None where nobody said."""
         return self._policy
+
+    @property
+    def actions(self) -> tuple[int, int] | None:
+        """How many Discrete actions there are, and the first of them, once that is known."""
+        return self._action_numbers
 
     @property
     def n_trials(self) -> int:
@@ -193,11 +201,11 @@ class TrialCollector:
                     "workers make their own environments: pass an id, or a function that makes "
                     f"an environment, instead of {env}"
                 )
-            space, _ = single_spaces(env)
+            space, action_space = single_spaces(env)
             run = partial(collect_rounds, env)
         else:
             with closing(make_env(env, 1)) as sample:
-                space, _ = single_spaces(sample)
+                space, action_space = single_spaces(sample)
             run = partial(collect_shards, env)
         encoding = self._encoding_of(space)
         self._check_policy(policy, request.is_same_policy)
@@ -211,6 +219,8 @@ class TrialCollector:
         def keep(finished: Round) -> None:
             self._storage.add(encoding, finished)
             self._encoding, self._policy = encoding, policy
+            if isinstance(action_space, spaces.Discrete):
+                self._action_numbers = discrete_actions(action_space)
 
         run(encoding, policy, plan, keep, request)
 
@@ -348,6 +358,7 @@ class TrialCollector:
         merge_batches(self._storage, encoding, theirs, other._encoding)
         self._encoding = encoding
         self._policy = other._policy if self._policy is None else self._policy
+        self._action_numbers = self._action_numbers or other._action_numbers
 
     def use_features(self, features: Features) -> None:
         """Use other features, of the trials so far too; see `SeminormLSTDAgent.use_features`."""
@@ -370,6 +381,8 @@ class TrialCollector:
         batches: list[Sums],
         trials: States | None = None,
         policy: Policy | None = None,
+        taken: ActionCounts | None = None,
+        actions: tuple[int, int] | None = None,
     ) -> None:
         """Take what another collector held, such as a file does, into one without trials.
 
@@ -383,6 +396,10 @@ class TrialCollector:
             Those that it kept whole beside their sums.
         policy : policy, optional
             Whose trials they are.
+        taken : ActionCounts, optional
+            What actions led to.
+        actions : (int, int), optional
+            How many there are, and the first of them.
 
         Raises
         ------
@@ -399,6 +416,7 @@ class TrialCollector:
         if trials is not None:
             self._batches.keep(trials)
         self._policy = policy
+        self._batches.taken, self._action_numbers = taken, actions
 
     def _encoding_of(self, space: gym.Space[Any]) -> Encoding:
         """Return the encoding of an observation space, which must be that of all trials."""
