@@ -8,17 +8,20 @@ be far off and of trials that are summed up.
 """
 
 from lstd_agent.agent import SeminormLSTDAgent
+from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import CondensedTrialsWarning, EvaluationError, FitWarning
 from lstd_agent.features.fourier import FourierBasis, RandomFourier
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
+from lstd_agent.fit import Comparison
 from lstd_agent.improvement.policy_iteration import PolicyIteration
 from lstd_agent.improvement.record import Iteration
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep
 from lstd_agent.system.distances import MMD
-from lstd_agent.system.fit_system import Neighborhood
+from lstd_agent.system.fit_system import Neighborhood, System
+from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
@@ -26,7 +29,9 @@ from lstd_agent.trials.restart import Restart
 
 __all__ = [
     "MMD",
+    "Comparison",
     "CondensedTrialsWarning",
+    "Diagnostics",
     "EvaluationError",
     "FitWarning",
     "FourierBasis",
@@ -46,6 +51,8 @@ __all__ = [
     "Restart",
     "SeminormLSTDAgent",
     "Standardized",
+    "System",
     "TileCoding",
     "TransitionCounts",
+    "TrialCollector",
 ]
