@@ -216,7 +216,7 @@ class PolicyIteration:
         assert isinstance(encoding, VectorEncoding)
         return VectorImprover(encoding, n_actions, first_action, self.n_errors, pair_features)
 
-    def run(self, n_iterations: int = 20, *, progress: bool | None = False) -> Self:
+    def run(self, n_iterations: int = 20, *, progress: bool | None = None) -> Self:
         """Iterate until nothing changes.
 
         An interrupt loses the trials of the iteration under way and nothing else; run again to go
@@ -239,8 +239,13 @@ class PolicyIteration:
             self.iterate(progress=progress)
         return self
 
-    def iterate(self, *, progress: bool | None = False) -> Iteration:
+    def iterate(self, *, progress: bool | None = None) -> Iteration:
         """Run the trials of one iteration, evaluate their policy, and improve it.
+
+        Parameters
+        ----------
+        progress : bool or None
+            As in `run`.
 
         Returns
         -------
