@@ -22,6 +22,19 @@ class Kernel:
         features are equal and 0 elsewhere.
     width : float or "median"
         Of the Gaussian; ``"median"`` is the median distance between distinct states.
+
+    Methods
+    -------
+    paired(x, y)
+        k between corresponding rows.
+    fit_width(features)
+        This kernel with a number for its width.
+
+    Examples
+    --------
+    >>> from lstd_agent import Kernel
+    >>> Kernel(width=2.0)(np.array([[0.0]]), np.array([[0.0], [2.0]])).round(4).tolist()
+    [[1.0, 0.6065]]
     """
 
     name: str = "gaussian"

@@ -27,6 +27,23 @@ class Standardized:
         Of standardized observations (n, k).
     mean, deviation : array_like, shape (k,), optional
         Where they are known already. Components that do not vary have a deviation of 1.
+
+    Attributes
+    ----------
+    is_measured : bool
+        Whether mean and deviation are known.
+
+    Methods
+    -------
+    measured(samples)
+        These features, with mean and deviation of samples.
+
+    Examples
+    --------
+    >>> from lstd_agent import Polynomial, Standardized
+    >>> features = Standardized(Polynomial(1)).measured([[10.0], [30.0]])
+    >>> features(np.array([[40.0]])).tolist()  # 1, and two deviations above the mean
+    [[1.0, 2.0]]
     """
 
     features: Any

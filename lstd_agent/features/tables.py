@@ -46,7 +46,19 @@ Features: TypeAlias = (
 
 @dataclass(frozen=True)
 class OneHot:
-    """One feature a state: every value function is representable."""
+    """One feature a state: every value function is representable.
+
+    Methods
+    -------
+    table(n_states)
+        The features of so many states.
+
+    Examples
+    --------
+    >>> from lstd_agent import OneHot
+    >>> OneHot().table(2).toarray().tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
 
     def table(self, n_states: int) -> Rows:
         """Return the identity matrix, in CSR form."""
@@ -63,6 +75,17 @@ class GaussianFeatures:
         Number of features.
     seed : int
         The same seed gives the same table.
+
+    Methods
+    -------
+    table(n_states)
+        The features of so many states.
+
+    Examples
+    --------
+    >>> from lstd_agent import GaussianFeatures
+    >>> GaussianFeatures(3, seed=1).table(36).shape
+    (36, 3)
     """
 
     d: int

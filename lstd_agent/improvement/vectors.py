@@ -91,7 +91,10 @@ class VectorPolicy:
         return self._chosen(observations) < 0
 
     def _chosen(self, observations: Any) -> IntArray:
-        return self._greedy(self._pairs(self._encoding.encode(observations)))
+        states = self._encoding.encode(observations)
+        if not self._greedy.fits:  # features may not be known yet
+            return np.full(len(states), -1)
+        return self._greedy(self._pairs(states))
 
 
 class VectorImprover:

@@ -62,6 +62,17 @@ class Neighborhood:
         Numerical rank of Z^{†/2} X, of linked ones with the intercept.
     condition : float
         Ratio of its largest to its smallest singular value kept.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 1, 1, 1])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> agent.add(unichain_gym.simulate_counts(chain, 10_000, 40, 0)).fit()
+    <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
+    >>> [(each.anchor, each.stop, each.n_samples) for each in agent.neighborhoods_]
+    [(0, 5, 50000), (5, 41, 360000)]
     """
 
     anchor: int
@@ -95,6 +106,28 @@ class System:
     open_directions : ndarray, shape (n, d + 1, q)
         Of (weights, offset), for scaled features: what the samples leave open, where that was
         kept track of; see `lstd_agent.system.linked`.
+
+    neighborhoods : list of Neighborhood
+        Its parts, in order of time.
+
+    Methods
+    -------
+    neighborhood_at(t)
+        Which neighbourhood predicts at a timestep.
+    values(features, neighborhood)
+        Values of features, each by its neighbourhood.
+    open_share(features, neighborhood)
+        How much of a value hangs on what the samples leave open.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 1, 1, 1])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> system = agent.add(unichain_gym.simulate_counts(chain, 10_000, 40, 0)).fit().system_
+    >>> system.neighborhood_at(np.array([4, 5])).tolist()
+    [0, 1]
     """
 
     weights: FloatArray

@@ -36,6 +36,27 @@ class TransitionCounts:
         Sum of the rewards on leaving s at t.
     n_at : ndarray of int, shape (t_max + 1,), optional
         How many trials have each timestep, where some were cut short; None where all have all.
+    t_max : int
+        The last timestep.
+
+    Methods
+    -------
+    of(counts)
+        Counts that somebody else made, checked.
+    check_adds(other)
+        Raise unless the other has as many states and timesteps.
+
+    Examples
+    --------
+    Trials of the same task add up, wherever they were collected:
+
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent, TransitionCounts
+    >>> chain = unichain_gym.make_mdp("h6").induce(np.zeros(6, dtype=int))
+    >>> here, there = (unichain_gym.simulate_counts(chain, 500, 20, seed) for seed in (0, 1))
+    >>> both = TransitionCounts.of(here) + TransitionCounts.of(there)
+    >>> SeminormLSTDAgent(OneHot()).add(both).n_trials
+    1000
     """
 
     n_states: int

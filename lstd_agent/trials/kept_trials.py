@@ -52,6 +52,32 @@ class KeptTrials:
     explored : ndarray of bool, shape (m, t_max + 1), optional
         Which of them were exploratory: such transitions are none of the policy's, and only serve
         action values. None where none were.
+    reward_sums : ndarray, shape (t_max + 1,)
+        Their sums at each timestep.
+    n_trials, t_max : int
+        Number of trials m, and their last timestep.
+    nbytes : int
+        Memory that they take.
+
+    Methods
+    -------
+    of(observations, rewards)
+        Logged trials, checked.
+    together(portions)
+        The trials of all portions.
+    states(n)
+        The states of the first n trials, or of all.
+    condense(features)
+        Their moments of features.
+    check_adds(other)
+        Raise unless the other's trials are like these.
+
+    Examples
+    --------
+    >>> from lstd_agent import KeptTrials
+    >>> logged = KeptTrials.of([[[0.0], [1.0], [2.0]]], [[5.0, 6.0]])  # a trial of two steps
+    >>> logged.n_trials, logged.t_max
+    (1, 1)
     """
 
     observations: NDArray[Any]

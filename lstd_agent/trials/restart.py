@@ -19,6 +19,21 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
     env : Env
         Not a vector environment: wrap its copies.
 
+    Methods
+    -------
+    reset(seed, options)
+        Reset the environment.
+    step(action)
+        Take a step, or start again if the last one reached an end.
+
+    Examples
+    --------
+    >>> env = Restart(gym.make("FrozenLake-v1", is_slippery=False, max_episode_steps=-1))
+    >>> env.reset(seed=0)[0]
+    0
+    >>> [env.step(action)[:4] for action in (2, 1, 0)]  # beside a hole, into it, and out again
+    [(1, 0, False, False), (5, 0, False, False), (0, 0.0, False, False)]
+
     Notes
     -----
     It is how `unichain_gym.TabularMDP.from_gymnasium` continues with

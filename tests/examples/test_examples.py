@@ -91,6 +91,38 @@ def test_the_better_rank_is_found_from_samples(
     assert "start at red" in printed
 
 
+@pytest.mark.parametrize("example", ["learned_queue"], indirect=True)
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_learned_policy_is_worth_what_the_bellman_equation_says(
+    example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = example.main(n_steps=1000, every=1000, n_trials=1000, t_max=300)
+    printed = capsys.readouterr().out
+    if not found:
+        assert printed.startswith("left out: this callback needs Stable-Baselines3: pip install ")
+        pytest.skip(printed)
+    assert [evaluation.n_steps for evaluation in found] == [0, 1000]
+    n = example.MOST + 1
+    actions, _ = found[-1].agent.collector.policy(np.arange(n))
+    arrive, serve = example.ARRIVAL, np.array(example.SERVICE)[actions]
+    transitions = np.zeros((n, n))
+    place = np.arange(n)
+    np.add.at(transitions, (place, np.minimum(place + 1, n - 1)), arrive)
+    np.add.at(transitions, (place, np.maximum(place - 1, 0)), serve)
+    np.add.at(transitions, (place, place), 1.0 - arrive - serve)
+    stationary = np.linalg.matrix_power(transitions, 100_000)[0]
+    rewards = -place - example.PRICE * actions
+    gain = float(stationary @ rewards)
+    bias = np.linalg.lstsq(
+        np.vstack((np.eye(n) - transitions, stationary)), np.append(rewards - gain, 0.0), rcond=None
+    )[0]
+    start = float(bias[: example.BACKLOG + 1].mean())
+    assert found[-1].gain == pytest.approx(gain, abs=0.1 * abs(gain))
+    assert found[-1].start_value == pytest.approx(start, rel=0.1)
+    assert "put to work the policy after" in printed
+
+
 SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem != "small_models")
 
 
