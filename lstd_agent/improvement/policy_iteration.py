@@ -301,6 +301,11 @@ class PolicyIteration:
         -------
         ndarray, shape (m, A) or (A,)
             NaN where the samples do not tell.
+
+        Raises
+        ------
+        NotFittedError
+            Before `run`.
         """
         if not self.iterations:
             raise NotFittedError("there are no action values yet: call run first")
@@ -335,6 +340,10 @@ class PolicyIteration:
         """Write the search to a file, samples and record included, to go on later.
 
         The environment is not written, nor are features that are functions.
+
+        Parameters
+        ----------
+        path : path
         """
         facts = {
             "kind": _KIND,
@@ -371,6 +380,10 @@ class PolicyIteration:
             Where it was a function, which a file does not hold.
         features, pair_features : optional
             The same as before.
+
+        Returns
+        -------
+        PolicyIteration
 
         Raises
         ------

@@ -86,6 +86,10 @@ class LoggedTrials:
             Whether each trial ended with its last transition; by default none did.
         observation_space, action_space : Space, optional
 
+        Returns
+        -------
+        LoggedTrials
+
         Raises
         ------
         InvalidInputError
@@ -158,6 +162,10 @@ class LoggedTrials:
             is known to follow.
         observation_space, action_space : Space, optional
 
+        Returns
+        -------
+        LoggedTrials
+
         Raises
         ------
         InvalidInputError
@@ -188,6 +196,10 @@ class LoggedTrials:
         ----------
         dataset : minari.MinariDataset
             An episode that was truncated is a trial cut short.
+
+        Returns
+        -------
+        LoggedTrials
 
         Raises
         ------
