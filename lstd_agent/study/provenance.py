@@ -25,6 +25,8 @@ _SHOWING = (
     "tables.py",
     "score_tables.py",
     "side_by_side.py",
+    "estimator_tables.py",
+    "complexity_tables.py",
     "figures.py",
     "progress.py",
 )
