@@ -258,6 +258,10 @@ class SeminormLSTDAgent:
         n_anchors : int or None
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
         """
         choices = {
             "search": "doubling",
@@ -277,6 +281,10 @@ class SeminormLSTDAgent:
         features : array_like, builder, callable or transformer
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
 
         Notes
         -----
@@ -298,6 +306,10 @@ class SeminormLSTDAgent:
         **options
             Of the agent.
 
+        Returns
+        -------
+        SeminormLSTDAgent
+
         Notes
         -----
         Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
@@ -314,6 +326,10 @@ class SeminormLSTDAgent:
         features : array_like, builder, callable or transformer
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
         """
         return cls(features, None, **options)
 
@@ -484,6 +500,14 @@ class SeminormLSTDAgent:
     def act(self, observation: Any) -> Any:
         """Return the policy's action for an observation, or its actions for a batch.
 
+        Parameters
+        ----------
+        observation : one observation, or a batch
+
+        Returns
+        -------
+        action, or a batch of them
+
         Raises
         ------
         NotFittedError
@@ -635,6 +659,10 @@ class SeminormLSTDAgent:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
         Features need not be the same, except where trials were condensed into their moments.
+
+        Parameters
+        ----------
+        other : SeminormLSTDAgent
 
         Returns
         -------
@@ -957,6 +985,10 @@ class SeminormLSTDAgent:
         index : int
             As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None for -1 and
             the terminal state.
+
+        Returns
+        -------
+        observation or None
         """
         return self._last_fit.candidate(index)
 
@@ -995,7 +1027,12 @@ class SeminormLSTDAgent:
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
     def summary(self) -> str:
-        """Return a readable account of the fit: a table of the neighbourhoods."""
+        """Return a readable account of the fit: a table of the neighbourhoods.
+
+        Returns
+        -------
+        str
+        """
         return summary.describe(self._last_fit)
 
     def plot(self) -> Figure:
@@ -1046,6 +1083,10 @@ class SeminormLSTDAgent:
         path : path
         features, distance : callable, optional
             Only where they are functions, which a file does not hold.
+
+        Returns
+        -------
+        SeminormLSTDAgent
 
         Raises
         ------
