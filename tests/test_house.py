@@ -18,10 +18,10 @@ ROOMS = (
     ("trials",),
     ("statistics",),
     ("system",),
-    ("standard_errors", "fit", "action_values"),
-    ("diagnostics", "packing", "persistence", "plotting", "summary"),
+    ("standard_errors", "fit"),
+    ("action_values", "diagnostics", "packing", "persistence", "plotting", "summary"),
     ("agent",),
-    ("baselines", "improvement"),
+    ("baselines", "improvement", "sb3"),
     ("study", "commands", "benchmarks"),
 )
 # What compares the evaluator with exact answers, and so may import both packages.
