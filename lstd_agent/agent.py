@@ -155,8 +155,8 @@ class SeminormLSTDAgent:
         Record a transition of such a loop.
     end_trial(), drop_trial()
         Finish its trial, or forget it.
-    add(data), merge(other)
-        Take trials that somebody else has collected.
+    add(data), merge(other), add_trials(observations, rewards)
+        Take trials that somebody else has collected, counted or as they were logged.
     use_features(features)
         Use other features, of the trials so far too.
     reset()
@@ -167,6 +167,8 @@ class SeminormLSTDAgent:
         Calibrated relative values.
     standard_errors(observations, t), coverage(observations, t), determined(observations, t)
         How far off they may be, how well they were seen, and whether samples determine them.
+    action_values(observations, t), action_coverage(observations)
+        What actions are worth, and how many transitions tell of them.
     compare(a, b, t)
         A difference of values, with its own standard error.
     diagnostics()
@@ -256,6 +258,10 @@ class SeminormLSTDAgent:
         n_anchors : int or None
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
         """
         choices = {
             "search": "doubling",
@@ -275,6 +281,10 @@ class SeminormLSTDAgent:
         features : array_like, builder, callable or transformer
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
 
         Notes
         -----
@@ -296,6 +306,10 @@ class SeminormLSTDAgent:
         **options
             Of the agent.
 
+        Returns
+        -------
+        SeminormLSTDAgent
+
         Notes
         -----
         Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
@@ -312,6 +326,10 @@ class SeminormLSTDAgent:
         features : array_like, builder, callable or transformer
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
         """
         return cls(features, None, **options)
 
@@ -482,6 +500,14 @@ class SeminormLSTDAgent:
     def act(self, observation: Any) -> Any:
         """Return the policy's action for an observation, or its actions for a batch.
 
+        Parameters
+        ----------
+        observation : one observation, or a batch
+
+        Returns
+        -------
+        action, or a batch of them
+
         Raises
         ------
         NotFittedError
@@ -633,6 +659,10 @@ class SeminormLSTDAgent:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
         Features need not be the same, except where trials were condensed into their moments.
+
+        Parameters
+        ----------
+        other : SeminormLSTDAgent
 
         Returns
         -------
@@ -955,6 +985,10 @@ class SeminormLSTDAgent:
         index : int
             As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None for -1 and
             the terminal state.
+
+        Returns
+        -------
+        observation or None
         """
         return self._last_fit.candidate(index)
 
@@ -993,7 +1027,12 @@ class SeminormLSTDAgent:
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
     def summary(self) -> str:
-        """Return a readable account of the fit: a table of the neighbourhoods."""
+        """Return a readable account of the fit: a table of the neighbourhoods.
+
+        Returns
+        -------
+        str
+        """
         return summary.describe(self._last_fit)
 
     def plot(self) -> Figure:
@@ -1044,6 +1083,10 @@ class SeminormLSTDAgent:
         path : path
         features, distance : callable, optional
             Only where they are functions, which a file does not hold.
+
+        Returns
+        -------
+        SeminormLSTDAgent
 
         Raises
         ------

@@ -181,7 +181,7 @@ class PolicyIteration:
         assert isinstance(encoding, VectorEncoding)
         return VectorImprover(encoding, n_actions, first_action, self.n_errors, pair_features)
 
-    def run(self, n_iterations: int = 20, *, progress: bool | None = False) -> Self:
+    def run(self, n_iterations: int = 20, *, progress: bool | None = None) -> Self:
         """Iterate until nothing changes.
 
         An interrupt loses the trials of the iteration under way and nothing else; run again to go
@@ -204,8 +204,13 @@ class PolicyIteration:
             self.iterate(progress=progress)
         return self
 
-    def iterate(self, *, progress: bool | None = False) -> Iteration:
+    def iterate(self, *, progress: bool | None = None) -> Iteration:
         """Run the trials of one iteration, evaluate their policy, and improve it.
+
+        Parameters
+        ----------
+        progress : bool or None
+            As in `run`.
 
         Returns
         -------
@@ -296,6 +301,11 @@ class PolicyIteration:
         -------
         ndarray, shape (m, A) or (A,)
             NaN where the samples do not tell.
+
+        Raises
+        ------
+        NotFittedError
+            Before `run`.
         """
         if not self.iterations:
             raise NotFittedError("there are no action values yet: call run first")
@@ -330,6 +340,10 @@ class PolicyIteration:
         """Write the search to a file, samples and record included, to go on later.
 
         The environment is not written, nor are features that are functions.
+
+        Parameters
+        ----------
+        path : path
         """
         facts = {
             "kind": _KIND,
@@ -367,6 +381,10 @@ class PolicyIteration:
             Where it was a function, which a file does not hold.
         features, pair_features : optional
             The same as before.
+
+        Returns
+        -------
+        PolicyIteration
 
         Raises
         ------

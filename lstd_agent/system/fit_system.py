@@ -164,14 +164,40 @@ class System:
         ]
 
     def neighborhood_at(self, t: IntArray | int) -> IntArray:
-        """Index of the neighbourhood that predicts for timestep t (the last, beyond t_max)."""
+        """Index of the neighbourhood that predicts for timestep t (the last, beyond t_max).
+
+        Parameters
+        ----------
+        t : int or ndarray of int
+
+        Returns
+        -------
+        ndarray of int
+            From 0; of the shape of ``t``.
+
+        Raises
+        ------
+        InvalidInputError
+            If a timestep is no integer from 0 on.
+        """
         timestep = np.asarray(t)
         if not np.issubdtype(timestep.dtype, np.integer) or (timestep < 0).any():
             raise InvalidInputError(f"a timestep is an integer from 0; got {t!r}")
         return np.asarray(np.searchsorted(self.anchors, timestep, side="right") - 1)
 
     def values(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
-        """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,)."""
+        """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,).
+
+        Parameters
+        ----------
+        features : ndarray, shape (m, d)
+        neighborhood : ndarray of int, shape (m,)
+
+        Returns
+        -------
+        ndarray, shape (m,)
+            In units of the reward.
+        """
         if features.size > _MOST_AT_ONCE:
             linear = np.empty(len(features))
             for k in np.unique(neighborhood):
@@ -189,6 +215,10 @@ class System:
         scaled : ndarray, shape (m, d + 1)
             Features (f, 1) divided by `Statistics.feature_scale`.
         neighborhood : ndarray of int, shape (m,)
+
+        Returns
+        -------
+        ndarray, shape (m,)
         """
         if self.open_directions.size == 0:
             return np.zeros(len(scaled))
