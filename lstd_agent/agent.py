@@ -155,8 +155,8 @@ class SeminormLSTDAgent:
         Record a transition of such a loop.
     end_trial(), drop_trial()
         Finish its trial, or forget it.
-    add(data), merge(other)
-        Take trials that somebody else has collected.
+    add(data), merge(other), add_trials(observations, rewards)
+        Take trials that somebody else has collected, counted or as they were logged.
     use_features(features)
         Use other features, of the trials so far too.
     reset()
@@ -167,6 +167,8 @@ class SeminormLSTDAgent:
         Calibrated relative values.
     standard_errors(observations, t), coverage(observations, t), determined(observations, t)
         How far off they may be, how well they were seen, and whether samples determine them.
+    action_values(observations, t), action_coverage(observations)
+        What actions are worth, and how many transitions tell of them.
     compare(a, b, t)
         A difference of values, with its own standard error.
     diagnostics()

@@ -19,6 +19,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study import figures, tables
 from lstd_agent.study.complexity_study import ComplexitySettings, run_complexity_study
+from lstd_agent.study.estimator_figures import estimator_multiples, sample_complexity
 from lstd_agent.study.estimator_study import EstimatorSettings, run_estimator_study
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.headlines import headlines
@@ -79,8 +80,8 @@ def update(root: Path, args: argparse.Namespace) -> int:
         "comparison": figures.ratio_heat_map(ratios),
         "sampling": figures.sampling_curves(sampled),
         "references": figures.reference_multiples(references),
-        "estimators": figures.estimator_multiples(estimators),
-        "complexity": figures.sample_complexity(complexity),
+        "estimators": estimator_multiples(estimators),
+        "complexity": sample_complexity(complexity),
     }
     text = headlines(exact, sampled, references, estimators, complexity)
     section = f"\n<!-- {origin} -->\n\n{text}\n"

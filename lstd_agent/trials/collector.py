@@ -79,6 +79,8 @@ class TrialCollector:
         All of them, where they are counted, and where they are kept as they came.
     encoding : Encoding or None
         Of observations; None until their space is known.
+    actions : tuple of int or None
+        How many Discrete actions there are, and the first of them, once that is known.
     policy : policy or None
         Whose trials they are; None where nobody said.
 

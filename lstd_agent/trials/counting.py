@@ -38,6 +38,8 @@ class TransitionCounts:
         How many trials have each timestep, where some were cut short; None where all have all.
     t_max : int
         The last timestep.
+    trials_at : ndarray of int, shape (t_max + 1,)
+        How many trials have each timestep.
 
     Methods
     -------

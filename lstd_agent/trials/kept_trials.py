@@ -56,6 +56,8 @@ class KeptTrials:
         Their sums at each timestep.
     n_trials, t_max : int
         Number of trials m, and their last timestep.
+    n_at : ndarray of int, shape (t_max + 1,), or None
+        How many trials have each timestep, where some were cut short.
     nbytes : int
         Memory that they take.
 
