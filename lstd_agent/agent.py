@@ -42,6 +42,7 @@ from lstd_agent.system.neighborhoods import (
 )
 from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.system.references import RULES, RuleName
+from lstd_agent.system.solvers import SOLVERS, SolverName
 from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import ObservationKind
@@ -105,6 +106,11 @@ class SeminormLSTDAgent:
         its samples hardly determine the values, and fewer features or wider neighbourhoods
         help, not another cutoff. With vector observations see
         `lstd_agent.system.minimizer.minimize`.
+    solver : {"svd", "qr", "lsmr"}
+        How least squares are solved: by singular values, which find the smallest weights; by QR
+        with pivots, which is several times as fast with hundreds of features; or by iterations,
+        which tell no ranks. Values that the samples determine are the same; see
+        `lstd_agent.system.solvers`.
     n_stored_trials : int
         How many trials' observations to keep for the distance that pairs trials and, with
         vector observations, for reference states. They take
@@ -217,6 +223,7 @@ class SeminormLSTDAgent:
         gain: float | None = None,
         on_termination: Termination = "raise",
         rcond: float = DEFAULT_RCOND,
+        solver: SolverName = "svd",
         n_stored_trials: int = 2000,
         n_batches: int = 20,
         observations: ObservationKind = "auto",
@@ -232,6 +239,7 @@ class SeminormLSTDAgent:
         self.backup = check_backup(backup)
         self.gain = check_gain(gain)
         self.rcond = check_rcond(rcond)
+        self.solver: SolverName = check_choice("solver", solver, SOLVERS)
         if tail == "settled" and calibration == "linked":
             raise InvalidInputError(
                 "tail='settled' leaves samples out, and a linked system uses them all: leave it "
@@ -258,6 +266,10 @@ class SeminormLSTDAgent:
         n_anchors : int or None
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
         """
         choices = {
             "search": "doubling",
@@ -277,6 +289,10 @@ class SeminormLSTDAgent:
         features : array_like, builder, callable or transformer
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
 
         Notes
         -----
@@ -298,6 +314,10 @@ class SeminormLSTDAgent:
         **options
             Of the agent.
 
+        Returns
+        -------
+        SeminormLSTDAgent
+
         Notes
         -----
         Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
@@ -314,6 +334,10 @@ class SeminormLSTDAgent:
         features : array_like, builder, callable or transformer
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
         """
         return cls(features, None, **options)
 
@@ -484,6 +508,14 @@ class SeminormLSTDAgent:
     def act(self, observation: Any) -> Any:
         """Return the policy's action for an observation, or its actions for a batch.
 
+        Parameters
+        ----------
+        observation : one observation, or a batch
+
+        Returns
+        -------
+        action, or a batch of them
+
         Raises
         ------
         NotFittedError
@@ -635,6 +667,10 @@ class SeminormLSTDAgent:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
         Features need not be the same, except where trials were condensed into their moments.
+
+        Parameters
+        ----------
+        other : SeminormLSTDAgent
 
         Returns
         -------
@@ -957,6 +993,10 @@ class SeminormLSTDAgent:
         index : int
             As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None for -1 and
             the terminal state.
+
+        Returns
+        -------
+        observation or None
         """
         return self._last_fit.candidate(index)
 
@@ -976,7 +1016,13 @@ class SeminormLSTDAgent:
 
     def _fit_options(self) -> FitOptions:
         return FitOptions(
-            self.calibration, self.reference, self.tail, self.gain, self.rcond, self.backup
+            self.calibration,
+            self.reference,
+            self.tail,
+            self.gain,
+            self.rcond,
+            self.backup,
+            self.solver,
         )
 
     def _anchors_of(self, statistics: SampledStatistics) -> IntArray:
@@ -995,7 +1041,12 @@ class SeminormLSTDAgent:
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
     def summary(self) -> str:
-        """Return a readable account of the fit: a table of the neighbourhoods."""
+        """Return a readable account of the fit: a table of the neighbourhoods.
+
+        Returns
+        -------
+        str
+        """
         return summary.describe(self._last_fit)
 
     def plot(self) -> Figure:
@@ -1046,6 +1097,10 @@ class SeminormLSTDAgent:
         path : path
         features, distance : callable, optional
             Only where they are functions, which a file does not hold.
+
+        Returns
+        -------
+        SeminormLSTDAgent
 
         Raises
         ------

@@ -58,7 +58,16 @@ class Kernel:
         return self._of_squared_distance(cdist(x, y, "sqeuclidean"))
 
     def paired(self, x: FloatArray, y: FloatArray) -> FloatArray:
-        """Return k between corresponding rows of x and y (..., d), shape (...)."""
+        """Return k between corresponding rows of x and y (..., d), shape (...).
+
+        Parameters
+        ----------
+        x, y : ndarray, shape (..., d)
+
+        Returns
+        -------
+        ndarray, shape (...)
+        """
         return self._of_squared_distance(np.square(x - y).sum(axis=-1))
 
     def _of_squared_distance(self, squared: FloatArray) -> FloatArray:
@@ -67,7 +76,16 @@ class Kernel:
         return np.asarray(np.exp(squared / (-2.0 * float(self.width) ** 2)))
 
     def fit_width(self, features: FloatArray) -> Kernel:
-        """Return this kernel with a number for its width, measured on features (m, d)."""
+        """Return this kernel with a number for its width, measured on features (m, d).
+
+        Parameters
+        ----------
+        features : ndarray, shape (m, d)
+
+        Returns
+        -------
+        Kernel
+        """
         if self.width != "median":
             return self
         from scipy.spatial.distance import pdist

@@ -78,7 +78,21 @@ class Standardized:
         return self.mean is not None
 
     def measured(self, samples: ArrayLike) -> Standardized:
-        """Return these features with mean and deviation of samples (m, k), at least one."""
+        """Return these features with mean and deviation of samples (m, k), at least one.
+
+        Parameters
+        ----------
+        samples : array_like, shape (m, k)
+
+        Returns
+        -------
+        Standardized
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no sample, or a number is not finite.
+        """
         x = as_vectors(frozen_array("samples", samples))
         if not len(x):
             raise InvalidInputError("there are no samples to measure mean and deviation on")

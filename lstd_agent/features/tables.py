@@ -61,7 +61,16 @@ class OneHot:
     """
 
     def table(self, n_states: int) -> Rows:
-        """Return the identity matrix, in CSR form."""
+        """Return the identity matrix, in CSR form.
+
+        Parameters
+        ----------
+        n_states : int
+
+        Returns
+        -------
+        csr_array, shape (n_states, n_states)
+        """
         return sparse.eye_array(n_states, format="csr")
 
 
@@ -96,7 +105,16 @@ class GaussianFeatures:
         check_integer("seed", self.seed, 0)
 
     def table(self, n_states: int) -> FloatArray:
-        """Draw the features (n_states, d)."""
+        """Draw the features (n_states, d).
+
+        Parameters
+        ----------
+        n_states : int
+
+        Returns
+        -------
+        ndarray, shape (n_states, d)
+        """
         rng = np.random.default_rng(self.seed)
         return np.arange(n_states)[:, None] + rng.standard_normal((n_states, self.d))
 

@@ -73,6 +73,15 @@ class RadialBasis:
         low, high : array_like, shape (k,)
         n : int
             At least 2; there are n**k features.
+
+        Returns
+        -------
+        RadialBasis
+
+        Raises
+        ------
+        InvalidInputError
+            If n is below 2, or an interval is empty.
         """
         lower, upper = box_bounds(low, high)
         if check_integer("n", n, 1) < 2:
@@ -94,6 +103,15 @@ class RadialBasis:
         n : int
         seed : int
             Of the choice of the first centers.
+
+        Returns
+        -------
+        RadialBasis
+
+        Raises
+        ------
+        InvalidInputError
+            If fewer than n samples differ.
 
         Notes
         -----

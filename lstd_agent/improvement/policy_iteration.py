@@ -146,6 +146,7 @@ class PolicyIteration:
         self.iterations: list[Iteration] = []
         self.converged = False
         self._tried: list[Any] = []
+        self._begins_with_policy = policy is not None
         self._improver = self._make_improver(features, pair_features, policy)
 
     def _make_improver(
@@ -169,7 +170,7 @@ class PolicyIteration:
             actions = None
             if policy is not None:
                 make_actor(policy, space, action_space, None)
-                actions = np.append(np.asarray(policy) - first_action, [0] * ends)
+                actions = np.append(np.asarray(policy) - first_action, [0] * ends).astype(np.int64)
             slim = encoding.without_features()
             return CountedImprover(slim, n_actions, first_action, self.n_errors, actions)
         if policy is not None:
@@ -182,7 +183,7 @@ class PolicyIteration:
         assert isinstance(encoding, VectorEncoding)
         return VectorImprover(encoding, n_actions, first_action, self.n_errors, pair_features)
 
-    def run(self, n_iterations: int = 20, *, progress: bool | None = False) -> Self:
+    def run(self, n_iterations: int = 20, *, progress: bool | None = None) -> Self:
         """Iterate until nothing changes.
 
         An interrupt loses the trials of the iteration under way and nothing else; run again to go
@@ -205,8 +206,13 @@ class PolicyIteration:
             self.iterate(progress=progress)
         return self
 
-    def iterate(self, *, progress: bool | None = False) -> Iteration:
+    def iterate(self, *, progress: bool | None = None) -> Iteration:
         """Run the trials of one iteration, evaluate their policy, and improve it.
+
+        Parameters
+        ----------
+        progress : bool or None
+            As in `run`.
 
         Returns
         -------
@@ -275,12 +281,11 @@ class PolicyIteration:
     def _best(self) -> Any:
         if not self.iterations:
             raise NotFittedError("there is no policy yet: call run first")
-        latest = self._improver.snapshot()
-        if not self.converged:
+        latest, first = self._improver.snapshot(), 0 if self._begins_with_policy else 1
+        tried, records = self._tried[first:], self.iterations[first:]
+        if not self.converged or not tried:
             # It has no trials of its own, and is better than the last by all samples.
-            tried, records = [*self._tried, latest], [*self.iterations, self.iterations[-1]]
-        else:
-            tried, records = self._tried, self.iterations
+            tried, records = [*tried, latest], [*records, self.iterations[-1]]
         rewards = np.array([each.reward for each in records])
         errors = np.array([each.reward_error for each in records])
         top = int(np.argmax(rewards))
@@ -298,6 +303,11 @@ class PolicyIteration:
         -------
         ndarray, shape (m, A) or (A,)
             NaN where the samples do not tell.
+
+        Raises
+        ------
+        NotFittedError
+            Before `run`.
         """
         if not self.iterations:
             raise NotFittedError("there are no action values yet: call run first")
@@ -332,6 +342,10 @@ class PolicyIteration:
         """Write the search to a file, samples and record included, to go on later.
 
         The environment is not written, nor are features that are functions.
+
+        Parameters
+        ----------
+        path : path
         """
         facts = {
             "kind": _KIND,
@@ -341,6 +355,7 @@ class PolicyIteration:
             "space": pack_space(self._improver.encoding.space),
             "iterations": [asdict(each) for each in self.iterations],
             "converged": self.converged,
+            "begins_with_policy": self._begins_with_policy,
         }
         arrays = self._improver.arrays()
         if self._tried:
@@ -368,6 +383,10 @@ class PolicyIteration:
             Where it was a function, which a file does not hold.
         features, pair_features : optional
             The same as before.
+
+        Returns
+        -------
+        PolicyIteration
 
         Raises
         ------
@@ -399,6 +418,7 @@ class PolicyIteration:
             search.entropy = int(facts["entropy"])
             search.iterations = [Iteration(**each) for each in facts["iterations"]]
             search.converged = facts["converged"]
+            search._begins_with_policy = facts["begins_with_policy"]
             search._tried = list(arrays.pop("tried", []))
             search._improver.restore(arrays)
         except (KeyError, TypeError, ValueError) as error:

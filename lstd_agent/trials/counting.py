@@ -76,6 +76,10 @@ class TransitionCounts:
         counts : TransitionCounts, or anything with its attributes
             Such as `unichain_gym.simulate_counts` returns.
 
+        Returns
+        -------
+        TransitionCounts
+
         Raises
         ------
         InvalidInputError
@@ -95,7 +99,16 @@ class TransitionCounts:
         return checked
 
     def check_adds(self, other: TransitionCounts) -> None:
-        """Raise `InvalidInputError` unless the other has as many states and timesteps."""
+        """Raise `InvalidInputError` unless the other has as many states and timesteps.
+
+        Parameters
+        ----------
+        other : TransitionCounts
+
+        Raises
+        ------
+        InvalidInputError
+        """
         if not isinstance(other, TransitionCounts):
             raise InvalidInputError(f"counts do not add to {type(other).__name__}")
         if other.n_states != self.n_states or other.t_max != self.t_max:

@@ -110,6 +110,10 @@ class KeptTrials:
         actions, explored : array_like, shape (m, t_max + 1), optional
             Which actions were taken, and which of them were exploratory.
 
+        Returns
+        -------
+        KeptTrials
+
         Raises
         ------
         InvalidInputError
@@ -163,7 +167,16 @@ class KeptTrials:
         return int(self.observations.nbytes) + int(self.rewards.nbytes)
 
     def check_adds(self, other: KeptTrials) -> None:
-        """Raise `InvalidInputError` unless the other has such observations and timesteps."""
+        """Raise `InvalidInputError` unless the other has such observations and timesteps.
+
+        Parameters
+        ----------
+        other : KeptTrials
+
+        Raises
+        ------
+        InvalidInputError
+        """
         if not isinstance(other, KeptTrials):
             raise InvalidInputError(f"kept trials do not add to {type(other).__name__}")
         if other.observations.shape[1:] != self.observations.shape[1:]:
@@ -178,7 +191,16 @@ class KeptTrials:
 
     @classmethod
     def together(cls, portions: Sequence[KeptTrials]) -> KeptTrials:
-        """Return the trials of all portions, at least one."""
+        """Return the trials of all portions, at least one.
+
+        Parameters
+        ----------
+        portions : sequence of KeptTrials
+
+        Returns
+        -------
+        KeptTrials
+        """
         if len(portions) == 1:
             return portions[0]
         lengths = None
@@ -215,6 +237,14 @@ class KeptTrials:
         """Return the states (n, t_max + 1, k) of the first n trials, or of all, as they came.
 
         They are infinite at timesteps that a trial does not have.
+
+        Parameters
+        ----------
+        n : int, optional
+
+        Returns
+        -------
+        ndarray, shape (n, t_max + 1, k)
         """
         states = self.observations[:n, :-1]
         if self.lengths is not None:

@@ -106,6 +106,10 @@ class LoggedTrials:
             Whether each trial ended with its last transition; by default none did.
         observation_space, action_space : Space, optional
 
+        Returns
+        -------
+        LoggedTrials
+
         Raises
         ------
         InvalidInputError
@@ -178,6 +182,10 @@ class LoggedTrials:
             is known to follow.
         observation_space, action_space : Space, optional
 
+        Returns
+        -------
+        LoggedTrials
+
         Raises
         ------
         InvalidInputError
@@ -208,6 +216,10 @@ class LoggedTrials:
         ----------
         dataset : minari.MinariDataset
             An episode that was truncated is a trial cut short.
+
+        Returns
+        -------
+        LoggedTrials
 
         Raises
         ------

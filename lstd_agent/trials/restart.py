@@ -47,12 +47,34 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment."""
+        """Reset the environment.
+
+        Parameters
+        ----------
+        seed : int, optional
+        options : dict, optional
+            Of the environment.
+
+        Returns
+        -------
+        observation, info
+        """
         self._over = False
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step, or start again if the last one reached an end."""
+        """Take a step, or start again if the last one reached an end.
+
+        Parameters
+        ----------
+        action : object
+            Not taken where the environment starts again.
+
+        Returns
+        -------
+        observation, reward, terminated, truncated, info
+            With False for both ends; the step that starts again pays 0.
+        """
         if self._over:
             self._over = False
             observation, info = super().reset()
