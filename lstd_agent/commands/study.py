@@ -1,4 +1,4 @@
-"""Run the paper's experiments again, or our comparison: exact, sampling or references.
+"""Run the paper's experiments again, or our comparisons: exact, sampling, references, control.
 
 Rows are kept as they are computed: the same command, given again after an interrupt, does what is
 missing. Tables, pictures and the paper's claims are written beside them, with their provenance.
@@ -26,6 +26,12 @@ from lstd_agent.commands.study_arguments import (
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study import claims, figures, tables
+from lstd_agent.study.control_results import control_curves, markdown_control
+from lstd_agent.study.control_study import (
+    CONTROL_ENVIRONMENTS,
+    ControlSettings,
+    run_control_study,
+)
 from lstd_agent.study.exact_claims import exact_claims
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.provenance import one_line, provenance
@@ -169,6 +175,29 @@ def _present_references(rows: list[Row]) -> tuple[Contents, str]:
     return {"comparison.md": report, "comparison.png": figures.reference_multiples(rows)}, report
 
 
+def _control_arguments(parser: argparse.ArgumentParser) -> None:
+    add_subset_argument(parser, "env", CONTROL_ENVIRONMENTS)
+    parser.add_argument(
+        "--samples",
+        nargs="+",
+        type=at_least(1),
+        default=list(ControlSettings().checkpoints),
+        metavar="N",
+        help="numbers of transitions (5,000 to 100,000)",
+    )
+    add_run_arguments(parser, default_out="results/control")
+
+
+def _control(args: argparse.Namespace, **how: Any) -> list[Row]:
+    settings = ControlSettings(checkpoints=tuple(sorted(set(args.samples))))
+    return run_control_study(args.out, settings, environments=args.envs, **how)
+
+
+def _present_control(rows: list[Row]) -> tuple[Contents, str]:
+    report = markdown_control(rows)
+    return {"comparison.md": report, "curves.png": control_curves(rows)}, report
+
+
 STUDIES = {
     "exact": Study(
         "the paper's six tables: ten schemes, exact statistics (a minute of two cores for each "
@@ -192,6 +221,13 @@ STUDIES = {
         _references,
         _present_references,
     ),
+    "control": Study(
+        "learners of policies on the same number of samples, held to the exact bias optimum",
+        "control_rows",
+        _control_arguments,
+        _control,
+        _present_control,
+    ),
 }
 
 
@@ -203,7 +239,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         epilog="example:\n  unichain study exact --envs h6 c10 --seeds 5 --out results/small",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="exact|sampling|references")
+    commands = parser.add_subparsers(required=True, metavar="|".join(STUDIES))
     for name, study in STUDIES.items():
         own = commands.add_parser(name, help=study.purpose, description=study.purpose)
         study.add_arguments(own)

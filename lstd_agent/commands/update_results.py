@@ -1,6 +1,6 @@
 """Regenerate the pictures in docs/ and the results section of README.md of a checkout.
 
-Runs the three studies of `unichain study` with their defaults (their rows are kept under results/,
+Runs the studies of `unichain study` with their defaults (their rows are kept under results/,
 so that a second run is quick) and writes what they say between two markers in README.md: all of
 the files, or none of them if anything goes wrong.
 """
@@ -17,15 +17,21 @@ from lstd_agent.commands.study import one_thread_each, rows_kept
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study import figures, tables
+from lstd_agent.study.control_results import control_curves, markdown_control
+from lstd_agent.study.control_study import (
+    ControlSettings,
+    run_control_study,
+)
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.headlines import headlines
 from lstd_agent.study.provenance import one_line, provenance
 from lstd_agent.study.reference_study import ReferenceSettings, run_reference_study
+from lstd_agent.study.rows import Row
 from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
 from lstd_agent.study.side_by_side import side_by_side
 from unichain_gym import make_mdp
 
-PICTURES = ("h36c", "x9d", "comparison", "sampling", "references")
+PICTURES = ("h36c", "x9d", "comparison", "sampling", "references", "control")
 BEGIN, END = "<!-- results: scripts/update_results.py -->\n", "<!-- end of results -->\n"
 
 
@@ -58,6 +64,8 @@ def update(root: Path, args: argparse.Namespace) -> int:
         sampled = run_sampling_study(args.out / "sampling", SamplingSettings(), **how)
     with rows_kept(args.out / "references" / "reference_rows.jsonl"):
         references = run_reference_study(args.out / "references", ReferenceSettings(), **how)
+    with rows_kept(args.out / "control" / "control_rows.jsonl"):
+        control = run_control_study(args.out / "control", ControlSettings(), **how)
 
     # Without --workers and --out: nothing hangs on them, and paths are nobody's business.
     command = ["scripts/update_results.py", "--seeds", str(args.seeds)]
@@ -69,14 +77,27 @@ def update(root: Path, args: argparse.Namespace) -> int:
         "comparison": figures.ratio_heat_map(ratios),
         "sampling": figures.sampling_curves(sampled),
         "references": figures.reference_multiples(references),
+        "control": control_curves(control),
     }
-    section = f"\n<!-- {origin} -->\n\n{headlines(exact, sampled, references)}\n"
+    section = (
+        f"\n<!-- {origin} -->\n\n{headlines(exact, sampled, references)}\n"
+        f"{control_section(control)}\n"
+    )
     contents = {pictures[name]: picture(figure, ".png", origin) for name, figure in drawn.items()}
     # Read again: it may have been edited while the studies ran.
     text = replace_section(readme.read_text(encoding="utf-8"), section)
     page = side_by_side(exact, sampled, origin)
     write_files({readme: text.encode(), docs / "side_by_side.md": page.encode(), **contents})
     return 0
+
+
+def control_section(rows: list[Row]) -> str:
+    """Return what the README says of learners of policies."""
+    return (
+        "**Policies.** Learners of control on the same numbers of samples "
+        "(`scripts/compare_control.py`).\n\n"
+        f"{markdown_control(rows)}\n![Learners of control](docs/control.png)\n"
+    )
 
 
 def replace_section(text: str, section: str) -> str:

@@ -24,6 +24,7 @@ _SHOWING = (
     "claims.py",
     "tables.py",
     "score_tables.py",
+    "control_results.py",
     "side_by_side.py",
     "figures.py",
     "progress.py",

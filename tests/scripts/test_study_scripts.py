@@ -30,7 +30,8 @@ def exact(out: Path, *argv: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "name", ["exact_tables", "sampling_curves", "compare_references", "update_results"]
+    "name",
+    ["exact_tables", "sampling_curves", "compare_references", "compare_control", "update_results"],
 )
 def test_a_missing_plot_extra_is_told_before_the_work(
     name: str,
@@ -51,6 +52,7 @@ def test_a_missing_plot_extra_is_told_before_the_work(
     ("argv", "message"),
     [
         (("references", "--trials", "1"), "--trials: needs an integer from 2; got '1'"),
+        (("control", "--samples", "0"), "--samples: needs an integer from 1; got '0'"),
         (("exact", "--seeds", "0"), "--seeds: needs an integer from 1; got '0'"),
         (("sampling", "--workers", "-1"), "--workers: needs an integer from 1; got '-1'"),
         (("exact", "--envs", "h7"), "invalid choice: 'h7'"),
