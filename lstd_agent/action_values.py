@@ -221,7 +221,7 @@ def _of_vectors(
     pairs = _pairs(collector, encoding, features)
     asked = pairs(states)
     if t is None:
-        fitted = fit_pairs([transitions], pairs, _none, fit.system.gain)
+        fitted = fit_pairs([transitions], pairs, fit.system.gain)
         q = fitted.values(asked)
         if not encoding.ends:
             q = q - _settled_value(transitions, pairs, fitted)
@@ -241,11 +241,6 @@ def _of_vectors(
         here = each == time
         q[here] = np.where(fitted.seen(asked[here]), fitted.values(asked[here]), np.nan)
     return q
-
-
-def _none(features: FloatArray) -> IntArray:
-    """Return no action: the ones that were taken next are the policy's."""
-    return np.full(len(features), -1)
 
 
 def _settled_value(transitions: Transitions, pairs: PairFeatureRows, fitted: PairFit) -> float:

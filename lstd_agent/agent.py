@@ -123,16 +123,83 @@ class SeminormLSTDAgent:
     Attributes
     ----------
     collector : TrialCollector
-        Holds the trials.
+        Holds the trials, and how their observations are encoded.
+    options : dict
+        What the agent was made with.
+    n_trials : int
+        Number of finished trials.
+    counts, kept_trials : TransitionCounts, KeptTrials
+        All trials, where observations are counted, and where they are kept as they came.
+    statistics, fitted_statistics_ : SampledStatistics
+        What is asked of all trials, and of those that the last fit was made of.
+    system_ : System
+        The fitted system of approximators.
     neighborhoods_ : list of Neighborhood
-        After `fit`.
+        Its parts, in order of time.
     gain_ : float
-        After `fit`: the gain used.
+        The gain used by the fit: given, or estimated.
+    main_reference_ : observation or None
+        Where the value is 0.
+
+    Methods
+    -------
+    paper(features, n_anchors)
+        An agent with exactly the paper's choices.
+    average_reward(features), transient(features), stepwise(features)
+        The special cases: LSTD of the steady state, of tasks that end, and of each timestep.
+    collect(env, policy, n_trials, t_max, seed)
+        Run trials in an environment.
+    attach(env, policy), act(observation)
+        Begin a loop of one's own, and ask for actions in it.
+    observe(t, observation, reward, next_observation)
+        Record a transition of such a loop.
+    end_trial(), drop_trial()
+        Finish its trial, or forget it.
+    add(data), merge(other), add_trials(observations, rewards)
+        Take trials that somebody else has collected, counted or as they were logged.
+    use_features(features)
+        Use other features, of the trials so far too.
+    reset()
+        Forget all trials and fits.
+    fit()
+        Fit the system to all trials so far.
+    predict(observations, t)
+        Calibrated relative values.
+    standard_errors(observations, t), coverage(observations, t), determined(observations, t)
+        How far off they may be, how well they were seen, and whether samples determine them.
+    action_values(observations, t), action_coverage(observations)
+        What actions are worth, and how many transitions tell of them.
+    compare(a, b, t)
+        A difference of values, with its own standard error.
+    diagnostics()
+        How far the fit may be relied on.
+    candidate(index)
+        The observation of a candidate reference state.
+    summary(), plot()
+        An account of the fit as text, and as a figure.
+    save(path), load(path)
+        Write a file, and read it.
 
     Notes
     -----
     Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the calibration by default
     is ours.
+
+    Examples
+    --------
+    What the transient states of an environment are worth, which its mean reward does not tell:
+
+    >>> import gymnasium as gym, unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> env, policy = gym.make_vec("Unichain-h6-v0", num_envs=1000), [1, 1, 1, 0, 0, 0]
+    >>> agent = SeminormLSTDAgent(OneHot())
+    >>> agent.collect(env, policy, n_trials=10_000, t_max=60, seed=0).fit()
+    <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
+    >>> agent.predict([0, 1, 2], t=0).round(1).tolist()
+    [-39.7, -26.0, -12.3]
+    >>> chain = env.unwrapped.mdp.induce(policy)  # the exact answers
+    >>> chain.relative_value(agent.main_reference_)[:3].round(1).tolist()
+    [-39.7, -26.0, -12.3]
     """
 
     def __init__(
@@ -191,6 +258,10 @@ class SeminormLSTDAgent:
         n_anchors : int or None
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
         """
         choices = {
             "search": "doubling",
@@ -210,6 +281,10 @@ class SeminormLSTDAgent:
         features : array_like, builder, callable or transformer
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
 
         Notes
         -----
@@ -231,6 +306,10 @@ class SeminormLSTDAgent:
         **options
             Of the agent.
 
+        Returns
+        -------
+        SeminormLSTDAgent
+
         Notes
         -----
         Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
@@ -247,6 +326,10 @@ class SeminormLSTDAgent:
         features : array_like, builder, callable or transformer
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
         """
         return cls(features, None, **options)
 
@@ -417,6 +500,14 @@ class SeminormLSTDAgent:
     def act(self, observation: Any) -> Any:
         """Return the policy's action for an observation, or its actions for a batch.
 
+        Parameters
+        ----------
+        observation : one observation, or a batch
+
+        Returns
+        -------
+        action, or a batch of them
+
         Raises
         ------
         NotFittedError
@@ -568,6 +659,10 @@ class SeminormLSTDAgent:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
         Features need not be the same, except where trials were condensed into their moments.
+
+        Parameters
+        ----------
+        other : SeminormLSTDAgent
 
         Returns
         -------
@@ -890,6 +985,10 @@ class SeminormLSTDAgent:
         index : int
             As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None for -1 and
             the terminal state.
+
+        Returns
+        -------
+        observation or None
         """
         return self._last_fit.candidate(index)
 
@@ -928,7 +1027,12 @@ class SeminormLSTDAgent:
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
     def summary(self) -> str:
-        """Return a readable account of the fit: a table of the neighbourhoods."""
+        """Return a readable account of the fit: a table of the neighbourhoods.
+
+        Returns
+        -------
+        str
+        """
         return summary.describe(self._last_fit)
 
     def plot(self) -> Figure:
@@ -979,6 +1083,10 @@ class SeminormLSTDAgent:
         path : path
         features, distance : callable, optional
             Only where they are functions, which a file does not hold.
+
+        Returns
+        -------
+        SeminormLSTDAgent
 
         Raises
         ------

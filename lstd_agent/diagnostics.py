@@ -90,6 +90,21 @@ class Diagnostics:
         That the transitions of the settled tail show; None where states cannot be counted.
     rank, condition : ndarray, shape (n,)
         Of each neighbourhood.
+
+    warnings : list of str
+        What is wrong, with what to do; empty where nothing is known to be.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([1, 1, 1, 0, 0, 0])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> agent.add(unichain_gym.simulate_counts(chain, 10_000, 60, 0)).fit()
+    <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
+    >>> found = agent.diagnostics()
+    >>> found.settled, found.start_agrees, found.warnings
+    (True, True, [])
     """
 
     settled: bool

@@ -50,6 +50,11 @@ class Comparison:
     difference : float
         Value of the first less that of the second.
     standard_error : float
+
+    Examples
+    --------
+    >>> print(Comparison(difference=-27.371, standard_error=0.2))
+    -27.371 ± 0.2
     """
 
     difference: float

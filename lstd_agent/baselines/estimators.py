@@ -166,6 +166,11 @@ def discounted_lstd(samples: Samples, features: SampleFeatures, discount: float)
     -------
     LinearValue
 
+    Raises
+    ------
+    InvalidInputError
+        If the discount is out of range.
+
     Notes
     -----
     Source: Bradtke & Barto (1996), "Linear least-squares algorithms for temporal difference

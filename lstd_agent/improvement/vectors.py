@@ -27,6 +27,9 @@ from lstd_agent.trials.recording import RecorderMaker, Round
 _N_SAMPLES = 1000
 _FEW = 10
 
+# Features of about this many numbers are held at a time.
+_CHUNK_SIZE = 2**21
+
 # As many observations are enough for a mean value of the long run.
 _N_SETTLED = 20_000
 
@@ -47,23 +50,22 @@ class GreedyPolicy:
 
     def __call__(self, features: FloatArray) -> IntArray:
         """Return actions (n,) of features (n, A, D); -1 where nothing like it was seen."""
+        return self.better_than(np.full(len(features), -1), features, 0)
+
+    def better_than(self, action: IntArray, features: FloatArray, first: int) -> IntArray:
+        """Return what the fits from number ``first`` on make of actions (n,)."""
         row = np.arange(len(features))
-        action = np.full(len(features), -1)
-        for fit in self.fits:
+        for fit in self.fits[first:]:
             q = np.where(fit.seen(features), fit.values(features), -np.inf)
-            known = action >= 0
+            best = np.argmax(q, axis=1)
             taken = np.maximum(action, 0)
-            here = np.where(known, q[row, taken], -np.inf)
-            difference = features - features[row, taken][:, None]
-            error = np.where(known[:, None], fit.standard_errors(difference), 0.0)
-            # Of two that were not seen none is better.
-            advantage = np.where(np.isneginf(q), -np.inf, q) - np.where(known, here, 0.0)[:, None]
-            compared = known & np.isfinite(here)
-            better = advantage > self._n_errors * error
-            best = np.argmax(np.where(better, advantage, -np.inf), axis=1)
-            action = np.where(compared & better.any(axis=1), best, action)
-            first = ~known & np.isfinite(q).any(axis=1)
-            action = np.where(first, np.argmax(q, axis=1), action)
+            known, here, there = action >= 0, q[row, taken], q[row, best]
+            compared = np.flatnonzero(known & (best != taken) & np.isfinite(here))
+            a, b = taken[compared], best[compared]
+            error = fit.standard_errors(features[compared, b] - features[compared, a])
+            better = np.zeros(len(row), dtype=bool)
+            better[compared] = there[compared] - here[compared] > self._n_errors * error
+            action = np.where(better | (~known & np.isfinite(there)), best, action)
         return action
 
 
@@ -91,7 +93,10 @@ class VectorPolicy:
         return self._chosen(observations) < 0
 
     def _chosen(self, observations: Any) -> IntArray:
-        return self._greedy(self._pairs(self._encoding.encode(observations)))
+        states = self._encoding.encode(observations)
+        if not self._greedy.fits:  # features may not be known yet
+            return np.full(len(states), -1)
+        return self._greedy(self._pairs(states))
 
 
 class VectorImprover:
@@ -125,6 +130,9 @@ class VectorImprover:
         self._pairs = PairFeatureRows(encoding, n_actions, pair_features)
         self._first_action = first_action
         self._gain = np.nan
+        # Actions of the policy made by so many fits in the states that follow, by portion.
+        self._following: list[IntArray] = []
+        self._n_followed = 0
 
     def recorder(self, t_max: int) -> RecorderMaker:
         """Return what makes recorders that keep trials."""
@@ -148,8 +156,8 @@ class VectorImprover:
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start."""
-        policy = self._greedy()
-        self.fit = fit_pairs(self.portions, self._pairs, policy, self._gain)
+        self._update_following()
+        self.fit = fit_pairs(self.portions, self._pairs, self._gain, self._following)
         latest = self.portions[-1].states
         start = self._mean_value(np.concatenate([p.states[:, 0] for p in self.portions]))
         if self.encoding.ends:
@@ -157,6 +165,24 @@ class VectorImprover:
         tail = latest[:, latest.shape[1] // 2 : -1].reshape(-1, latest.shape[2])
         every = max(1, len(tail) // _N_SETTLED)
         return self._gain, start - self._mean_value(tail[::every])
+
+    def _update_following(self) -> None:
+        """Bring the policy's actions in all states that follow up to the latest fit."""
+        greedy, known = self._greedy(), len(self._following)
+        for i, portion in enumerate(self.portions):
+            m, n, k = portion.states.shape
+            first, actions = 0, np.full((m, n - 1), -1)
+            if i < known:
+                first, actions = self._n_followed, self._following[i]
+            step = max(1, _CHUNK_SIZE // (n * self._pairs(portion.states[:1, 0]).size))
+            updated = np.empty_like(actions)
+            for start in range(0, m, step):
+                block = slice(start, start + step)
+                rows = self._pairs(portion.states[block, 1:].reshape(-1, k))
+                better = greedy.better_than(actions[block].ravel(), rows, first)
+                updated[block] = better.reshape(-1, n - 1)
+            self._following[i : i + 1] = [updated]
+        self._n_followed = len(self.fits)
 
     def _mean_value(self, states: States) -> float:
         """Return the mean value of states under the policy, all actions alike where it has none."""

@@ -15,7 +15,7 @@ discounting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +31,6 @@ MIN_SAMPLES = 10.0
 
 AllPairs = Callable[[Any], FloatArray]
 """Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
-
-PairPolicy = Callable[[FloatArray], IntArray]
-"""Actions (n,) of n observations by their features (n, A, D); -1 where there is none."""
 
 _CHUNK_SIZE = 2**21
 _RANGE_RCOND = 1e-10
@@ -113,8 +110,8 @@ class PairFit:
 def fit_pairs(
     portions: list[Transitions],
     pairs: AllPairs,
-    policy: PairPolicy,
     gain: float,
+    policy: Sequence[IntArray] | None = None,
     rcond: float = DEFAULT_RCOND,
 ) -> PairFit:
     """Fit the action values of a policy.
@@ -125,12 +122,15 @@ def fit_pairs(
         Of any behaviour.
     pairs : callable
         Features of observations with each action.
-    policy : callable
-        Where it has no action, the one that was taken next stands for it.
     gain : float
+    policy : sequence of ndarray of int, shape (m, t_max + 1), optional
+        Of each portion, the policy's actions in the states that follow. Where it has none, -1,
+        the one that was taken next stands for it.
     rcond : float
         Relative cutoff of pseudoinverses.
     """
+    if policy is None:
+        policy = [np.full(portion.rewards.shape, -1) for portion in portions]
     D = pairs(portions[0].states[:1, 0]).shape[2]
     Z, X, y, n = np.zeros((D, D)), np.zeros((D, D)), np.zeros(D), 0
     for f, following, excess in _rows(portions, pairs, policy, gain):
@@ -209,20 +209,20 @@ class _Solver:
 
 
 def _rows(
-    portions: list[Transitions], pairs: AllPairs, policy: PairPolicy, gain: float
+    portions: list[Transitions], pairs: AllPairs, policy: Sequence[IntArray], gain: float
 ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
     """Yield f(s, a), f(s', π(s')) and r - g of some transitions at a time."""
-    for portion in portions:
+    for portion, chosen in zip(portions, policy, strict=True):
         m, n_timesteps = portion.rewards.shape
         first = pairs(portion.states[:1, 0])
         step = max(1, _CHUNK_SIZE // (first[0].size * (n_timesteps + 1)))
         for start in range(0, m, step):
             block = slice(start, start + step)
-            yield _block(portion, block, pairs, policy, gain)
+            yield _block(portion, block, pairs, chosen[block], gain)
 
 
 def _block(
-    portion: Transitions, block: slice, pairs: AllPairs, policy: PairPolicy, gain: float
+    portion: Transitions, block: slice, pairs: AllPairs, chosen: IntArray, gain: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     states = portion.states[block]
     action = portion.actions[block].astype(np.int64)
@@ -232,7 +232,6 @@ def _block(
     trial, t = np.ogrid[:n, :T]
     f = both[trial, t, action]
     successors = both[:, 1:]
-    chosen = policy(successors.reshape(n * T, *both.shape[2:])).reshape(n, T)
     # What follows the last timestep has no action taken.
     own = action if portion.explored is None else np.where(portion.explored[block], -1, action)
     taken = np.concatenate((own[:, 1:], np.full((n, 1), -1)), axis=1)

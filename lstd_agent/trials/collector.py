@@ -79,6 +79,8 @@ class TrialCollector:
         All of them, where they are counted, and where they are kept as they came.
     encoding : Encoding or None
         Of observations; None until their space is known.
+    actions : tuple of int or None
+        How many Discrete actions there are, and the first of them, once that is known.
     policy : policy or None
         Whose trials they are; None where nobody said.
 
@@ -101,6 +103,15 @@ class TrialCollector:
     -----
     The methods that the agent has too are described there, by `SeminormLSTDAgent`. Whatever
     raises `InvalidInputError` has changed nothing.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, TrialCollector
+    >>> collector = TrialCollector(OneHot())
+    >>> collector.collect("Unichain-h6-v0", [0] * 6, Request(n_trials=100, t_max=20, seed=0))
+    >>> collector.counts.transition_counts.sum(axis=1).tolist() == [100] * 21
+    True
     """
 
     def __init__(

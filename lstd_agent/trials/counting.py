@@ -36,6 +36,29 @@ class TransitionCounts:
         Sum of the rewards on leaving s at t.
     n_at : ndarray of int, shape (t_max + 1,), optional
         How many trials have each timestep, where some were cut short; None where all have all.
+    t_max : int
+        The last timestep.
+    trials_at : ndarray of int, shape (t_max + 1,)
+        How many trials have each timestep.
+
+    Methods
+    -------
+    of(counts)
+        Counts that somebody else made, checked.
+    check_adds(other)
+        Raise unless the other has as many states and timesteps.
+
+    Examples
+    --------
+    Trials of the same task add up, wherever they were collected:
+
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent, TransitionCounts
+    >>> chain = unichain_gym.make_mdp("h6").induce(np.zeros(6, dtype=int))
+    >>> here, there = (unichain_gym.simulate_counts(chain, 500, 20, seed) for seed in (0, 1))
+    >>> both = TransitionCounts.of(here) + TransitionCounts.of(there)
+    >>> SeminormLSTDAgent(OneHot()).add(both).n_trials
+    1000
     """
 
     n_states: int
@@ -52,6 +75,10 @@ class TransitionCounts:
         ----------
         counts : TransitionCounts, or anything with its attributes
             Such as `unichain_gym.simulate_counts` returns.
+
+        Returns
+        -------
+        TransitionCounts
 
         Raises
         ------
@@ -72,7 +99,16 @@ class TransitionCounts:
         return checked
 
     def check_adds(self, other: TransitionCounts) -> None:
-        """Raise `InvalidInputError` unless the other has as many states and timesteps."""
+        """Raise `InvalidInputError` unless the other has as many states and timesteps.
+
+        Parameters
+        ----------
+        other : TransitionCounts
+
+        Raises
+        ------
+        InvalidInputError
+        """
         if not isinstance(other, TransitionCounts):
             raise InvalidInputError(f"counts do not add to {type(other).__name__}")
         if other.n_states != self.n_states or other.t_max != self.t_max:

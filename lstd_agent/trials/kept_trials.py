@@ -52,6 +52,34 @@ class KeptTrials:
     explored : ndarray of bool, shape (m, t_max + 1), optional
         Which of them were exploratory: such transitions are none of the policy's, and only serve
         action values. None where none were.
+    reward_sums : ndarray, shape (t_max + 1,)
+        Their sums at each timestep.
+    n_trials, t_max : int
+        Number of trials m, and their last timestep.
+    n_at : ndarray of int, shape (t_max + 1,), or None
+        How many trials have each timestep, where some were cut short.
+    nbytes : int
+        Memory that they take.
+
+    Methods
+    -------
+    of(observations, rewards)
+        Logged trials, checked.
+    together(portions)
+        The trials of all portions.
+    states(n)
+        The states of the first n trials, or of all.
+    condense(features)
+        Their moments of features.
+    check_adds(other)
+        Raise unless the other's trials are like these.
+
+    Examples
+    --------
+    >>> from lstd_agent import KeptTrials
+    >>> logged = KeptTrials.of([[[0.0], [1.0], [2.0]]], [[5.0, 6.0]])  # a trial of two steps
+    >>> logged.n_trials, logged.t_max
+    (1, 1)
     """
 
     observations: NDArray[Any]
@@ -81,6 +109,10 @@ class KeptTrials:
             How many timesteps each trial has, where not all have all of them.
         actions, explored : array_like, shape (m, t_max + 1), optional
             Which actions were taken, and which of them were exploratory.
+
+        Returns
+        -------
+        KeptTrials
 
         Raises
         ------
@@ -135,7 +167,16 @@ class KeptTrials:
         return int(self.observations.nbytes) + int(self.rewards.nbytes)
 
     def check_adds(self, other: KeptTrials) -> None:
-        """Raise `InvalidInputError` unless the other has such observations and timesteps."""
+        """Raise `InvalidInputError` unless the other has such observations and timesteps.
+
+        Parameters
+        ----------
+        other : KeptTrials
+
+        Raises
+        ------
+        InvalidInputError
+        """
         if not isinstance(other, KeptTrials):
             raise InvalidInputError(f"kept trials do not add to {type(other).__name__}")
         if other.observations.shape[1:] != self.observations.shape[1:]:
@@ -150,7 +191,16 @@ class KeptTrials:
 
     @classmethod
     def together(cls, portions: Sequence[KeptTrials]) -> KeptTrials:
-        """Return the trials of all portions, at least one."""
+        """Return the trials of all portions, at least one.
+
+        Parameters
+        ----------
+        portions : sequence of KeptTrials
+
+        Returns
+        -------
+        KeptTrials
+        """
         if len(portions) == 1:
             return portions[0]
         lengths = None
@@ -187,6 +237,14 @@ class KeptTrials:
         """Return the states (n, t_max + 1, k) of the first n trials, or of all, as they came.
 
         They are infinite at timesteps that a trial does not have.
+
+        Parameters
+        ----------
+        n : int, optional
+
+        Returns
+        -------
+        ndarray, shape (n, t_max + 1, k)
         """
         states = self.observations[:n, :-1]
         if self.lengths is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +19,14 @@ def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Import an example as a script finds its neighbours: from its own folder."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Iterator[str]:
+    """Yield where an example is to draw, and see that it did."""
+    path = tmp_path / "picture.png"
+    yield str(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def relative_value(env: gym.Env[int, int], state: int, other: int) -> float:
@@ -36,12 +45,12 @@ def relative_value(env: gym.Env[int, int], state: int, other: int) -> float:
 
 @pytest.mark.parametrize("example", ["queue_backlog"], indirect=True)
 def test_a_backlog_costs_what_queueing_theory_says(
-    example: ModuleType, capsys: pytest.CaptureFixture[str]
+    example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     n = example.BACKLOG
     closed_form = n * (n + 1) / (2 * (example.SERVICE - example.ARRIVAL))
     assert relative_value(example.make_queue(), 0, n) == pytest.approx(closed_form, rel=1e-6)
-    cost = example.main(n_runs=3, n_trials=150)
+    cost = example.main(n_runs=3, n_trials=150, picture=picture)
     assert abs(cost.value - closed_form) < 4 * cost.error
     assert cost.error < 0.15 * closed_form
     assert "a crew for 500 is worth it, by" in capsys.readouterr().out
@@ -49,10 +58,10 @@ def test_a_backlog_costs_what_queueing_theory_says(
 
 @pytest.mark.parametrize("example", ["machine_warm_up"], indirect=True)
 def test_a_warm_start_is_worth_what_the_bellman_equation_says(
-    example: ModuleType, capsys: pytest.CaptureFixture[str]
+    example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exact = relative_value(example.make_machine(), example.WARM, 0)
-    worth = example.main(n_runs=3, n_trials=150)
+    worth = example.main(n_runs=3, n_trials=150, picture=picture)
     assert abs(worth.value - exact) < 4 * worth.error
     assert worth.error < 0.1 * exact
     assert "preheating for 12 pieces is worth it, by" in capsys.readouterr().out
@@ -60,11 +69,11 @@ def test_a_warm_start_is_worth_what_the_bellman_equation_says(
 
 @pytest.mark.parametrize("example", ["inventory_lead_time"], indirect=True)
 def test_full_shelves_are_worth_what_the_bellman_equation_says(
-    example: ModuleType, capsys: pytest.CaptureFixture[str]
+    example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full, empty = example.state_of(example.TARGET, 0), example.state_of(0, 0)
     exact = relative_value(example.make_shop(), full, empty)
-    worth = example.main(n_runs=3, n_trials=300)
+    worth = example.main(n_runs=3, n_trials=300, picture=picture)
     assert abs(worth.value - exact) < 4 * worth.error
     assert worth.error < 0.1 * exact
     assert "an express delivery for 20 is too dear, by" in capsys.readouterr().out
@@ -72,9 +81,9 @@ def test_full_shelves_are_worth_what_the_bellman_equation_says(
 
 @pytest.mark.parametrize("example", ["taxi_shift"], indirect=True)
 def test_the_better_rank_is_found_from_samples(
-    example: ModuleType, capsys: pytest.CaptureFixture[str]
+    example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    worth = example.main(n_runs=3, n_trials=1200)
+    worth = example.main(n_runs=3, n_trials=1200, picture=picture)
     printed = capsys.readouterr().out
     exact = float(printed.split("exactly ")[1].split()[0])
     assert abs(worth.value - exact) < 4 * worth.error
