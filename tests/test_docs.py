@@ -128,7 +128,10 @@ def test_the_guide_prints_the_numbers_that_it_states(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("guide/*.md")), ids=lambda page: page.stem)
-def test_the_code_of_a_guide_page_runs(page: Path) -> None:
+def test_the_code_of_a_guide_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     names: dict[str, object] = {"__name__": "page"}
     for block in blocks:
