@@ -255,8 +255,9 @@ class KeptTrials:
 
     @property
     def reward_sums(self) -> FloatArray:
-        """Sums of rewards at each timestep, shape (t_max + 1,)."""
-        sums: FloatArray = self.rewards.sum(axis=0)
+        """Sums of rewards of the policy's own transitions at each timestep, shape (t_max + 1,)."""
+        own = self._own
+        sums: FloatArray = self.rewards.sum(axis=0, where=True if own is None else own)
         return sums
 
     def condense(self, features: RowsOf, windows: IntArray | None = None) -> MomentSums:
