@@ -2,8 +2,8 @@
 """A delivery cart in somebody else's environment.
 
 In a hall of `gym_simplegrid` (``pip install gym-simplegrid``) a cart brings parcels from a gate to
-a packing table, again and again; one move in ten slips. A delivery pays 1, a move costs 0.1. At night
-the cart is left loaded wherever it stands. Is it worth 0.4 to have it taken beside the table?
+a packing table, again and again; one move in ten slips. A delivery pays 1, a move costs 0.1. At
+night the cart is left loaded wherever it stands. Is it worth 0.4 to have it taken beside the table?
 
 On average nothing can be seen: the reward of a move in the long run is the same wherever the cart
 stood in the morning.
