@@ -18,6 +18,7 @@ from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, is_on
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.calibration import calibrate_offsets
+from lstd_agent.system.krylov import solve_backwards_by_iteration
 from lstd_agent.system.linked import solve_backwards
 from lstd_agent.system.minimizer import DEFAULT_RCOND, Minimizer, minimize
 from lstd_agent.system.model import check_model, solve_model
@@ -267,6 +268,9 @@ def _linked_system(
         solution = solve_backwards_multistep(
             statistics, windows, gain, rcond, backup, directions=directions
         )
+    elif statistics.sparse_trials is not None:
+        zero = statistics.zero(windows[-1])
+        solution = solve_backwards_by_iteration(statistics.sparse_trials, windows, gain, zero)
     elif statistics.sparse_view is not None:
         solution = solve_backwards_sparse(statistics.sparse_view, windows, gain)
     else:
