@@ -21,6 +21,7 @@ from lstd_agent.fit import Fit
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.start_value import deviations, direct_values
 from lstd_agent.trials.encoding import Encoding
+from lstd_agent.trials.lengths import has_gaps
 
 FEW_SAMPLES = 10
 """Starts with fewer samples than this are named."""
@@ -76,7 +77,7 @@ class Diagnostics:
         two need be alike, a few at the edge of where the others are.
     start_value, start_rewards : float
         The mean value of the start: predicted, and what the rewards above the gain and the value
-        of the end add up to.
+        of the end add up to; NaN where trials were explored.
     start_error : float
         Standard error of their difference, by batches; with one batch, by timesteps, roughly. NaN
         where the difference is too small to matter.
@@ -89,6 +90,21 @@ class Diagnostics:
         That the transitions of the settled tail show; None where states cannot be counted.
     rank, condition : ndarray, shape (n,)
         Of each neighbourhood.
+
+    warnings : list of str
+        What is wrong, with what to do; empty where nothing is known to be.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([1, 1, 1, 0, 0, 0])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> agent.add(unichain_gym.simulate_counts(chain, 10_000, 60, 0)).fit()
+    <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
+    >>> found = agent.diagnostics()
+    >>> found.settled, found.start_agrees, found.warnings
+    (True, True, [])
     """
 
     settled: bool
@@ -204,6 +220,18 @@ def check_single_class(statistics: SampledStatistics, encoding: Encoding) -> Non
     )
 
 
+def check_own_trials(statistics: SampledStatistics) -> None:
+    """Raise if exploration leaves a timestep without a transition that is the policy's."""
+    n_at = statistics.trials_at
+    missing = np.flatnonzero(n_at == 0)
+    if missing.size and has_gaps(n_at):
+        raise InvalidInputError(
+            f"all actions at timestep {missing[0]} were exploratory, so that nothing there is the "
+            "policy's own: explore less, or collect trials without exploration too. Action values "
+            "of counted observations do without a fit"
+        )
+
+
 def diagnose(fit: Fit) -> Diagnostics:
     """Return the account of a fit."""
     statistics, system = fit.statistics, fit.system
@@ -214,7 +242,11 @@ def diagnose(fit: Fit) -> Diagnostics:
     tail, rewards, error, settled = _tail(fit)
     classes = statistics.recurrent_classes
     predicted, direct = fit.start_value
-    start_error, agrees = _start(fit)
+    if has_gaps(statistics.trials_at):
+        # What explored trials earned is none of the policy's.
+        direct, start_error, agrees = np.nan, np.nan, True
+    else:
+        start_error, agrees = _start(fit)
     determined = fit.states_determined(states, neighborhood)
     return Diagnostics(
         settled=settled,

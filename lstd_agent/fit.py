@@ -50,6 +50,11 @@ class Comparison:
     difference : float
         Value of the first less that of the second.
     standard_error : float
+
+    Examples
+    --------
+    >>> print(Comparison(difference=-27.371, standard_error=0.2))
+    -27.371 ± 0.2
     """
 
     difference: float
@@ -133,10 +138,14 @@ class Fit:
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return standard errors of predictions; see `SeminormLSTDAgent.standard_errors`."""
         states, neighborhood, shape = self._answering(observations, t)
+        return self.errors_of_states(states, neighborhood).reshape(shape)
+
+    def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
+        """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
         features = self.encoding.features(states)
         errors = self._jackknife(lambda system: system.values(features, neighborhood))
         errors = np.hypot(errors, self._unseen_outcomes(states, neighborhood))
-        return np.where(self._robust(states, neighborhood), errors, np.inf).reshape(shape)
+        return np.where(self._robust(states, neighborhood), errors, np.inf)
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """Return the difference of two values or mean values; see `SeminormLSTDAgent.compare`."""

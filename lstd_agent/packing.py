@@ -22,6 +22,7 @@ from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
 from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, check_backup
 from lstd_agent.system.distances import MMD
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
@@ -50,6 +51,9 @@ _SPACES = (
 )
 
 _CSR_PARTS = "data", "indices", "indptr"
+
+ACTION_PARTS = "key", "count", "reward_sums", "reward_squares"
+"""Arrays of `ActionCounts`."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -202,3 +206,21 @@ def unpack_sums(facts: Any, name: str, arrays: Arrays) -> Sums:
         return TransitionCounts.of(TransitionCounts(S, facts["n_trials"], N, R, n_at))
     except (KeyError, TypeError) as error:
         raise InvalidInputError(f"the file's {name} is damaged: {error!r}") from error
+
+
+def pack_taken(taken: ActionCounts | None, arrays: Arrays) -> Any:
+    """Put counts of actions among the arrays and return what else to write of them."""
+    if taken is None:
+        return None
+    arrays.update({f"taken.{name}": getattr(taken, name) for name in ACTION_PARTS})
+    return [taken.n_states, taken.n_actions]
+
+
+def unpack_taken(facts: Any, arrays: Arrays) -> ActionCounts | None:
+    """Return counts of actions, checked."""
+    if facts is None:
+        return None
+    try:
+        return ActionCounts(*facts, *(arrays[f"taken.{name}"] for name in ACTION_PARTS)).checked()
+    except (KeyError, TypeError) as error:
+        raise InvalidInputError(f"the file's counts of actions are damaged: {error!r}") from error

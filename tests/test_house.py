@@ -13,15 +13,15 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "progress"),
+    ("errors", "arrays", "progress", "figure_style"),
     ("features",),
     ("trials",),
     ("statistics",),
     ("system",),
     ("standard_errors", "fit"),
-    ("diagnostics", "packing", "persistence", "plotting", "summary"),
+    ("action_values", "diagnostics", "packing", "persistence", "plotting", "summary"),
     ("agent",),
-    ("baselines", "improvement"),
+    ("baselines", "improvement", "sb3"),
     ("study", "commands", "benchmarks"),
 )
 # What compares the evaluator with exact answers, and so may import both packages.

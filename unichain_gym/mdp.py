@@ -353,6 +353,10 @@ class TabularMDP:
         drop_below : float, optional
             As for the class.
 
+        Returns
+        -------
+        TabularMDP
+
         Raises
         ------
         InvalidModelError
@@ -388,6 +392,10 @@ class TabularMDP:
             What to call the states.
         drop_below : float, optional
             As for the class.
+
+        Returns
+        -------
+        TabularMDP
 
         Raises
         ------
@@ -428,6 +436,10 @@ class TabularMDP:
             By default the id of the environment.
         drop_below : float, optional
             As for the class.
+
+        Returns
+        -------
+        TabularMDP
 
         Raises
         ------
@@ -511,13 +523,26 @@ class TabularMDP:
         return P.reshape(S, A, S), R.reshape(S, A, S), self.initial_distribution.copy()
 
     def save(self, path: str | Path) -> None:
-        """Write the MDP to an .npz file, at exactly this path: all of it, or nothing."""
+        """Write the MDP to an .npz file, at exactly this path: all of it, or nothing.
+
+        Parameters
+        ----------
+        path : path
+        """
         arrays = {field: getattr(self, field) for field in ARRAYS}
         write_archive(path, arrays, {"name": self.name, "state_names": self.state_names})
 
     @classmethod
     def load(cls, path: str | Path) -> TabularMDP:
         """Read what `save` wrote. Nothing in the file is executed (no pickle).
+
+        Parameters
+        ----------
+        path : path
+
+        Returns
+        -------
+        TabularMDP
 
         Raises
         ------
@@ -530,6 +555,10 @@ class TabularMDP:
         """Return all deterministic policies in order, as a lazy sequence of (S,) arrays.
 
         They take only actions that the states have.
+
+        Returns
+        -------
+        sequence of ndarray of int, shape (S,)
         """
         return DeterministicPolicies(self.allowed_actions)
 
@@ -580,6 +609,17 @@ class TabularMDP:
         """Find a policy that is optimal in every state.
 
         See `unichain_gym.optimal.find_optimal_policy` for parameters, result and errors.
+
+        Parameters
+        ----------
+        criterion : {"gain", "bias", "blackwell", "discounted"}
+        discount : float, optional
+            For the last of them.
+        tie_tolerance : float
+
+        Returns
+        -------
+        OptimalPolicy
         """
         return find_optimal_policy(self, criterion, discount, tie_tolerance=tie_tolerance)
 
@@ -593,6 +633,15 @@ class TabularMDP:
         """Find a policy that is worst in every state: optimal for the opposite rewards.
 
         See `unichain_gym.optimal.find_worst_policy`.
+
+        Parameters
+        ----------
+        criterion, discount, tie_tolerance
+            As for `optimal_policy`.
+
+        Returns
+        -------
+        OptimalPolicy
         """
         return find_worst_policy(self, criterion, discount, tie_tolerance=tie_tolerance)
 
@@ -600,5 +649,15 @@ class TabularMDP:
         """Return the diameter, in steps: how long the longest way takes at best.
 
         See `unichain_gym.diameter.find_diameter`.
+
+        Returns
+        -------
+        float
+            In steps; infinite if some state cannot be reached from another.
+
+        Raises
+        ------
+        ModelTooLargeError
+            Beyond 1,000 states.
         """
         return find_diameter(self)

@@ -59,6 +59,26 @@ class OptimalPolicy:
     conserving, best : ndarray of bool, shape (S, A)
         The actions that conserve the terms of the criterion, and the next term as well: what
         `optimal_actions` is found from.
+
+    Attributes
+    ----------
+    gain, bias : ndarray, shape (S,)
+        Of the policy, from each state.
+    value : ndarray, shape (S,), or None
+        Its discounted value, for criterion "discounted".
+    optimal_actions : ndarray of bool, shape (S, A)
+        Which actions some optimal deterministic policy takes.
+    solver_report : SolverReport
+        How gain and bias were computed.
+
+    Examples
+    --------
+    >>> from unichain_gym import make_mdp
+    >>> best = make_mdp("h6").optimal_policy("gain")
+    >>> best.policy.tolist(), best.gain.round(3).tolist()[0]
+    ([1, 1, 1, 1, 1, 1], 13.345)
+    >>> best.optimal_actions.tolist()[2:4]  # the gain does not see transient states
+    [[True, True], [False, True]]
     """
 
     criterion: Criterion

@@ -38,6 +38,15 @@ class Trajectory:
         The actions; None for a chain that was made from a transition matrix alone.
     rewards : ndarray of float, shape (n,)
         The reward of each step: as observed, or without actions the ``reward`` of its state.
+
+    Examples
+    --------
+    >>> from unichain_gym import make_mdp
+    >>> path = make_mdp("x3").induce([1, 1, 1]).simulate(20, seed=0)
+    >>> path
+    Trajectory(n_steps=20)
+    >>> int(path.states[-1]), float(path.rewards[-1])  # it has come to rest
+    (2, 0.0)
     """
 
     states: IntArray

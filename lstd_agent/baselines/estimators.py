@@ -33,6 +33,9 @@ from lstd_agent.trials.counting import TransitionCounts
 # Of Z, which holds squares: directions whose features are 1e-6 times as large count as none.
 _RCOND = 1e-12
 
+# Updates whose errors grow by more than this from the first to the last diverge.
+_MOST_GROWTH = 1e3
+
 
 def average_reward_lstd(
     samples: Samples, features: SampleFeatures, gain: float | None = None, *, decay: float = 0.0
@@ -104,7 +107,9 @@ def differential_td(
     Raises
     ------
     EvaluationError
-        If the updates diverge.
+        If the updates diverge. Of trials that start outside the steady regime even small ones
+        may: they are more often in the states of the start than transitions lead there, which
+        is what makes TD off-policy diverge. The longer the trials, the slower.
 
     Notes
     -----
@@ -112,9 +117,16 @@ def differential_td(
     is that of `average_reward_lstd`; for the gain Wan, Naik & Sutton (2021), "Learning and
     planning in average-reward Markov decision processes".
     """
+    means = TraceMeans.of(samples, features, _check_fraction("decay", decay))
+    return mean_td_path(means, gain, step_size, means.n_samples if n_updates is None else n_updates)
+
+
+def mean_td_path(
+    means: TraceMeans, gain: float | None, step_size: float, n_updates: int
+) -> LinearValue:
+    """Return where mean updates lead to; see `differential_td`."""
     if not 0.0 < step_size < np.inf:
         raise InvalidInputError(f"step_size must be above 0 and finite; got {step_size!r}")
-    means = TraceMeans.of(samples, features, _check_fraction("decay", decay))
     to_features = np.linalg.pinv(means.V).T
     second = to_features @ means.second[:-1, :-1] @ to_features.T
     size = np.sqrt(np.diagonal(second))
@@ -129,13 +141,14 @@ def differential_td(
         step[d, :d] = -to_features @ means.drift[:-1]
         step[d, d:] = -1.0, means.reward
     update = np.eye(d + 2) + step_size / d * step
-    if np.abs(np.linalg.eigvals(update)).max() > 1.0 + 1e-9:
+    growth = float(np.abs(np.linalg.eigvals(update)).max())
+    if n_updates * np.log(growth) > np.log(_MOST_GROWTH):
         raise EvaluationError(
-            f"the updates diverge with step_size={step_size}, decay={decay}: lower either of them"
+            f"{n_updates} updates with step_size={step_size} diverge, by a factor {growth:.6g} "
+            "each: take fewer, smaller ones, or less decay"
         )
     start = np.append(np.zeros(d), (0.0 if gain is None else gain, 1.0))
-    n = means.n_samples if n_updates is None else n_updates
-    w = (np.linalg.matrix_power(update, n) @ start)[:d]
+    w = (np.linalg.matrix_power(update, n_updates) @ start)[:d]
     return means.value(to_features.T @ w)
 
 
@@ -152,6 +165,11 @@ def discounted_lstd(samples: Samples, features: SampleFeatures, discount: float)
     Returns
     -------
     LinearValue
+
+    Raises
+    ------
+    InvalidInputError
+        If the discount is out of range.
 
     Notes
     -----

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
+from scipy import sparse
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import as_rows, dense
-from lstd_agent.statistics.backups import Step
-from lstd_agent.statistics.counted_steps import counted_step
 from lstd_agent.statistics.equations import FeatureBasis
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.trials.counting import TransitionCounts
@@ -30,6 +28,10 @@ from lstd_agent.trials.kept_trials import KeptTrials
 Samples: TypeAlias = TransitionCounts | KeptTrials
 SampleFeatures: TypeAlias = Any
 """A table (S, d) for the states of counts, or a function of the observations (n, k) of trials."""
+
+
+# Working arrays of samples hold about this many numbers.
+_CHUNK_SIZE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,34 +95,30 @@ class TraceMeans:
     def of(
         cls, samples: Samples, features: SampleFeatures, decay: float, last: int | None = None
     ) -> TraceMeans:
-        """Go through all timesteps once; features after the last one do not enter traces."""
+        """Add up all samples once; features after the last timestep do not enter traces."""
         last = samples.t_max if last is None else last
-        first_of_tail = (samples.t_max + 1) // 2
-        V, timesteps = _timesteps(samples, features)
+        V, portions = _portions(samples, features, decay, last)
         size = V.shape[1] + 1
         second, here, there = (np.zeros((size, size)) for _ in range(3))
         trace, paid, drift, tail = (np.zeros(size) for _ in range(4))
         reward = tail_reward = n = n_entering = n_tail = 0.0
-        coming: FloatArray | float = 0.0
-        for t, step in enumerate(timesteps):
-            u, visits = step.features, step.visits
-            e = coming + (u if t <= last else 0.0 * u)
-            weighted = (visits[:, None] * e).T
+        for part in portions:
+            u, visits = part.features, part.visits
+            weighted = (visits[:, None] * part.traces).T
             here += weighted @ u
-            there += weighted @ step.successors
+            there += weighted @ part.successors
             trace += weighted.sum(axis=1)
-            paid += weighted @ step.rewards
-            drift += visits @ (u - step.successors)
-            reward += float(visits @ step.rewards)
+            paid += weighted @ part.rewards
+            drift += visits @ (u - part.successors)
+            reward += float(visits @ part.rewards)
             n += visits.sum()
-            if t <= last:
-                second += (visits[:, None] * u).T @ u
-                n_entering += visits.sum()
-            if t >= first_of_tail:
-                tail += visits @ u
-                tail_reward += float(visits @ step.rewards)
-                n_tail += visits.sum()
-            coming = step.arrive(decay * e)
+            entering = np.where(part.t <= last, visits, 0.0)
+            second += (entering[:, None] * u).T @ u
+            n_entering += entering.sum()
+            settled = np.where(part.t >= (samples.t_max + 1) // 2, visits, 0.0)
+            tail += settled @ u
+            tail_reward += float(settled @ part.rewards)
+            n_tail += settled.sum()
         return cls(
             V=V,
             second=second / n_entering,
@@ -141,29 +139,29 @@ class TraceMeans:
 
 
 @dataclass(frozen=True, eq=False)
-class _Timestep:
-    """Samples of one timestep: a row each, or one for all those in a state.
+class _Portion:
+    """Samples: a row each, or one for all those of a timestep in a state.
 
     Attributes
     ----------
-    features, successors : ndarray, shape (k, r + 1)
-        Of (u, 1), the mean over successors.
+    t : ndarray of int, shape (k,)
+    features, successors, traces : ndarray, shape (k, r + 1)
+        Of (u, 1), the means over successors and over trials that come there.
     rewards, visits : ndarray, shape (k,)
-    arrive : callable
-        Turns what each row holds (k, ...) into what the rows of the next timestep come with.
     """
 
+    t: IntArray
     features: FloatArray
     successors: FloatArray
+    traces: FloatArray
     rewards: FloatArray
     visits: FloatArray
-    arrive: Callable[[FloatArray], FloatArray]
 
 
-def _timesteps(
-    samples: Samples, features: SampleFeatures
-) -> tuple[FloatArray, Iterator[_Timestep]]:
-    """Return V of `TraceMeans`, and all timesteps in their order."""
+def _portions(
+    samples: Samples, features: SampleFeatures, decay: float, last: int
+) -> tuple[FloatArray, Iterator[_Portion]]:
+    """Return V of `TraceMeans`, and all samples."""
     if isinstance(samples, TransitionCounts):
         if callable(features):
             raise InvalidInputError("the features of counts are a table (S, d); got a function")
@@ -172,44 +170,76 @@ def _timesteps(
         for states in np.divmod(samples.transition_counts.indices, samples.n_states):
             seen[states] = True
         basis = FeatureBasis.of(table * seen[:, None], DEFAULT_RCOND)
-        return basis.V / basis.singular, _counted(samples, _with_ones(basis.U))
+        return basis.V / basis.singular, _counted(samples, _with_ones(basis.U), decay, last)
     if not callable(features):
         raise InvalidInputError("the features of trials are a function of observations (n, k)")
     if np.isnan(samples.observations).any():
         raise InvalidInputError("baselines are for continuing tasks, and some trials terminate")
     d = features(samples.observations[:1, 0]).shape[1]
-    return np.eye(d), _along(samples, features)
+    return np.eye(d), _along(samples, features, decay, last)
 
 
-def _counted(counts: TransitionCounts, table: FloatArray) -> Iterator[_Timestep]:
-    for t in range(counts.t_max + 1):
-        step = counted_step(counts, t, None)
-        yield _Timestep(
-            table[step.states],
-            step.transitions @ table,
-            step.rewards,
-            step.visits,
-            partial(_mean_of_arrivals, step),
-        )
+def _counted(
+    counts: TransitionCounts, table: FloatArray, decay: float, last: int
+) -> Iterator[_Portion]:
+    """Yield portions of whole timesteps; a visit (t, s) is numbered t S + s, in order."""
+    S, N, R = counts.n_states, counts.transition_counts, counts.reward_sums
+    state, successor = np.divmod(N.indices.astype(np.int64), S)
+    timestep = np.repeat(np.arange(counts.t_max + 1), np.diff(N.indptr))
+    visit, row = np.unique(timestep * S + state, return_inverse=True)
+    visits = np.bincount(row, weights=N.data).astype(np.float64)
+    paid_at = np.repeat(np.arange(counts.t_max + 1), np.diff(R.indptr)) * S + R.indices
+    rewards = np.bincount(np.searchsorted(visit, paid_at), R.data, len(visit)) / visits
+    moves = sparse.csr_array((N.data / visits[row], (row, successor)), shape=(len(visit), S))
+    onward = timestep < counts.t_max
+    arrival = np.searchsorted(visit, (timestep[onward] + 1) * S + successor[onward])
+    share = N.data[onward] / visits[arrival]
+    arrivals = sparse.csr_array((share, (arrival, row[onward])), shape=(len(visit),) * 2)
+
+    first_of_timestep = np.searchsorted(visit, np.arange(counts.t_max + 2) * S)
+    held = np.zeros((0, table.shape[1]))
+    start = before = 0
+    while start < len(visit):
+        # As many timesteps as fit, at least one.
+        fits = np.searchsorted(first_of_timestep, start + _CHUNK_SIZE // table.shape[1], "right")
+        stop = max(first_of_timestep[fits - 1], first_of_timestep[visit[start] // S + 1])
+        here = slice(start, stop)
+        t, states = np.divmod(visit[here], S)
+        traces = np.where((t <= last)[:, None], table[states], 0.0)
+        if decay > 0.0:
+            traces += decay * (arrivals[here, before:start] @ held)
+            traces = _forward(decay * arrivals[here, here], traces)
+        successors = np.asarray(moves[here] @ table)
+        yield _Portion(t, table[states], successors, traces, rewards[here], visits[here])
+        held, before, start = traces, start, stop
 
 
-def _mean_of_arrivals(step: Step, held: FloatArray) -> FloatArray:
-    """Return the mean of what trials hold, by the states in which they arrive, in their order."""
-    back = step.transitions.T
-    arrivals = back @ step.visits
-    reached = np.flatnonzero(arrivals)
-    return np.asarray((back @ (step.visits[:, None] * held))[reached] / arrivals[reached, None])
+def _forward(arriving: sparse.csr_array, entering: FloatArray) -> FloatArray:
+    """Return e = entering + arriving @ e, where what arrives is from earlier rows."""
+    from scipy.sparse.linalg import splu  # takes long to import
+
+    triangular = sparse.csc_array(sparse.eye_array(len(entering)) - arriving)
+    # Already triangular: any other order, or pivots off the diagonal, would fill it in.
+    factors = splu(triangular, permc_spec="NATURAL", diag_pivot_thresh=0.0)
+    return np.asarray(factors.solve(entering))
 
 
-def _along(trials: KeptTrials, features: Callable[[Any], Any]) -> Iterator[_Timestep]:
-    def rows(t: int) -> FloatArray:
-        return _with_ones(dense(as_rows(features(trials.observations[:, t]), trials.n_trials)))
-
-    here, ones = rows(0), np.ones(trials.n_trials)
+def _along(
+    trials: KeptTrials, features: Callable[[Any], Any], decay: float, last: int
+) -> Iterator[_Portion]:
+    """Yield timesteps, with a row for each trial."""
+    here, ones = _rows(trials, features, 0), np.ones(trials.n_trials)
+    traces = np.zeros_like(here)
     for t in range(trials.t_max + 1):
-        there = rows(t + 1)
-        yield _Timestep(here, there, trials.rewards[:, t], ones, lambda held: held)
+        there = _rows(trials, features, t + 1)
+        traces = decay * traces + (here if t <= last else 0.0)
+        timestep = np.full(trials.n_trials, t)
+        yield _Portion(timestep, here, there, traces, trials.rewards[:, t], ones)
         here = there
+
+
+def _rows(trials: KeptTrials, features: Callable[[Any], Any], t: int) -> FloatArray:
+    return _with_ones(dense(as_rows(features(trials.observations[:, t]), trials.n_trials)))
 
 
 def _with_ones(u: FloatArray) -> FloatArray:

@@ -17,14 +17,12 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.improvement.improver import Earned
-from lstd_agent.packing import Arrays
+from lstd_agent.packing import ACTION_PARTS, Arrays
 from lstd_agent.system.action_values import ActionValues, PolicyChain, evaluate_actions, main_state
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.encoding import CountedEncoding
 from lstd_agent.trials.recording import RecorderMaker, Round
 from lstd_agent.trials.returns import ReturnRecorder
-
-_COUNTS = "key", "count", "reward_sums", "reward_squares"
 
 UNKNOWN = -1
 """The action of a state for which the policy has none."""
@@ -137,22 +135,19 @@ class CountedImprover:
 
     def arrays(self) -> Arrays:
         """Return counts and policy as arrays for a file."""
-        counts = {f"counts.{name}": getattr(self.counts, name) for name in _COUNTS}
+        counts = {f"counts.{name}": getattr(self.counts, name) for name in ACTION_PARTS}
         return {"actions": self.actions, "starts": self.starts, **counts}
 
     def restore(self, arrays: Arrays) -> None:
         """Take what a file holds."""
         S, A = self.counts.n_states, self.counts.n_actions
-        parts = [arrays[f"counts.{name}"] for name in _COUNTS]
-        key, actions = parts[0], arrays["actions"]
-        ascending = bool((np.diff(key) > 0).all()) and (not key.size or 0 <= key[0] <= key[-1])
-        fits = all(part.shape == key.shape for part in parts) and actions.shape == (S,)
-        if not (ascending and fits and (not key.size or key[-1] < S * S * A)):
-            raise ValueError("its counts are none of these states and actions")
-        if actions.min() < UNKNOWN or actions.max() >= A or arrays["starts"].shape != (S,):
+        actions, starts = arrays["actions"], arrays["starts"]
+        if actions.shape != (S,) or actions.min() < UNKNOWN or actions.max() >= A:
             raise ValueError("its policy is none of these states and actions")
-        self.counts = ActionCounts(S, A, *parts)
-        self.actions, self.starts = actions, arrays["starts"]
+        if starts.shape != (S,):
+            raise ValueError("its starts are none of these states")
+        self.counts = ActionCounts(S, A, *(arrays[f"counts.{n}"] for n in ACTION_PARTS)).checked()
+        self.actions, self.starts = actions, starts
 
     def policy(self, snapshot: IntArray | None = None) -> Any:
         """Return the policy, or that of a snapshot, as `SeminormLSTDAgent.collect` takes it.

@@ -14,7 +14,7 @@ import numbers
 import os
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
@@ -28,6 +28,7 @@ from lstd_agent.features.tables import Features
 from lstd_agent.improvement.counted import CountedImprover
 from lstd_agent.improvement.improver import Improver
 from lstd_agent.improvement.plotting import draw_learning
+from lstd_agent.improvement.record import Iteration
 from lstd_agent.improvement.vectors import VectorImprover
 from lstd_agent.packing import pack_space, unpack_space
 from lstd_agent.persistence import read, write
@@ -53,43 +54,6 @@ _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
 
 # A policy is worse than another if its trials earn less by this many standard errors.
 _WORSE = 3.0
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """What an iteration found of the policy that its trials followed.
-
-    Attributes
-    ----------
-    number : int
-        From 0.
-    n_trials, n_steps : int
-        Trials and timesteps up to here, those of earlier iterations included.
-    gain : float
-        Of the policy, by all samples.
-    start_value : float
-        The mean bias of the start: its value, less that of the long run. NaN where the samples
-        do not determine it.
-    tail_reward, tail_error : float
-        Mean reward of the second half of this iteration's trials, which are the policy's own, and
-        its standard error.
-    reward, reward_error : float
-        Mean reward over all timesteps of this iteration's trials, exploratory actions included.
-    n_changes : int
-        In how many states another action turned out to be better: with vectors, of how many of
-        1000 observations.
-    """
-
-    number: int
-    n_trials: int
-    n_steps: int
-    gain: float
-    start_value: float
-    tail_reward: float
-    tail_error: float
-    reward: float
-    reward_error: float
-    n_changes: int
 
 
 class PolicyIteration:
@@ -216,7 +180,7 @@ class PolicyIteration:
         assert isinstance(encoding, VectorEncoding)
         return VectorImprover(encoding, n_actions, first_action, self.n_errors, pair_features)
 
-    def run(self, n_iterations: int = 20, *, progress: bool | None = False) -> Self:
+    def run(self, n_iterations: int = 20, *, progress: bool | None = None) -> Self:
         """Iterate until nothing changes.
 
         An interrupt loses the trials of the iteration under way and nothing else; run again to go
@@ -239,8 +203,13 @@ class PolicyIteration:
             self.iterate(progress=progress)
         return self
 
-    def iterate(self, *, progress: bool | None = False) -> Iteration:
+    def iterate(self, *, progress: bool | None = None) -> Iteration:
         """Run the trials of one iteration, evaluate their policy, and improve it.
+
+        Parameters
+        ----------
+        progress : bool or None
+            As in `run`.
 
         Returns
         -------
@@ -332,6 +301,11 @@ class PolicyIteration:
         -------
         ndarray, shape (m, A) or (A,)
             NaN where the samples do not tell.
+
+        Raises
+        ------
+        NotFittedError
+            Before `run`.
         """
         if not self.iterations:
             raise NotFittedError("there are no action values yet: call run first")
@@ -366,6 +340,10 @@ class PolicyIteration:
         """Write the search to a file, samples and record included, to go on later.
 
         The environment is not written, nor are features that are functions.
+
+        Parameters
+        ----------
+        path : path
         """
         facts = {
             "kind": _KIND,
@@ -402,6 +380,10 @@ class PolicyIteration:
             Where it was a function, which a file does not hold.
         features, pair_features : optional
             The same as before.
+
+        Returns
+        -------
+        PolicyIteration
 
         Raises
         ------

@@ -11,72 +11,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.errors import NotFittedError
 from lstd_agent.improvement.improver import Earned
 from lstd_agent.packing import Arrays
+from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairFit, Transitions, fit_pairs
 from lstd_agent.trials.action_counts import TakenActions
 from lstd_agent.trials.encoding import States, VectorEncoding
 from lstd_agent.trials.kept_trials import KeptTrials, TrialRecorder
 from lstd_agent.trials.recording import RecorderMaker, Round
 
-PairFeatures = Callable[[Any, Any], ArrayLike]
-"""Features (n, d) of vectors (n, k) and actions (n,)."""
-
 # Changes are looked for at so many observations, of which a few at the edge do not matter.
 _N_SAMPLES = 1000
 _FEW = 10
 
+# Features of about this many numbers are held at a time.
+_CHUNK_SIZE = 2**21
+
 # As many observations are enough for a mean value of the long run.
 _N_SETTLED = 20_000
-
-
-class PairFeatureRows:
-    """Features of observations with each of A actions.
-
-    Parameters
-    ----------
-    encoding : VectorEncoding
-    n_actions : int
-    features : callable, optional
-        Of pairs. By default the encoding's features and a constant, apart for each action.
-    """
-
-    def __init__(
-        self, encoding: VectorEncoding, n_actions: int, features: PairFeatures | None
-    ) -> None:
-        self._encoding = encoding
-        self._n_actions = n_actions
-        self._features = features
-
-    def __call__(self, states: States) -> FloatArray:
-        """Return features (n, A, D) of encoded observations (n, k)."""
-        n, A = len(states), self._n_actions
-        living = np.asarray(np.isfinite(np.asarray(states, dtype=np.float64)).all(axis=1))
-        if self._features is None:
-            f = np.hstack((self._encoding.features(states), np.ones((n, 1))))
-            d = f.shape[1]
-            apart = np.zeros((n, A, A, d))
-            apart[:, np.arange(A), np.arange(A)] = f[:, None]
-            rows = apart.reshape(n, A, A * d)
-        else:
-            finite = np.where(living[:, None], states, 0.0)
-            rows = np.stack([self._of_action(finite, a) for a in range(A)], axis=1)
-        rows[~living] = 0.0
-        return rows
-
-    def _of_action(self, states: FloatArray, action: int) -> FloatArray:
-        assert self._features is not None
-        rows = np.asarray(self._features(states, np.full(len(states), action)), dtype=np.float64)
-        if rows.ndim != 2 or len(rows) != len(states) or not np.isfinite(rows).all():
-            raise InvalidInputError(
-                f"pair_features of {len(states)} observations and actions must be {len(states)} "
-                f"rows of finite numbers; got shape {rows.shape}"
-            )
-        return rows
 
 
 class GreedyPolicy:
@@ -95,23 +50,22 @@ class GreedyPolicy:
 
     def __call__(self, features: FloatArray) -> IntArray:
         """Return actions (n,) of features (n, A, D); -1 where nothing like it was seen."""
+        return self.better_than(np.full(len(features), -1), features, 0)
+
+    def better_than(self, action: IntArray, features: FloatArray, first: int) -> IntArray:
+        """Return what the fits from number ``first`` on make of actions (n,)."""
         row = np.arange(len(features))
-        action = np.full(len(features), -1)
-        for fit in self.fits:
+        for fit in self.fits[first:]:
             q = np.where(fit.seen(features), fit.values(features), -np.inf)
-            known = action >= 0
+            best = np.argmax(q, axis=1)
             taken = np.maximum(action, 0)
-            here = np.where(known, q[row, taken], -np.inf)
-            difference = features - features[row, taken][:, None]
-            error = np.where(known[:, None], fit.standard_errors(difference), 0.0)
-            # Of two that were not seen none is better.
-            advantage = np.where(np.isneginf(q), -np.inf, q) - np.where(known, here, 0.0)[:, None]
-            compared = known & np.isfinite(here)
-            better = advantage > self._n_errors * error
-            best = np.argmax(np.where(better, advantage, -np.inf), axis=1)
-            action = np.where(compared & better.any(axis=1), best, action)
-            first = ~known & np.isfinite(q).any(axis=1)
-            action = np.where(first, np.argmax(q, axis=1), action)
+            known, here, there = action >= 0, q[row, taken], q[row, best]
+            compared = np.flatnonzero(known & (best != taken) & np.isfinite(here))
+            a, b = taken[compared], best[compared]
+            error = fit.standard_errors(features[compared, b] - features[compared, a])
+            better = np.zeros(len(row), dtype=bool)
+            better[compared] = there[compared] - here[compared] > self._n_errors * error
+            action = np.where(better | (~known & np.isfinite(there)), best, action)
         return action
 
 
@@ -139,7 +93,10 @@ class VectorPolicy:
         return self._chosen(observations) < 0
 
     def _chosen(self, observations: Any) -> IntArray:
-        return self._greedy(self._pairs(self._encoding.encode(observations)))
+        states = self._encoding.encode(observations)
+        if not self._greedy.fits:  # features may not be known yet
+            return np.full(len(states), -1)
+        return self._greedy(self._pairs(states))
 
 
 class VectorImprover:
@@ -173,6 +130,9 @@ class VectorImprover:
         self._pairs = PairFeatureRows(encoding, n_actions, pair_features)
         self._first_action = first_action
         self._gain = np.nan
+        # Actions of the policy made by so many fits in the states that follow, by portion.
+        self._following: list[IntArray] = []
+        self._n_followed = 0
 
     def recorder(self, t_max: int) -> RecorderMaker:
         """Return what makes recorders that keep trials."""
@@ -196,8 +156,8 @@ class VectorImprover:
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start."""
-        policy = self._greedy()
-        self.fit = fit_pairs(self.portions, self._pairs, policy, self._gain)
+        self._update_following()
+        self.fit = fit_pairs(self.portions, self._pairs, self._gain, self._following)
         latest = self.portions[-1].states
         start = self._mean_value(np.concatenate([p.states[:, 0] for p in self.portions]))
         if self.encoding.ends:
@@ -205,6 +165,24 @@ class VectorImprover:
         tail = latest[:, latest.shape[1] // 2 : -1].reshape(-1, latest.shape[2])
         every = max(1, len(tail) // _N_SETTLED)
         return self._gain, start - self._mean_value(tail[::every])
+
+    def _update_following(self) -> None:
+        """Bring the policy's actions in all states that follow up to the latest fit."""
+        greedy, known = self._greedy(), len(self._following)
+        for i, portion in enumerate(self.portions):
+            m, n, k = portion.states.shape
+            first, actions = 0, np.full((m, n - 1), -1)
+            if i < known:
+                first, actions = self._n_followed, self._following[i]
+            step = max(1, _CHUNK_SIZE // (n * self._pairs(portion.states[:1, 0]).size))
+            updated = np.empty_like(actions)
+            for start in range(0, m, step):
+                block = slice(start, start + step)
+                rows = self._pairs(portion.states[block, 1:].reshape(-1, k))
+                better = greedy.better_than(actions[block].ravel(), rows, first)
+                updated[block] = better.reshape(-1, n - 1)
+            self._following[i : i + 1] = [updated]
+        self._n_followed = len(self.fits)
 
     def _mean_value(self, states: States) -> float:
         """Return the mean value of states under the policy, all actions alike where it has none."""
@@ -247,9 +225,10 @@ class VectorImprover:
         """Return trials and fits as arrays for a file."""
         arrays: Arrays = {"n_fits": np.array(len(self.fits)), "gain": np.array(self._gain)}
         for i, portion in enumerate(self.portions):
-            arrays.update({f"portion{i}.{name}": part for name, part in vars(portion).items()})
+            held = {k: v for k, v in vars(portion).items() if v is not None}
+            arrays.update({f"portion{i}.{name}": part for name, part in held.items()})
         for i, fit in enumerate(self.fits):
-            arrays.update({f"fit{i}.{name}": np.asarray(v) for name, v in vars(fit).items()})
+            arrays.update({f"fit{i}.{name}": part for name, part in vars(fit).items()})
         return arrays
 
     def restore(self, arrays: Arrays) -> None:
@@ -260,10 +239,7 @@ class VectorImprover:
 
         n = sum(name.endswith(".states") for name in arrays)
         self.portions = [Transitions(**parts(f"portion{i}.")) for i in range(n)]
-        self.fits = tuple(
-            PairFit(**{**parts(f"fit{i}."), "gain": float(arrays[f"fit{i}.gain"])})
-            for i in range(int(arrays["n_fits"]))
-        )
+        self.fits = tuple(PairFit(**parts(f"fit{i}.")) for i in range(int(arrays["n_fits"])))
         self.fit, self._gain = (self.fits[-1] if self.fits else None), float(arrays["gain"])
         for portion in self.portions:
             self.encoding.measure(portion.states)

@@ -38,6 +38,12 @@ class MultiStep:
     ----------
     steps : int
         m, at least 1. Targets that reach the end of the trials bootstrap there.
+
+    Examples
+    --------
+    >>> from lstd_agent import MultiStep, OneHot, SeminormLSTDAgent
+    >>> SeminormLSTDAgent(OneHot(), backup=MultiStep(5)).backup
+    MultiStep(steps=5)
     """
 
     steps: int
@@ -57,6 +63,12 @@ class LambdaReturn:
     ----------
     decay : float
         λ, from 0 (one step) to 1 (to the end of the trials).
+
+    Examples
+    --------
+    >>> from lstd_agent import LambdaReturn, OneHot, SeminormLSTDAgent
+    >>> SeminormLSTDAgent(OneHot(), backup=LambdaReturn(0.6)).backup
+    LambdaReturn(decay=0.6)
     """
 
     decay: float

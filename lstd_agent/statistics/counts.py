@@ -161,9 +161,9 @@ class CountStatistics:
         steps: tuple[Backup, ...] = ("model", "one_step")
         return steps if self.sparse_view is not None else (*steps, *map(LambdaReturn, DECAYS))
 
-    def holdouts(self, batches: Sequence[TransitionCounts]) -> list[CountHoldout]:
+    def holdouts(self, batches: Sequence[TransitionCounts]) -> list[CountHoldout[CountStatistics]]:
         """Return the halves of the counts, each with the other."""
-        return count_holdouts(self, batches)
+        return count_holdouts(self.of, batches, self.features, self.terminal)
 
     def of(self, sums: TransitionCounts, main: int | None = None) -> CountStatistics:
         """Return the statistics of other sums, with the same features and stored trials."""

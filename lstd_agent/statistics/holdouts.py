@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -28,10 +28,8 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
 
-if TYPE_CHECKING:
-    from lstd_agent.statistics.counts import CountStatistics
-    from lstd_agent.statistics.interface import SampledStatistics
-    from lstd_agent.statistics.moments import MomentStatistics
+Fitted = TypeVar("Fitted")
+FittedTo = TypeVar("FittedTo", covariant=True)
 
 N_GROUPS = 8
 """Into so many groups counts are divided, half of them for each half of the trials."""
@@ -54,11 +52,11 @@ class Approximators:
     windows: IntArray
 
 
-class Holdout(Protocol):
+class Holdout(Protocol[FittedTo]):
     """A half of the trials to fit, and the other to hold predictions against."""
 
     @property
-    def fitted(self) -> SampledStatistics:
+    def fitted(self) -> FittedTo:
         """Statistics of the half to fit."""
 
     def errors(self, system: Approximators, gain: float) -> FloatArray:
@@ -66,18 +64,18 @@ class Holdout(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class CountHoldout:
+class CountHoldout(Generic[Fitted]):
     """Held-out counts, in groups.
 
     Attributes
     ----------
-    fitted : SampledStatistics
+    fitted : statistics
     groups : sequence of TransitionCounts
     features : ndarray, shape (S, d)
     terminal : int or None
     """
 
-    fitted: SampledStatistics
+    fitted: Fitted
     groups: Sequence[TransitionCounts]
     features: FloatArray
     terminal: int | None
@@ -177,18 +175,18 @@ def _neighborhood(windows: IntArray, t: IntArray) -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class TrialHoldout:
+class TrialHoldout(Generic[Fitted]):
     """Held-out trials of vectors, each of them a group.
 
     Attributes
     ----------
-    fitted : SampledStatistics
+    fitted : statistics
     trials : KeptTrials
     rows : callable
         Features of observations, (n, k) to (n, d), dense or CSR.
     """
 
-    fitted: SampledStatistics
+    fitted: Fitted
     trials: KeptTrials
     rows: RowsOf
 
@@ -212,8 +210,11 @@ class TrialHoldout:
 
 
 def count_holdouts(
-    statistics: CountStatistics, batches: Sequence[TransitionCounts]
-) -> list[CountHoldout]:
+    make: Callable[[TransitionCounts], Fitted],
+    batches: Sequence[TransitionCounts],
+    features: FloatArray,
+    terminal: int | None,
+) -> list[CountHoldout[Fitted]]:
     """Return each half of counts, by batches of trials where there are enough, with the other.
 
     Otherwise transitions are dealt out at random, always alike: those of Markov states are as
@@ -225,17 +226,17 @@ def count_holdouts(
         groups = _dealt(_total(batches), N_GROUPS, np.random.default_rng(0))
     halves = groups[::2], groups[1::2]
     return [
-        CountHoldout(statistics.of(_total(own)), other, statistics.features, statistics.terminal)
+        CountHoldout(make(_total(own)), other, features, terminal)
         for own, other in (halves, halves[::-1])
     ]
 
 
 def trial_holdouts(
-    statistics: MomentStatistics, trials: KeptTrials, rows: RowsOf
-) -> list[TrialHoldout]:
+    make: Callable[[KeptTrials], Fitted], trials: KeptTrials, rows: RowsOf
+) -> list[TrialHoldout[Fitted]]:
     """Return each half of kept trials, at least two, with the other."""
     halves = [KeptTrials(trials.observations[i::2], trials.rewards[i::2]) for i in range(2)]
-    return [TrialHoldout(statistics.of(own), other, rows) for own, other in (halves, halves[::-1])]
+    return [TrialHoldout(make(own), other, rows) for own, other in (halves, halves[::-1])]
 
 
 def _total(batches: Sequence[TransitionCounts]) -> TransitionCounts:

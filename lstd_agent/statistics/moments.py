@@ -199,12 +199,14 @@ class MomentStatistics:
         kept = isinstance(self.sums, TrialMoments)
         return ("one_step", *map(LambdaReturn, DECAYS)) if kept else ("one_step",)
 
-    def holdouts(self, batches: Sequence[MomentSums | KeptTrials]) -> list[TrialHoldout]:
+    def holdouts(
+        self, batches: Sequence[MomentSums | KeptTrials]
+    ) -> list[TrialHoldout[MomentStatistics]]:
         """Return the halves of trials that were kept, each with the other."""
         kept = self._kept
         if kept is None or self.n_trials < _FEWEST_HELD_OUT:
             return []
-        return trial_holdouts(self, kept, self._rows)
+        return trial_holdouts(self.of, kept, self._rows)
 
     def of(
         self, sums: MomentSums | KeptTrials | TrialMoments, main: int | None = None

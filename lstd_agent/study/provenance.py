@@ -24,6 +24,9 @@ _SHOWING = (
     "claims.py",
     "tables.py",
     "score_tables.py",
+    "side_by_side.py",
+    "estimator_tables.py",
+    "complexity_tables.py",
     "figures.py",
     "progress.py",
 )

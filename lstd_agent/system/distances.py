@@ -43,6 +43,13 @@ class MMD:
         The paper's pairs of trials (from the stored sample of trials), or all pairs (from
         counts: uses every trial, costs O(S²) whatever their number).
     kernel : Kernel
+
+    Examples
+    --------
+    >>> from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
+    >>> distance = MMD("quadratic", Kernel(width="median"))
+    >>> SeminormLSTDAgent(OneHot(), distance=distance).distance.estimator
+    'quadratic'
     """
 
     estimator: str = "linear"

@@ -133,7 +133,11 @@ class _Scores:
     """Errors of backups on held-out trials, computed as they are asked for."""
 
     def __init__(
-        self, holdouts: Sequence[Holdout], anchors: IntArray, gain: float, rcond: float
+        self,
+        holdouts: Sequence[Holdout[SampledStatistics]],
+        anchors: IntArray,
+        gain: float,
+        rcond: float,
     ) -> None:
         self.holdouts = holdouts
         self._anchors, self._gain, self._rcond = anchors, gain, rcond
@@ -150,7 +154,7 @@ class _Scores:
             )
         return self._errors[backup]
 
-    def _fit(self, holdout: Holdout, backup: Backup) -> Approximators:
+    def _fit(self, holdout: Holdout[SampledStatistics], backup: Backup) -> Approximators:
         system = fit_system(
             holdout.fitted, self._anchors, self._gain, rcond=self._rcond, backup=backup
         )

@@ -42,6 +42,17 @@ def start_value(system: System, statistics: SampledStatistics) -> StartValue:
     return StartValue(_mean_value(system, statistics, 0), direct)
 
 
+def start_bias(system: System, statistics: SampledStatistics) -> float:
+    """Return the mean bias of the start: its value less that of the settled tail.
+
+    Unlike a relative value it does not hang on a reference state, so that those of two policies
+    compare: with the same gain, the larger is what a start under that policy earns more.
+    """
+    T = _last(statistics)
+    tail = [_mean_value(system, statistics, t) for t in range((T + 1) // 2, T + 1)]
+    return _mean_value(system, statistics, 0) - float(np.mean(tail))
+
+
 def direct_values(system: System, statistics: SampledStatistics) -> FloatArray:
     """Return the mean value of each timestep by the rewards seen, shape (t_max + 1,)."""
     T = _last(statistics)

@@ -102,7 +102,12 @@ class ActionCounts:
 
     @classmethod
     def of_policy(
-        cls, n_actions: int, actions: IntArray, transitions: sparse.csr_array, rewards: FloatArray
+        cls,
+        n_actions: int,
+        actions: IntArray,
+        moves: tuple[IntArray, IntArray],
+        count: IntArray,
+        rewards: FloatArray,
     ) -> ActionCounts:
         """Return the counts of a deterministic policy, whose actions its states tell.
 
@@ -111,20 +116,46 @@ class ActionCounts:
         n_actions : int
         actions : ndarray of int, shape (S,)
             From 0.
-        transitions : csr_array of int, shape (S, S)
-            Numbers of transitions.
+        moves : (ndarray, ndarray) of int, shape (n,)
+            States and next states of transitions, in any order.
+        count : ndarray of int, shape (n,)
+            How many of each there were.
         rewards : ndarray, shape (S,)
             Sums of the rewards on leaving each state. How rewards differ between transitions
             from one state is not told, so that their squares are as if they did not.
         """
-        S = transitions.shape[0]
-        entries = sparse.coo_array(transitions)
-        state, next_state = (part.astype(np.int64) for part in entries.coords)
-        key = (state * n_actions + actions[state]) * S + next_state
-        order = np.argsort(key)
-        count = entries.data[order]
-        mean = (rewards / np.maximum(transitions.sum(axis=1), 1))[state[order]]
-        return cls(S, n_actions, key[order], count, count * mean, count * mean**2)
+        S, (state, next_state) = len(actions), moves
+        keys = (state * n_actions + actions[state]) * S + next_state
+        key, place = np.unique(keys, return_inverse=True)
+        total = _sums_by(place, count, len(key))
+        visits = _sums_by(state, count, S)
+        mean = (rewards / np.maximum(visits, 1.0))[key // (S * n_actions)]
+        numbers = total.astype(np.int64)
+        return cls(S, n_actions, key, numbers, total * mean, total * mean**2)
+
+    def checked(self) -> ActionCounts:
+        """Return counts that come from elsewhere, or raise unless they fit together.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be counts of these states and actions.
+        """
+        key, parts = self.key, (self.count, self.reward_sums, self.reward_squares)
+        n_keys = self.n_states**2 * self.n_actions
+        if (
+            key.ndim != 1
+            or key.dtype.kind not in "iu"
+            or any(part.shape != key.shape or part.dtype.kind not in "fiu" for part in parts)
+            or (np.diff(key) <= 0).any()
+            or (key.size and not 0 <= key[0] <= key[-1] < n_keys)
+            or not all(np.isfinite(part).all() for part in parts)
+            or (self.count <= 0).any()
+        ):
+            raise InvalidInputError(
+                f"these are no counts of {self.n_states} states and {self.n_actions} actions"
+            )
+        return self
 
     def check_adds(self, other: ActionCounts) -> None:
         """Raise `InvalidInputError` unless the other has as many states and actions."""

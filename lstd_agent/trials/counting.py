@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.lengths import add_lengths, check_lengths, trials_at
+from lstd_agent.trials.lengths import add_lengths, check_lengths, has_gaps, trials_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,29 @@ class TransitionCounts:
         Sum of the rewards on leaving s at t.
     n_at : ndarray of int, shape (t_max + 1,), optional
         How many trials have each timestep, where some were cut short; None where all have all.
+    t_max : int
+        The last timestep.
+    trials_at : ndarray of int, shape (t_max + 1,)
+        How many trials have each timestep.
+
+    Methods
+    -------
+    of(counts)
+        Counts that somebody else made, checked.
+    check_adds(other)
+        Raise unless the other has as many states and timesteps.
+
+    Examples
+    --------
+    Trials of the same task add up, wherever they were collected:
+
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent, TransitionCounts
+    >>> chain = unichain_gym.make_mdp("h6").induce(np.zeros(6, dtype=int))
+    >>> here, there = (unichain_gym.simulate_counts(chain, 500, 20, seed) for seed in (0, 1))
+    >>> both = TransitionCounts.of(here) + TransitionCounts.of(there)
+    >>> SeminormLSTDAgent(OneHot()).add(both).n_trials
+    1000
     """
 
     n_states: int
@@ -52,6 +75,10 @@ class TransitionCounts:
         ----------
         counts : TransitionCounts, or anything with its attributes
             Such as `unichain_gym.simulate_counts` returns.
+
+        Returns
+        -------
+        TransitionCounts
 
         Raises
         ------
@@ -72,7 +99,16 @@ class TransitionCounts:
         return checked
 
     def check_adds(self, other: TransitionCounts) -> None:
-        """Raise `InvalidInputError` unless the other has as many states and timesteps."""
+        """Raise `InvalidInputError` unless the other has as many states and timesteps.
+
+        Parameters
+        ----------
+        other : TransitionCounts
+
+        Raises
+        ------
+        InvalidInputError
+        """
         if not isinstance(other, TransitionCounts):
             raise InvalidInputError(f"counts do not add to {type(other).__name__}")
         if other.n_states != self.n_states or other.t_max != self.t_max:
@@ -134,9 +170,22 @@ class CountRecorder:
         self.n_states = n_states
         self._pairs: list[tuple[IntArray, IntArray]] = []
         self._rewards: list[tuple[IntArray, FloatArray]] = []
+        self._n_at: list[int] = []
 
-    def record(self, state: IntArray, reward: FloatArray, next_state: IntArray) -> None:
-        """Count the next timestep's transitions of all trials, each array of shape (n,)."""
+    def record(
+        self,
+        state: IntArray,
+        reward: FloatArray,
+        next_state: IntArray,
+        explored: BoolArray | None = None,
+    ) -> None:
+        """Count the next timestep's transitions of all trials, each array of shape (n,).
+
+        Those that were explored do not count.
+        """
+        if explored is not None and explored.any():
+            state, reward, next_state = state[~explored], reward[~explored], next_state[~explored]
+        self._n_at.append(state.size)
         S = self.n_states
         present, count = _count(state * S + next_state, S * S)
         self._pairs.append((present, count))
@@ -148,25 +197,34 @@ class CountRecorder:
 
     def sums(self, n_trials: int) -> TransitionCounts:
         """Return what has been recorded of ``n_trials`` complete trials."""
-        S = self.n_states
+        S, n_at = self.n_states, np.array(self._n_at)
         return TransitionCounts(
             S,
             n_trials,
             _stack_rows(self._pairs, S * S),
             _stack_rows(self._rewards, S),
+            None if (n_at == n_trials).all() else n_at,
         )
 
     def of_whole(
-        self, states: IntArray, rewards: FloatArray, lengths: IntArray | None = None
+        self,
+        states: IntArray,
+        rewards: FloatArray,
+        lengths: IntArray | None = None,
+        explored: BoolArray | None = None,
     ) -> TransitionCounts:
         """Return the counts of whole trials: states (t_max + 2, n), rewards (t_max + 1, n).
 
-        With ``lengths`` (n,) only so many timesteps of each count.
+        With ``lengths`` (n,) only so many timesteps of each count, and not those that were
+        explored (t_max + 1, n).
         """
         S, (T, n) = self.n_states, rewards.shape
         timestep, has, n_at = np.arange(T)[:, None], None, None
         if lengths is not None:
             has = timestep < lengths
+        if explored is not None and explored.any():
+            has = ~explored if has is None else has & ~explored
+        if has is not None:
             n_at = has.sum(axis=1)
         if T * S * S >= 2**62:
             for t in range(T):
@@ -255,6 +313,10 @@ def _check_counts(counts: TransitionCounts) -> None:
     unlike = sparse.coo_array(left[1:] - reached[:-1])
     if counts.n_at is not None:  # trials are cut short, but none begins late
         unlike.data = np.maximum(unlike.data, 0)
+    if has_gaps(counts.n_at):  # nor do more come back than were missing
+        came = np.bincount(unlike.row, unlike.data, minlength=T - 1)
+        missing = n - counts.trials_at[:-1]
+        unlike.data[(came <= missing)[unlike.row]] = 0
     unlike.eliminate_zeros()
     if unlike.nnz:
         t, s = int(unlike.row[0]), int(unlike.col[0])

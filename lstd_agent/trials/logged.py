@@ -42,6 +42,26 @@ class LoggedTrials:
         Whether a trial ended with its last transition; else it was cut short there.
     observation_space, action_space : Space or None
         Where the log tells them.
+    n_trials : int
+        Number of trials m.
+    lengths : ndarray of int, shape (m,)
+        Number of transitions of each.
+
+    Methods
+    -------
+    of(observations, rewards, actions)
+        Trials in arrays.
+    from_frame(frame)
+        Trials in a table with one row a timestep.
+    from_minari(dataset)
+        Episodes of a Minari dataset.
+
+    Examples
+    --------
+    >>> from lstd_agent import LoggedTrials
+    >>> logged = LoggedTrials.of([[0, 1, 2], [0, 1]], [[5.0, 6.0], [5.0]])
+    >>> logged.n_trials, logged.lengths.tolist()
+    (2, [2, 1])
     """
 
     observations: list[Any]
@@ -85,6 +105,10 @@ class LoggedTrials:
         terminated : array_like of bool, shape (m,), optional
             Whether each trial ended with its last transition; by default none did.
         observation_space, action_space : Space, optional
+
+        Returns
+        -------
+        LoggedTrials
 
         Raises
         ------
@@ -158,6 +182,10 @@ class LoggedTrials:
             is known to follow.
         observation_space, action_space : Space, optional
 
+        Returns
+        -------
+        LoggedTrials
+
         Raises
         ------
         InvalidInputError
@@ -188,6 +216,10 @@ class LoggedTrials:
         ----------
         dataset : minari.MinariDataset
             An episode that was truncated is a trial cut short.
+
+        Returns
+        -------
+        LoggedTrials
 
         Raises
         ------

@@ -26,7 +26,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.observations import batch_size, take
-from lstd_agent.trials.policies import CallableActor, Policy, check_probabilities, make_actor
+from lstd_agent.trials.policies import Actor, Policy, check_probabilities, make_actor
 
 # Frequencies are of another policy if their statistic is so many standard deviations too large:
 # by Chebyshev's inequality that is so in one log of a hundred at most, and hardly in any.
@@ -64,10 +64,8 @@ def check_actions(
             "is evaluated"
         )
     if callable(policy) or not isinstance(space, spaces.Discrete):
-        action_space = trials.action_space or _space_of(trials.actions[0])
-        make_actor(policy, space, action_space, batched)  # says what does not fit
-        if callable(policy):
-            _check_calls(CallableActor(policy, action_space, batched), trials)
+        action_space = trials.action_space or _space_of(trials.actions)
+        _check_calls(make_actor(policy, space, action_space, batched), trials)
         return
     table = np.asarray(policy)
     actions = np.concatenate(trials.actions)
@@ -114,7 +112,7 @@ def _check_frequencies(
         )
 
 
-def _check_calls(actor: CallableActor, trials: LoggedTrials) -> None:
+def _check_calls(actor: Actor, trials: LoggedTrials) -> None:
     """Raise unless a function of observations answers as the log says."""
     assert trials.actions is not None
     rng = np.random.default_rng(0)  # for the interface: a function draws from its own
@@ -161,6 +159,8 @@ def _discrete(table: NDArray[Any], actions: NDArray[Any]) -> spaces.Discrete:
     return spaces.Discrete(max(highest, 0) + 1)
 
 
-def _space_of(actions: NDArray[Any]) -> gym.Space[Any]:
-    """Return a space of such actions, of which the shape is what matters."""
-    return spaces.Box(-np.inf, np.inf, actions.shape[1:], np.float64)
+def _space_of(actions: list[NDArray[Any]]) -> gym.Space[Any]:
+    """Return a space of such actions, where the log does not say."""
+    if actions[0].ndim == 1 and actions[0].dtype.kind in "iu":
+        return spaces.Discrete(max(1, 1 + max(int(each.max()) for each in actions)))
+    return spaces.Box(-np.inf, np.inf, actions[0].shape[1:], np.float64)

@@ -7,13 +7,13 @@ and Σ r_t: (t_max + 1) (2 d² + 2 d + 1) numbers, however many trials there are
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.features.rows import Rows, dense
 from lstd_agent.trials.lengths import add_lengths, check_lengths, trials_at
@@ -164,9 +164,19 @@ class MomentRecorder:
         self._features = features
         self._sums: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]] = []
         self._following: tuple[NDArray[Any], Rows] | None = None
+        self._cut: list[tuple[FloatArray, int]] = []
 
-    def record(self, state: NDArray[Any], reward: FloatArray, next_state: NDArray[Any]) -> None:
-        """Add the next timestep's transitions of all trials, arrays of n rows."""
+    def record(
+        self,
+        state: NDArray[Any],
+        reward: FloatArray,
+        next_state: NDArray[Any],
+        explored: BoolArray | None = None,
+    ) -> None:
+        """Add the next timestep's transitions of all trials, arrays of n rows.
+
+        Those that were explored do not count.
+        """
         # The state is nearly always the very array that came next a timestep ago.
         if self._following is not None and state is self._following[0]:
             f = self._following[1]
@@ -174,6 +184,10 @@ class MomentRecorder:
             f = self._features(state)
         successor = self._features(next_state)
         self._following = (next_state, successor)
+        if explored is not None:
+            own = ~explored
+            f, successor, reward = f[own], successor[own], reward[own]
+            self._cut.append((successor.T @ np.ones(len(reward)), len(reward)))
         self._sums.append(
             (
                 dense(f.T @ f),
@@ -187,11 +201,18 @@ class MomentRecorder:
     def sums(self, n_trials: int) -> MomentSums:
         """Return what has been recorded of ``n_trials`` complete trials."""
         parts: Any = [np.array(sums) for sums in zip(*self._sums, strict=True)]
-        return MomentSums(n_trials, *parts)
+        if not self._cut or all(n == n_trials for _, n in self._cut):
+            return MomentSums(n_trials, *parts)
+        successor_sums = np.array([sums for sums, _ in self._cut])
+        n_at = np.array([n for _, n in self._cut])
+        return replace(MomentSums(n_trials, *parts), successor_sums=successor_sums, n_at=n_at)
 
-    def of_whole(self, states: NDArray[Any], rewards: FloatArray) -> MomentSums:
+    def of_whole(
+        self, states: NDArray[Any], rewards: FloatArray, explored: BoolArray | None = None
+    ) -> MomentSums:
         """Return the moments of whole trials: states (t_max + 2, n, k), rewards (t_max + 1, n)."""
         by_timestep = list(states)
-        for state, reward, next_state in zip(by_timestep, rewards, by_timestep[1:], strict=False):
-            self.record(state, reward, next_state)
+        for t, reward in enumerate(rewards):
+            at = None if explored is None else explored[t]
+            self.record(by_timestep[t], reward, by_timestep[t + 1], at)
         return self.sums(rewards.shape[1])

@@ -30,13 +30,17 @@ Sums: TypeAlias = TransitionCounts | MomentSums | KeptTrials
 class Recorder(Protocol):
     """Adds up trials of one kind."""
 
-    def record(self, state: Any, reward: FloatArray, next_state: Any) -> None:
-        """Record the next timestep of all trials."""
+    def record(
+        self, state: Any, reward: FloatArray, next_state: Any, explored: BoolArray | None = None
+    ) -> None:
+        """Record the next timestep of all trials; what was explored is none of the policy's."""
 
     def sums(self, n_trials: int) -> Sums:
         """Return what has been recorded of complete trials."""
 
-    def of_whole(self, states: Any, rewards: FloatArray) -> Sums:
+    def of_whole(
+        self, states: Any, rewards: FloatArray, *, explored: BoolArray | None = None
+    ) -> Sums:
         """Return the sums of whole trials: states (t_max + 2, n, ...), rewards (t_max + 1, n)."""
 
 
@@ -140,9 +144,11 @@ class LockstepTrials:
         if self._living is not None:
             next_state = next_state.copy()
             next_state[~self._living] = self._encoding.terminal
-        self._recorder.record(self._state, reward, next_state)
-        if self._actions is not None:
+        if self._actions is None:
+            self._recorder.record(self._state, reward, next_state)
+        else:
             assert taken is not None
+            self._recorder.record(self._state, reward, next_state, taken.explored)
             self._actions.record(self._state, taken, reward, next_state)
         if self._n_stored:
             self._stored.append(_compact(self._encoding, self._state[: self._n_stored]))
@@ -273,25 +279,26 @@ class SequentialTrials:
         """Return what the finished trials leave behind, and forget them."""
         states = np.stack([states for states, _, _ in self._finished], axis=1)
         rewards = np.stack([rewards for _, rewards, _ in self._finished], axis=1)
-        taken = None if actions is None else self._taken_by(actions, states, rewards)
+        taken, explored = None, None
+        if actions is not None:
+            each = self._all_taken(rewards)
+            actions.record(states[:-1], each, rewards, states[1:])
+            taken, explored = actions.sums(), each.explored
         self._finished = []
         stored = np.empty(0)
         if n_stored:
             by_trial = states[:-1, :n_stored].swapaxes(0, 1)
             stored = np.ascontiguousarray(_compact(self._encoding, by_trial))
-        return Round(recorder.of_whole(states, rewards), stored, taken)
+        return Round(recorder.of_whole(states, rewards, explored=explored), stored, taken)
 
-    def _taken_by(
-        self, actions: ActionRecorder, states: States, rewards: FloatArray
-    ) -> ActionCounts | TakenActions:
-        """Return what actions of the finished trials led to."""
+    def _all_taken(self, rewards: FloatArray) -> Taken:
+        """Return the actions of the finished trials, arrays (t_max + 1, n)."""
         action = np.zeros(rewards.shape, dtype=np.int64)
         explored = np.zeros(rewards.shape, dtype=bool)
         for trial, (_, _, taken) in enumerate(self._finished):
             for t, each in enumerate(taken):
                 action[t, trial], explored[t, trial] = each.action[0], each.explored[0]
-        actions.record(states[:-1], Taken(action, explored), rewards, states[1:])
-        return actions.sums()
+        return Taken(action, explored)
 
 
 def round_size(n_trials: int, t_max: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.trials.encoding import States
 
 
@@ -56,7 +56,9 @@ class ReturnRecorder:
         self._tails: FloatArray = np.empty(0)
         self._sums: FloatArray = np.empty(0)
 
-    def record(self, state: Any, reward: FloatArray, next_state: Any) -> None:
+    def record(
+        self, state: Any, reward: FloatArray, next_state: Any, explored: BoolArray | None = None
+    ) -> None:
         """Take the next timestep of all trials."""
         if self._t == 0:
             self._starts = state.copy()
@@ -73,7 +75,9 @@ class ReturnRecorder:
             self._t_max, self._starts, self._tails / length, self._sums / (self._t_max + 1)
         )
 
-    def of_whole(self, states: IntArray, rewards: FloatArray) -> Returns:
+    def of_whole(
+        self, states: IntArray, rewards: FloatArray, explored: BoolArray | None = None
+    ) -> Returns:
         """Return that of whole trials: states (t_max + 2, n), rewards (t_max + 1, n)."""
         return Returns(
             self._t_max,

@@ -135,7 +135,7 @@ def test_differential_td_starts_at_0_and_tells_when_it_diverges() -> None:
     one = differential_td(counts, F, chain.gain, step_size=0.1, n_updates=1)
     two = differential_td(counts, F, chain.gain, step_size=0.2, n_updates=1)
     assert_allclose(two.weights, 2.0 * one.weights)
-    with pytest.raises(EvaluationError, match="diverge with step_size=1000"):
+    with pytest.raises(EvaluationError, match="updates with step_size=1000"):
         differential_td(counts, F, chain.gain, step_size=1000.0)
 
 
