@@ -86,6 +86,9 @@ _RANGE_RCOND = 1e-10
 # Of fewer trials none are held out.
 _FEWEST_HELD_OUT = 8
 
+# Moments of a window that take more than this are refused.
+_MAX_WINDOW_BYTES = 2**33
+
 # Sparse factors of so many windows are kept.
 _N_FACTORS = 4
 
@@ -196,7 +199,7 @@ class MomentStatistics:
     @property
     def backups(self) -> tuple[Backup, ...]:
         """Single steps and, where the trials are kept, λ-returns."""
-        kept = isinstance(self.sums, TrialMoments)
+        kept = isinstance(self.sums, TrialMoments) and not self._is_sparse
         return ("one_step", *map(LambdaReturn, DECAYS)) if kept else ("one_step",)
 
     def holdouts(
@@ -238,6 +241,7 @@ class MomentStatistics:
 
     def moments(self, windows: IntArray, gain: float | None) -> Moments:
         """X, Z, y of each window: sample means over its timesteps and all trials."""
+        check_dense(self.candidate_features.shape[1])
         sums = self.sums.over(windows)
         X = sums.second_moments - sums.successor_moments
         if gain is not None:
@@ -253,6 +257,7 @@ class MomentStatistics:
 
     def linked_equations(self, windows: IntArray, rcond: float) -> Moments:
         """Moments with open ends; see `Statistics.linked_equations`."""
+        check_dense(self.candidate_features.shape[1])
         one, last = self.intercept, windows[:, 1] - 1
         inside = self.sums.over(np.stack((windows[:, 0], last), axis=1))
         end = self.sums.over(np.stack((last, last + 1), axis=1))
@@ -291,6 +296,7 @@ class MomentStatistics:
         kept = self._kept
         if kept is None:
             raise InvalidInputError(_SINGLE_STEPS)
+        check_dense(self.candidate_features.shape[1])
         return TrialWalk(kept, self._rows, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
@@ -453,6 +459,17 @@ class MomentStatistics:
         states = np.where(np.isinf(states), states[:, :1], states).swapaxes(0, 1)
         n_timesteps, m, k = states.shape
         return self.features(states.reshape(-1, k)).reshape(n_timesteps, m, -1)
+
+
+def check_dense(d: int) -> None:
+    """Raise `InvalidInputError` unless the moments of d features have room."""
+    size = 16 * d**2
+    if size > _MAX_WINDOW_BYTES:
+        raise InvalidInputError(
+            f"the moments of {d} features over a single window take {size / 1e9:.3g} GB: features "
+            "that are sparse (CSR, such as those of TileCoding) of trials that are kept (within "
+            "max_bytes) need none with calibration='linked' and backup='one_step'; or give fewer"
+        )
 
 
 def _windowed(
