@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.features.rows import Rows
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf, chunk_rows
 from lstd_agent.trials.lengths import trials_at
 from lstd_agent.trials.moment_sums import MomentSums
@@ -144,6 +146,27 @@ class BatchMoments:
         f = reduce(add, [rows.sum(axis=0) for rows in blocks])
         return f, reduce(add, [(rows * rows).sum(axis=0) for rows in blocks])
 
+    @cached_property
+    def rows(self) -> Rows:
+        """Features of all observations, timestep by timestep, shape ((t_max + 2) m, d)."""
+        states = self.kept.observations.swapaxes(0, 1).reshape(-1, self.kept.observations.shape[2])
+        blocks = [self._features(some) for some in chunk_rows(states)]
+        return blocks[0] if len(blocks) == 1 else sparse.vstack(blocks, format="csr")
+
+    def between(self, start: int, stop: int) -> tuple[Rows, Rows, FloatArray, IntArray]:
+        """Return features of samples, those of successors, rewards and trials.
+
+        The samples are those of timesteps start to stop - 1, in order of time.
+        """
+        kept, m = self.kept, self.kept.n_trials
+        f, successors = self.rows[start * m : stop * m], self.rows[(start + 1) * m : (stop + 1) * m]
+        rewards = kept.rewards[:, start:stop].T.ravel()
+        trial = np.tile(np.arange(m), stop - start)
+        if kept.lengths is None:
+            return f, successors, rewards, trial
+        has = np.flatnonzero(np.arange(start, stop)[:, None] < kept.lengths)
+        return f[has], successors[has], rewards[has], trial[has]
+
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window, one entry a window."""
         wanted = list(map(tuple, windows.tolist()))
@@ -156,7 +179,8 @@ class BatchMoments:
                 found[window] = {name: array[i] for name, array in parts.items()}
             self._keep(found)
         stacked = [np.stack([found[window][name] for window in wanted]) for name in _NAMES]
-        return MomentSums(self.kept.n_trials, *stacked)
+        Z, S, y, f, r = stacked
+        return MomentSums(self.kept.n_trials, Z, S, y, f, r)
 
     def _keep(self, found: dict[tuple[int, ...], dict[str, FloatArray]]) -> None:
         """Keep the last of what has been found, copied from the arrays that it was part of."""
