@@ -99,7 +99,9 @@ class PolicyIteration:
     Methods
     -------
     run
-        Iterate.
+        Iterate until nothing changes.
+    iterate
+        Do so once.
     action_values
         What actions are worth under the current policy.
     save, load
