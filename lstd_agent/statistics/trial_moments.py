@@ -117,6 +117,8 @@ class BatchMoments:
     def means(self) -> _Means:
         """Sums of features, timestep by timestep."""
         kept, here, after = self.kept, [], []
+        if kept.explored is not None:
+            return self._means_of_own()
         squares: FloatArray = np.zeros(1)
         own = kept.own
         for t in range(kept.t_max + 2):
@@ -136,6 +138,18 @@ class BatchMoments:
                 here.append(f)
                 squares = squares + f_squares
         return _Means(np.array(here), np.array(after[1:]), squares)
+
+    def _means_of_own(self) -> _Means:
+        """Do the same of trials that are missing wherever an action was exploratory."""
+        kept, own, here, after = self.kept, self.kept.own, [], []
+        assert own is not None
+        squares: FloatArray = np.zeros(1)
+        for t in range(kept.t_max + 1):
+            f, f_squares = self._sums(kept.observations[own[:, t], t])
+            here.append(f)
+            squares = squares + f_squares
+            after.append(self._sums(kept.observations[own[:, t], t + 1])[0])
+        return _Means(np.array(here), np.array(after), squares)
 
     def _sums(self, observed: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """Return Σ f and Σ f² of observations (n, k), 0 of none."""

@@ -52,8 +52,10 @@ class KeptTrials:
     explored : ndarray of bool, shape (m, t_max + 1), optional
         Which of them were exploratory: such transitions are none of the policy's, and only serve
         action values. None where none were.
+    own : ndarray of bool, shape (m, t_max + 1), or None
+        Which transitions are the policy's.
     reward_sums : ndarray, shape (t_max + 1,)
-        Their sums at each timestep.
+        Sums of their rewards at each timestep.
     n_trials, t_max : int
         Number of trials m, and their last timestep.
     n_at : ndarray of int, shape (t_max + 1,), or None
