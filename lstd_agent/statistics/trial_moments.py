@@ -117,8 +117,6 @@ class BatchMoments:
     def means(self) -> _Means:
         """Sums of features, timestep by timestep."""
         kept, here, after = self.kept, [], []
-        if kept.explored is not None:
-            return self._means_of_own()
         squares: FloatArray = np.zeros(1)
         own = kept.own
         for t in range(kept.t_max + 2):
@@ -138,18 +136,6 @@ class BatchMoments:
                 here.append(f)
                 squares = squares + f_squares
         return _Means(np.array(here), np.array(after[1:]), squares)
-
-    def _means_of_own(self) -> _Means:
-        """Do the same of trials that are missing wherever an action was exploratory."""
-        kept, own, here, after = self.kept, self.kept.own, [], []
-        assert own is not None
-        squares: FloatArray = np.zeros(1)
-        for t in range(kept.t_max + 1):
-            f, f_squares = self._sums(kept.observations[own[:, t], t])
-            here.append(f)
-            squares = squares + f_squares
-            after.append(self._sums(kept.observations[own[:, t], t + 1])[0])
-        return _Means(np.array(here), np.array(after), squares)
 
     def _sums(self, observed: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """Return Σ f and Σ f² of observations (n, k), 0 of none."""
@@ -176,10 +162,10 @@ class BatchMoments:
         f, successors = self.rows[start * m : stop * m], self.rows[(start + 1) * m : (stop + 1) * m]
         rewards = kept.rewards[:, start:stop].T.ravel()
         trial = np.tile(np.arange(m), stop - start)
-        if kept.lengths is None:
+        if kept.own is None:
             return f, successors, rewards, trial
-        has = np.flatnonzero(np.arange(start, stop)[:, None] < kept.lengths)
-        return f[has], successors[has], rewards[has], trial[has]
+        own = np.flatnonzero(kept.own[:, start:stop].T)
+        return f[own], successors[own], rewards[own], trial[own]
 
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window, one entry a window."""
