@@ -251,8 +251,8 @@ class SeminormLSTDAgent:
                 "out, or use calibration='references'"
             )
         check_model(self.backup, calibration)
-        if standardize and not isinstance(features, Standardized):
-            features = Standardized(features)
+        self.standardize = standardize
+        features = self._standardized(features)
         self.collector = TrialCollector(
             features, on_termination, n_stored_trials, n_batches, observations, max_bytes
         )
@@ -711,8 +711,14 @@ class SeminormLSTDAgent:
             If trials were condensed into moments of the features so far, or the features do
             not fit the observations. Then nothing has changed.
         """
-        self.collector.use_features(features)
+        self.collector.use_features(self._standardized(features))
         return self
+
+    def _standardized(self, features: Features) -> Features:
+        """Return features of standardized observations, where they are to be."""
+        if not self.standardize or isinstance(features, Standardized):
+            return features
+        return Standardized(features)
 
     def reset(self) -> Self:
         """Forget all trials, observations, policies and fits; the options stay.

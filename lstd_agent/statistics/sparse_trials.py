@@ -33,6 +33,9 @@ _LARGEST_DENSITY = 0.02
 # Beside the diagonal of scaled Z.
 _SHIFT = 1e-10
 
+# Beside Z times the weights of a constant, what is smaller is nothing.
+_NULL = 1e-9
+
 # What is outside the range of Z by a smaller share is inside.
 _IN_RANGE = 1e-6
 
@@ -69,13 +72,26 @@ class RowEquations:
     y : ndarray, shape (d, 2)
         Of the rewards and of ones.
     constant : ndarray, shape (d,), optional
-        Weights of the value 1, where features can represent it and X makes nothing of it.
+        Weights of the value 1, where features can represent it.
     """
 
     Z: Factored
     X: sparse.csr_array
     y: FloatArray
     constant: FloatArray | None
+
+    @property
+    def scaled_constant(self) -> FloatArray:
+        """Weights of the value 1, scaled, in the range of Z as all others are."""
+        assert self.constant is not None
+        return self.Z.in_range(self.constant[self.Z.seen] / self.Z.scale.diagonal())
+
+    @property
+    def constant_is_null(self) -> bool:
+        """Whether X makes nothing of constants, up to rounding."""
+        w = self.scaled_constant
+        left = self.X[self.Z.seen][:, self.Z.seen] @ (self.Z.scale @ w)
+        return bool(np.linalg.norm(self.Z.scale @ left) <= _NULL * np.linalg.norm(self.Z.Z @ w))
 
 
 class SparseTrials:
@@ -158,28 +174,28 @@ class SparseTrials:
         f, successors, rewards, trial = self.samples(*window.tolist())
         if self.has_one and not one:
             f, successors = f[:, :-1], successors[:, :-1]
-        # Rows that are alike have the same product with anything.
-        probe = np.random.default_rng(0).uniform(1.0, 2.0, f.shape[1])
-        sample, successor = f @ probe, successors @ probe
-        known = np.arange(f.shape[0])
+        constant = self._constant(f.shape[1])
         while True:
-            Z = Factored(sparse.csr_array(f[known].T @ f[known]))
+            Z = Factored(sparse.csr_array(f.T @ f))
+            X = sparse.csr_array(Z.whole - f.T @ successors)
+            equations = RowEquations(Z, X, _right(f, rewards), constant)
+            if constant is None or equations.constant_is_null:
+                return equations
             # What follows a sample is a sample itself, but for the last of each trial.
-            _, from_last = np.unique(trial[known][::-1], return_index=True)
-            last = known[::-1][from_last]
-            last = last[~np.isin(successor[last], sample[known])]
+            _, from_last = np.unique(trial[::-1], return_index=True)
+            last = len(trial) - 1 - from_last
             outside = last[self._outside(Z, successors[last])]
             if not outside.size:
-                break
-            known = np.setdiff1d(known, outside)
-        f, successors, rewards = f[known], successors[known], rewards[known]
-        X = sparse.csr_array(Z.whole - f.T @ successors)
-        constant = None
-        if self.has_one and one:
-            constant = np.append(np.zeros(self.n_features), 1.0)
-        elif self._intercept and self._total is not None:
-            constant = np.full(self.n_features, 1.0 / self._total)
-        return RowEquations(Z, X, _right(f, rewards), constant)
+                return equations
+            known = np.setdiff1d(np.arange(len(trial)), outside)
+            f, successors, rewards = f[known], successors[known], rewards[known]
+            trial = trial[known]
+
+    def _constant(self, d: int) -> FloatArray | None:
+        """Return weights (d,) of the value 1, or None where features cannot represent it."""
+        if self._intercept and self._total is not None:
+            return np.full(d, 1.0 / self._total)
+        return np.append(np.zeros(d - 1), 1.0) if d > self.n_features else None
 
     def _outside(self, Z: Factored, x: sparse.csr_array) -> BoolArray:
         """Tell which features (m, d) are not in the range of Z."""

@@ -98,12 +98,12 @@ class _Window:
         seen, scale = equations.Z.seen, equations.Z.scale
         self._X = sparse.csr_array(scale @ equations.X[seen][:, seen] @ scale)
         self._Xt = sparse.csr_array(self._X.T)
-        self._constant = equations.constant
+        self._equations = equations
 
     def minimizer(self, y: FloatArray) -> FloatArray:
         """Return w (d,), 0 of features that were not seen."""
         right = self._Z.scale @ y[self._Z.seen]
-        if self._constant is not None:
+        if self._equations.constant is not None:
             u = self._null()
             Zu = self._Z.Z @ u
             right = right - Zu * ((u @ right) / (u @ Zu))
@@ -119,11 +119,7 @@ class _Window:
         return w
 
     def _null(self) -> FloatArray:
-        assert self._constant is not None
-        # In scaled weights a constant is larger by what features are divided by.
-        constant: FloatArray = self._constant[self._Z.seen] / self._Z.scale.diagonal()
-        # Of all weights of a constant those in the range of Z, as everything else is.
-        constant = self._Z.in_range(constant)
+        constant = self._equations.scaled_constant
         return constant - self._solution(self._Xt, self._Z.in_range(self._Xt @ constant))
 
     def _solution(self, matrix: sparse.csr_array, right: FloatArray) -> FloatArray:

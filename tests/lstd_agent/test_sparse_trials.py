@@ -12,8 +12,11 @@ from gymnasium import spaces
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from lstd_agent import KeptTrials, SeminormLSTDAgent, TileCoding
+from lstd_agent import KeptTrials, Polynomial, SeminormLSTDAgent, Standardized, TileCoding
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics import sparse_trials
+from lstd_agent.statistics.sparse_trials import Factored
+from lstd_agent.system.krylov import minimal_residual
 
 
 class Plane(gym.Env[Any, Any]):
@@ -84,3 +87,33 @@ def test_sparse_features_have_the_values_of_dense_ones(
     finite = np.isfinite(errors)
     assert finite.sum() > 50
     assert_allclose(iterated.standard_errors(x, t)[here][finite], errors[finite], rtol=1e-4)
+
+
+def test_minimal_residuals_solve_a_system_that_dense_elimination_solves() -> None:
+    rng = np.random.default_rng(0)
+    F = rng.normal(size=(200, 30)) * (rng.random((200, 30)) < 0.3)
+    Z = Factored(sparse.csr_array(F.T @ F))
+    X = Z.Z.toarray() + 0.3 * rng.normal(size=(30, 30))
+    right = rng.normal(size=30)
+    found = minimal_residual(lambda w: X @ w, Z, right)
+    assert_allclose(found, np.linalg.solve(X, right), rtol=1e-6)
+
+
+def test_moments_that_have_no_room_are_refused_with_what_needs_none() -> None:
+    agent = SeminormLSTDAgent(tiles(59)).attach(Plane()).add(damped(8, 5))
+    message = r"moments of 28800 features .* take 13\.3 GB: features that are sparse"
+    with pytest.raises(InvalidInputError, match=message):
+        agent.statistics.equations(np.array([[0, 3]]), 0.0, 1e-10)
+
+
+def test_standardize_is_short_for_standardized_features() -> None:
+    trials = damped(40, 10)
+    inner = Polynomial(2)
+    short = fitted(inner, trials, anchors=[0, 3], standardize=True)
+    long = fitted(Standardized(inner), trials, anchors=[0, 3])
+    x = trials.observations[:5, 0]
+    assert_array_equal(short.predict(x), long.predict(x))
+    assert isinstance(short.features, Standardized)
+    assert short.features.is_measured
+    with pytest.raises(InvalidInputError, match="only functions and transformers"):
+        SeminormLSTDAgent(np.eye(3), standardize=True)
