@@ -24,9 +24,12 @@ from lstd_agent.system.selection import (
     Choice,
     choose_backup,
 )
+from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.start_value import StartValue, start_value
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.recording import Sums
+
+_UNKNOWN = StartValue(np.nan, np.nan)
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class FitOptions:
     gain: float | None
     rcond: float
     backup: WantedBackup = "auto"
+    solver: SolverName = "svd"
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,11 @@ class Comparison:
     difference : float
         Value of the first less that of the second.
     standard_error : float
+
+    Examples
+    --------
+    >>> print(Comparison(difference=-27.371, standard_error=0.2))
+    -27.371 ± 0.2
     """
 
     difference: float
@@ -113,13 +122,14 @@ class Fit:
             tail=options.tail,
             rcond=options.rcond,
             backup=choice.backup,
+            solver=options.solver,
         )
         return cls(system, statistics, batches, encoding, options, choice)
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return calibrated relative values; see `SeminormLSTDAgent.predict`."""
         states, neighborhood, shape = self._answering(observations, t)
-        return self.system.values(self.encoding.features(states), neighborhood).reshape(shape)
+        return self.system.values(self.encoding.rows(states), neighborhood).reshape(shape)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return the occupancies of observations; see `SeminormLSTDAgent.coverage`."""
@@ -138,15 +148,19 @@ class Fit:
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return standard errors of predictions; see `SeminormLSTDAgent.standard_errors`."""
         states, neighborhood, shape = self._answering(observations, t)
-        features = self.encoding.features(states)
+        return self.errors_of_states(states, neighborhood).reshape(shape)
+
+    def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
+        """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
+        features = self.encoding.rows(states)
         errors = self._jackknife(lambda system: system.values(features, neighborhood))
         errors = np.hypot(errors, self._unseen_outcomes(states, neighborhood))
-        return np.where(self._robust(states, neighborhood), errors, np.inf).reshape(shape)
+        return np.where(self._robust(states, neighborhood), errors, np.inf)
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """Return the difference of two values or mean values; see `SeminormLSTDAgent.compare`."""
         sides = [self._answering(observations, t)[:2] for observations in (a, b)]
-        features = [self.encoding.features(states) for states, _ in sides]
+        features = [self.encoding.rows(states) for states, _ in sides]
 
         def difference(system: System) -> FloatArray:
             first, second = (
@@ -241,7 +255,7 @@ class Fit:
         """
         occupancy, candidates = self.system.occupancy, self.statistics.candidate_features
         n = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
-        values = self.system.values(self.encoding.features(states), neighborhood)
+        values = self.system.values(self.encoding.rows(states), neighborhood)
         spread = np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = occupancy[k] / max(occupancy[k].sum(), 1e-300)
@@ -288,6 +302,8 @@ class Fit:
 
     def _refitted(self, sums: Sums) -> _Refit:
         statistics = self.statistics.of(sums, self.system.references.main)
+        if _lacks_a_window(statistics, self.system.windows):
+            return _Refit(self.system, lambda states: self.occupancy_of(states) * 0.0, _UNKNOWN)
         system = refit(
             self.system,
             statistics,
@@ -296,11 +312,20 @@ class Fit:
             reference=self.options.reference,
             rcond=self.options.rcond,
             backup=self.choice.backup,
+            solver=self.options.solver,
         )
         occupancy_of = statistics.occupancy_of(system.windows)
         if self.choice.backup == "model":
             occupancy_of = _where(_determined_by_model(statistics, system), occupancy_of)
         return _Refit(system, occupancy_of, start_value(system, statistics))
+
+
+def _lacks_a_window(statistics: SampledStatistics, windows: IntArray) -> bool:
+    """Whether all trials were cut short before a window, or before the tail that tells the gain."""
+    before = np.append(0, np.cumsum(statistics.trials_at))
+    tail = [[(statistics.t_max + 1) // 2, statistics.t_max + 1]]
+    start, stop = np.concatenate((windows, tail)).T
+    return bool((before[stop] == before[start]).any())
 
 
 def _where(

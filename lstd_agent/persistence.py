@@ -30,16 +30,19 @@ from lstd_agent.packing import (
     pack_features,
     pack_space,
     pack_sums,
+    pack_taken,
     unpack_backup,
     unpack_choice,
     unpack_distance,
     unpack_features,
     unpack_space,
     unpack_sums,
+    unpack_taken,
 )
 from lstd_agent.system.fit_system import System
 from lstd_agent.system.references import ReferenceStates
 from lstd_agent.system.selection import Choice
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.encoding import CountedEncoding, States
 from lstd_agent.trials.policies import Policy
@@ -71,6 +74,10 @@ class SavedAgent:
         What was fitted to them.
     choice : Choice or None
         Of the backup that it was fitted by.
+    taken : ActionCounts or None
+        What actions led to.
+    actions : (int, int) or None
+        How many there are, and the first of them.
     """
 
     options: dict[str, Any]
@@ -80,6 +87,8 @@ class SavedAgent:
     policy: Policy | None
     system: System | None
     choice: Choice | None
+    taken: ActionCounts | None
+    actions: tuple[int, int] | None
 
 
 def save(
@@ -109,6 +118,8 @@ def save(
         "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(batches.sums)],
         "system": None if system is None else pack_system(system, arrays),
         "choice": None if choice is None else pack_choice(choice),
+        "actions": collector.actions,
+        "taken": pack_taken(batches.taken, arrays),
     }
     if stored is not None:
         arrays["trials"] = stored
@@ -139,6 +150,8 @@ def load(path: str | os.PathLike[str], features: Any, distance: Any) -> SavedAge
         batches=batches,
         trials=arrays.get("trials"),
         policy=arrays.get("policy"),
+        taken=unpack_taken(facts.get("taken"), arrays),
+        actions=None if facts.get("actions") is None else tuple(facts["actions"]),
         system=None if facts["system"] is None else unpack_system(facts["system"], arrays),
         choice=None if facts["system"] is None else unpack_choice(choice),
     )

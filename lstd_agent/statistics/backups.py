@@ -38,6 +38,12 @@ class MultiStep:
     ----------
     steps : int
         m, at least 1. Targets that reach the end of the trials bootstrap there.
+
+    Examples
+    --------
+    >>> from lstd_agent import MultiStep, OneHot, SeminormLSTDAgent
+    >>> SeminormLSTDAgent(OneHot(), backup=MultiStep(5)).backup
+    MultiStep(steps=5)
     """
 
     steps: int
@@ -57,6 +63,12 @@ class LambdaReturn:
     ----------
     decay : float
         λ, from 0 (one step) to 1 (to the end of the trials).
+
+    Examples
+    --------
+    >>> from lstd_agent import LambdaReturn, OneHot, SeminormLSTDAgent
+    >>> SeminormLSTDAgent(OneHot(), backup=LambdaReturn(0.6)).backup
+    LambdaReturn(decay=0.6)
     """
 
     decay: float
@@ -178,6 +190,17 @@ class Targets:
         P = step.transitions[:, step.states]
         solved = splu(sparse.csc_array(sparse.eye_array(len(right)) - decay * P)).solve(right)
         self.worth[0, step.states] = solved
+
+    def bootstrap(self, step: Step, values: FloatArray) -> None:
+        """Take for targets the values (S, q) of states that nothing is known of at a timestep.
+
+        Trials may be cut short, or leave the policy for a timestep. A terminal state is worth 0
+        either way.
+        """
+        missing = np.ones(len(values), dtype=bool)
+        missing[step.states] = False
+        if missing.any():
+            self.worth[:, missing] = values[missing]
 
     def go_back(self, step: Step, values: FloatArray) -> FloatArray:
         """Return the targets (k, q) of a timestep, from the values (S, q) at the one after it."""

@@ -30,6 +30,7 @@ from lstd_agent.statistics.holdouts import CountHoldout, count_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import (
     check_pairs,
+    cut_pairs_discrepancy,
     paired_feature_discrepancy,
     paired_mean_discrepancy,
 )
@@ -69,7 +70,8 @@ class CountStatistics:
     counts : TransitionCounts
     features : ndarray, shape (S, d)
     trials : ndarray of int, shape (m, t_max + 1), optional
-        The states of a sample of whole trials, for the distance that pairs them.
+        The states of a sample of whole trials, for the distance that pairs them; -1 at timesteps
+        that a trial does not have.
     terminal : int, optional
         The terminal state of a task that ends; it counts if a trial was in it.
     """
@@ -101,6 +103,11 @@ class CountStatistics:
         return self.counts.n_trials
 
     @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return self.counts.trials_at
+
+    @property
     def candidate_features(self) -> FloatArray:
         """The feature table: every state is a candidate reference state."""
         return self.features
@@ -129,6 +136,11 @@ class CountStatistics:
         """The paper's: a Gaussian of width 1."""
         return Kernel()
 
+    @property
+    def sparse_trials(self) -> None:
+        """None: states are counted."""
+        return None
+
     @cached_property
     def sparse_view(self) -> SparseCounts | None:
         """These statistics where their features are many and sparse, else None."""
@@ -149,9 +161,9 @@ class CountStatistics:
         steps: tuple[Backup, ...] = ("model", "one_step")
         return steps if self.sparse_view is not None else (*steps, *map(LambdaReturn, DECAYS))
 
-    def holdouts(self, batches: Sequence[TransitionCounts]) -> list[CountHoldout]:
+    def holdouts(self, batches: Sequence[TransitionCounts]) -> list[CountHoldout[CountStatistics]]:
         """Return the halves of the counts, each with the other."""
-        return count_holdouts(self, batches)
+        return count_holdouts(self.of, batches, self.features, self.terminal)
 
     def of(self, sums: TransitionCounts, main: int | None = None) -> CountStatistics:
         """Return the statistics of other sums, with the same features and stored trials."""
@@ -376,6 +388,11 @@ class CountStatistics:
         visits = self.visits[[t]]
         return np.asarray((visits @ self.features)[0] / visits.sum())
 
+    def mean_following_features(self, t: int) -> FloatArray:
+        """Mean features (d,) of what followed a timestep, of the trials that have it."""
+        _, count, _, following = self.transitions(np.array([[t, t + 1]]))
+        return np.asarray(count @ self.features[following] / count.sum())
+
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
         return float(self.counts.reward_sums[start:stop].sum() / self.visits[start:stop].sum())
@@ -383,13 +400,19 @@ class CountStatistics:
     @property
     def mean_rewards(self) -> FloatArray:
         """Mean reward of each timestep, shape (t_max + 1,)."""
-        return np.asarray(self.counts.reward_sums.sum(axis=1) / self.n_trials)
+        return np.asarray(self.counts.reward_sums.sum(axis=1) / np.maximum(self.trials_at, 1))
 
     def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
         """Linear-time squared MMD between timesteps, from the stored trials."""
         check_pairs("linear", 0 if self.trials is None else len(self.trials))
         assert self.trials is not None
         kernel = kernel.fit_width(self.features[: max(_MOST_OF_GRAM, 2)])
+        lengths = (self.trials >= 0).sum(axis=1)
+        if (lengths <= self.t_max).any():
+            F = self.features
+            return cut_pairs_discrepancy(
+                self.trials, lengths, lambda x, y: kernel.paired(F[x], F[y])
+            )
         if len(self.features) <= _MOST_OF_GRAM:
             return paired_mean_discrepancy(self.trials, kernel(self.features, self.features))
         return paired_feature_discrepancy(self.trials, self.features, kernel)
@@ -399,16 +422,19 @@ class CountStatistics:
 
         ½ Σ |p - q| = 1 - Σ min(p, q), of which only states that both visit are part.
         """
-        visits = self.visits
+        visits, n_at = self.visits, self.counts.trials_at
         anchor_share = np.zeros(self.counts.n_states)
 
         def squared(anchor: int, start: int, stop: int) -> FloatArray:
             here, there = visits[[anchor]], visits[start:stop]
+            # As many trials there as here, where some were cut short in between.
+            scale = n_at[anchor] / n_at[start:stop]
             anchor_share[here.indices] = here.data
-            common = np.minimum(there.data, anchor_share[there.indices])
+            seen = there.data * np.repeat(scale, np.diff(there.indptr))
+            common = np.minimum(seen, anchor_share[there.indices])
             anchor_share[here.indices] = 0.0
             shared = sparse.csr_array((common, there.indices, there.indptr), shape=there.shape)
-            return np.asarray(np.square(1.0 - shared.sum(axis=1) / self.n_trials))
+            return np.asarray(np.square(1.0 - shared.sum(axis=1) / n_at[anchor]))
 
         return squared
 

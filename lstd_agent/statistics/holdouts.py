@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -28,11 +28,10 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
+from lstd_agent.trials.lengths import trials_at
 
-if TYPE_CHECKING:
-    from lstd_agent.statistics.counts import CountStatistics
-    from lstd_agent.statistics.interface import SampledStatistics
-    from lstd_agent.statistics.moments import MomentStatistics
+Fitted = TypeVar("Fitted")
+FittedTo = TypeVar("FittedTo", covariant=True)
 
 N_GROUPS = 8
 """Into so many groups counts are divided, half of them for each half of the trials."""
@@ -55,11 +54,11 @@ class Approximators:
     windows: IntArray
 
 
-class Holdout(Protocol):
+class Holdout(Protocol[FittedTo]):
     """A half of the trials to fit, and the other to hold predictions against."""
 
     @property
-    def fitted(self) -> SampledStatistics:
+    def fitted(self) -> FittedTo:
         """Statistics of the half to fit."""
 
     def errors(self, system: Approximators, gain: float) -> FloatArray:
@@ -67,18 +66,18 @@ class Holdout(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class CountHoldout:
+class CountHoldout(Generic[Fitted]):
     """Held-out counts, in groups.
 
     Attributes
     ----------
-    fitted : SampledStatistics
+    fitted : statistics
     groups : sequence of TransitionCounts
     features : ndarray, shape (S, d)
     terminal : int or None
     """
 
-    fitted: SampledStatistics
+    fitted: Fitted
     groups: Sequence[TransitionCounts]
     features: FloatArray
     terminal: int | None
@@ -186,34 +185,37 @@ def _neighborhood(windows: IntArray, t: IntArray) -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class TrialHoldout:
+class TrialHoldout(Generic[Fitted]):
     """Held-out trials of vectors, each of them a group.
 
     Attributes
     ----------
-    fitted : SampledStatistics
+    fitted : statistics
     trials : KeptTrials
     rows : callable
         Features of observations, (n, k) to (n, d), dense or CSR.
     """
 
-    fitted: SampledStatistics
+    fitted: Fitted
     trials: KeptTrials
     rows: RowsOf
 
     def errors(self, system: Approximators, gain: float) -> FloatArray:
         """Return mean square errors and mean errors of the start (m, 2)."""
-        trials, windows = self.trials, system.windows
+        trials, windows, own = self.trials, system.windows, self.trials.own
+        n_at, weights = trials_at(trials), _weights(trials.t_max + 1)
         returns = self._values(system, trials.t_max + 1, len(windows) - 1)
-        squares, weights = np.zeros(trials.n_trials), _weights(trials.t_max + 1)
+        squares = np.zeros(trials.n_trials)
         error = squares
         for k in reversed(range(len(windows))):
-            start, stop = windows[k]
-            for t in reversed(range(start, stop)):
+            for t in reversed(range(*windows[k])):
+                values = self._values(system, t, k)
                 ended = np.isnan(trials.observations[:, t]).any(axis=1)
                 returns = returns + np.where(ended, 0.0, trials.rewards[:, t] - gain)
-                error = self._values(system, t, k) - returns
-                squares += weights[t] * error**2
+                # Of a transition that is missing, or none of the policy's, nothing can be said.
+                returns = returns if own is None else np.where(own[:, t], returns, values)
+                error = values - returns
+                squares += weights[t] * trials.n_trials / max(n_at[t], 1) * error**2
         return np.stack((squares, error), axis=1)
 
     def _values(self, system: Approximators, t: int, k: int) -> FloatArray:
@@ -223,8 +225,11 @@ class TrialHoldout:
 
 
 def count_holdouts(
-    statistics: CountStatistics, batches: Sequence[TransitionCounts]
-) -> list[CountHoldout]:
+    make: Callable[[TransitionCounts], Fitted],
+    batches: Sequence[TransitionCounts],
+    features: FloatArray,
+    terminal: int | None,
+) -> list[CountHoldout[Fitted]]:
     """Return each half of counts, by batches of trials where there are enough, with the other.
 
     Otherwise transitions are dealt out at random, always alike: those of Markov states are as
@@ -238,17 +243,19 @@ def count_holdouts(
         return []  # some group has nothing to say of some timestep
     halves = groups[::2], groups[1::2]
     return [
-        CountHoldout(statistics.of(_total(own)), other, statistics.features, statistics.terminal)
+        CountHoldout(make(_total(own)), other, features, terminal)
         for own, other in (halves, halves[::-1])
     ]
 
 
 def trial_holdouts(
-    statistics: MomentStatistics, trials: KeptTrials, rows: RowsOf
-) -> list[TrialHoldout]:
+    make: Callable[[KeptTrials], Fitted], trials: KeptTrials, rows: RowsOf
+) -> list[TrialHoldout[Fitted]]:
     """Return each half of kept trials, at least two, with the other."""
-    halves = [KeptTrials(trials.observations[i::2], trials.rewards[i::2]) for i in range(2)]
-    return [TrialHoldout(statistics.of(own), other, rows) for own, other in (halves, halves[::-1])]
+    halves = [trials.every(2, i) for i in range(2)]
+    if not all(trials_at(half).all() for half in halves):
+        return []  # a half has nothing to say of some timestep
+    return [TrialHoldout(make(own), other, rows) for own, other in (halves, halves[::-1])]
 
 
 def _total(batches: Sequence[TransitionCounts]) -> TransitionCounts:
@@ -272,5 +279,6 @@ def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[T
         rewards = sparse.csr_array((R.data * share, R.indices, R.indptr), shape=R.shape, copy=True)
         transitions.eliminate_zeros()
         rewards.eliminate_zeros()
-        groups.append(TransitionCounts(S, max(1, counts.n_trials // n), transitions, rewards))
+        n_at = np.asarray(transitions.sum(axis=1))
+        groups.append(TransitionCounts(S, int(n_at.max()), transitions, rewards, n_at))
     return groups

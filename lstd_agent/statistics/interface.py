@@ -19,6 +19,7 @@ from lstd_agent.statistics.backups import Backup, Step
 from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
 from lstd_agent.statistics.holdouts import Holdout
 from lstd_agent.statistics.pooled import PooledModel
+from lstd_agent.statistics.sparse_trials import SparseTrials
 from lstd_agent.statistics.structure import RecurrentClass
 from lstd_agent.statistics.walks import Walk
 
@@ -63,6 +64,10 @@ class Statistics(Protocol):
     @property
     def sparse_view(self) -> SparseStatistics | None:
         """The same statistics where their features are many and sparse, else None."""
+
+    @property
+    def sparse_trials(self) -> SparseTrials | None:
+        """Kept trials of vectors whose features are many and sparse, or None."""
 
     def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the working arrays of one window's equations hold."""
@@ -135,6 +140,13 @@ class SampledStatistics(Statistics, Protocol):
     def n_trials(self) -> int:
         """Number of trials."""
 
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,): some may be cut short."""
+
+    def mean_following_features(self, t: int) -> FloatArray:
+        """Mean features (d,) of what followed a timestep, of the trials that have it."""
+
     def tolerable(self, undetermined: BoolArray) -> BoolArray:
         """Which of the undetermined `starts` are none to warn of, shape (m,)."""
 
@@ -165,7 +177,10 @@ class SampledStatistics(Statistics, Protocol):
 
     @property
     def trials(self) -> Any:
-        """The stored trials, (m, t_max + 1, ...), or None."""
+        """The stored trials, (m, t_max + 1, ...), or None.
+
+        Where one was cut short, -1 for numbered states, infinity for vectors.
+        """
 
     def portions(self, batches: Sequence[Any], *, one_step: bool = True) -> Sequence[Any]:
         """Return batches of sums as what adds up fastest, of single steps or of more."""
@@ -174,7 +189,7 @@ class SampledStatistics(Statistics, Protocol):
     def backups(self) -> tuple[Backup, ...]:
         """Backups to choose from by the data, in order of preference."""
 
-    def holdouts(self, batches: Sequence[Any]) -> Sequence[Holdout]:
+    def holdouts(self, batches: Sequence[Any]) -> Sequence[Holdout[SampledStatistics]]:
         """Return halves of the trials to fit, with the others; none where there are not enough."""
 
     def of(self, sums: Any, main: int | None = None) -> SampledStatistics:

@@ -8,7 +8,7 @@ over its timesteps either way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy import sparse
@@ -18,9 +18,6 @@ from lstd_agent.features.rows import dense
 from lstd_agent.statistics.backups import Step
 from lstd_agent.statistics.equations import Equations, Factors, FeatureBasis, Moments
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
-
-if TYPE_CHECKING:
-    from lstd_agent.statistics.interface import Statistics
 
 
 class WindowSums(Protocol):
@@ -37,7 +34,7 @@ class Walk(Protocol):
     """Rows and what happens to them at each timestep."""
 
     def step(self, t: int) -> Step | None:
-        """Return what happens at a timestep; see `Statistics.step`."""
+        """Return what happens at a timestep; see `Stepping.step`."""
 
     def features(self, t: int) -> FloatArray:
         """Features (m, d) at a timestep, up to t_max + 1."""
@@ -55,18 +52,32 @@ class Walk(Protocol):
         """Return the sums of a window without timesteps, for targets of so many columns."""
 
 
+class Stepping(Protocol):
+    """What a walk over states asks: `lstd_agent.statistics.interface.Statistics`."""
+
+    @property
+    def candidate_features(self) -> FloatArray:
+        """Features (M, d) of the candidates."""
+
+    def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
+        """Return an orthonormal basis of their span."""
+
+    def step(self, t: int) -> Step | None:
+        """Return what happens at a timestep, or None where that is not known."""
+
+
 class StateWalk:
     """The walk over states that can be counted.
 
     Parameters
     ----------
-    statistics : Statistics
+    statistics : Stepping
         With timesteps.
     rcond : float
         Of the basis.
     """
 
-    def __init__(self, statistics: Statistics, rcond: float) -> None:
+    def __init__(self, statistics: Stepping, rcond: float) -> None:
         self._statistics = statistics
         self._rcond = rcond
         self._basis: FeatureBasis | None = None
@@ -140,22 +151,25 @@ class TrialWalk:
         self, trials: KeptTrials, rows: RowsOf, scale: FloatArray, intercept: float
     ) -> None:
         self._trials = trials
+        self._own = trials.own
         self._rows = rows
         self._scale = scale
         self._intercept = intercept
         self._held: dict[int, FloatArray] = {}
 
     def step(self, t: int) -> Step | None:
-        """Each trial's own transition and reward, but for trials that have ended."""
+        """Each trial's transition and reward, if it has one by the policy and has not ended."""
         if t > self._trials.t_max:
             return None
-        observed, n = self._trials.observations[:, t], self._trials.n_trials
-        living = np.flatnonzero(~np.isnan(observed).any(axis=1))
+        trials, own = self._trials, self._own
+        has = np.ones(trials.n_trials, dtype=bool) if own is None else own[:, t]
+        living = np.flatnonzero(has & ~np.isnan(trials.observations[:, t]).any(axis=1))
         itself = sparse.csr_array(
-            (np.ones(living.size), living, np.arange(living.size + 1)), shape=(living.size, n)
+            (np.ones(living.size), living, np.arange(living.size + 1)),
+            shape=(living.size, trials.n_trials),
         )
-        rewards = self._trials.rewards[living, t]
-        return Step(living, np.ones(living.size), itself, rewards, n)
+        rewards = trials.rewards[living, t]
+        return Step(living, np.ones(living.size), itself, rewards, int(has.sum()))
 
     def features(self, t: int) -> FloatArray:
         """Features (m, d) of the trials' observations."""

@@ -14,10 +14,12 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.rows import Rows, is_sparse
 from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, is_one_step
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.calibration import calibrate_offsets
+from lstd_agent.system.krylov import solve_backwards_by_iteration
 from lstd_agent.system.linked import solve_backwards
 from lstd_agent.system.minimizer import DEFAULT_RCOND, Minimizer, minimize
 from lstd_agent.system.model import check_model, solve_model
@@ -29,6 +31,7 @@ from lstd_agent.system.references import (
     assign_references,
     merge_neighborhoods,
 )
+from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.sparse import solve_backwards_sparse
 
 # Of more numbers no copy is made for each pair of features and weights.
@@ -62,6 +65,17 @@ class Neighborhood:
         Numerical rank of Z^{†/2} X, of linked ones with the intercept.
     condition : float
         Ratio of its largest to its smallest singular value kept.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 1, 1, 1])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> agent.add(unichain_gym.simulate_counts(chain, 10_000, 40, 0)).fit()
+    <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
+    >>> [(each.anchor, each.stop, each.n_samples) for each in agent.neighborhoods_]
+    [(0, 5, 50000), (5, 41, 360000)]
     """
 
     anchor: int
@@ -95,6 +109,28 @@ class System:
     open_directions : ndarray, shape (n, d + 1, q)
         Of (weights, offset), for scaled features: what the samples leave open, where that was
         kept track of; see `lstd_agent.system.linked`.
+
+    neighborhoods : list of Neighborhood
+        Its parts, in order of time.
+
+    Methods
+    -------
+    neighborhood_at(t)
+        Which neighbourhood predicts at a timestep.
+    values(features, neighborhood)
+        Values of features, each by its neighbourhood.
+    open_share(features, neighborhood)
+        How much of a value hangs on what the samples leave open.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 1, 1, 1])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> system = agent.add(unichain_gym.simulate_counts(chain, 10_000, 40, 0)).fit().system_
+    >>> system.neighborhood_at(np.array([4, 5])).tolist()
+    [0, 1]
     """
 
     weights: FloatArray
@@ -131,16 +167,42 @@ class System:
         ]
 
     def neighborhood_at(self, t: IntArray | int) -> IntArray:
-        """Index of the neighbourhood that predicts for timestep t (the last, beyond t_max)."""
+        """Index of the neighbourhood that predicts for timestep t (the last, beyond t_max).
+
+        Parameters
+        ----------
+        t : int or ndarray of int
+
+        Returns
+        -------
+        ndarray of int
+            From 0; of the shape of ``t``.
+
+        Raises
+        ------
+        InvalidInputError
+            If a timestep is no integer from 0 on.
+        """
         timestep = np.asarray(t)
         if not np.issubdtype(timestep.dtype, np.integer) or (timestep < 0).any():
             raise InvalidInputError(f"a timestep is an integer from 0; got {t!r}")
         return np.asarray(np.searchsorted(self.anchors, timestep, side="right") - 1)
 
-    def values(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
-        """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,)."""
-        if features.size > _MOST_AT_ONCE:
-            linear = np.empty(len(features))
+    def values(self, features: Rows, neighborhood: IntArray) -> FloatArray:
+        """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,).
+
+        Parameters
+        ----------
+        features : ndarray, shape (m, d)
+        neighborhood : ndarray of int, shape (m,)
+
+        Returns
+        -------
+        ndarray, shape (m,)
+            In units of the reward.
+        """
+        if is_sparse(features) or features.size > _MOST_AT_ONCE:
+            linear = np.empty(features.shape[0])
             for k in np.unique(neighborhood):
                 here = neighborhood == k
                 linear[here] = features[here] @ self.weights[k]
@@ -156,12 +218,19 @@ class System:
         scaled : ndarray, shape (m, d + 1)
             Features (f, 1) divided by `Statistics.feature_scale`.
         neighborhood : ndarray of int, shape (m,)
+
+        Returns
+        -------
+        ndarray, shape (m,)
         """
         if self.open_directions.size == 0:
             return np.zeros(len(scaled))
-        along = np.einsum("md,mdq->mq", scaled, self.open_directions[neighborhood])
+        along = np.empty(len(scaled))
+        for k in np.unique(neighborhood):
+            here = neighborhood == k
+            along[here] = np.linalg.norm(scaled[here] @ self.open_directions[k], axis=1)
         size = np.linalg.norm(scaled, axis=1)
-        return np.asarray(np.linalg.norm(along, axis=1) / np.where(size > 0.0, size, 1.0))
+        return np.asarray(along / np.where(size > 0.0, size, 1.0))
 
 
 def fit_system(
@@ -174,6 +243,7 @@ def fit_system(
     tail: TailName = "window",
     rcond: float = DEFAULT_RCOND,
     backup: Backup = "one_step",
+    solver: SolverName = "svd",
 ) -> System:
     """Fit one approximator to each neighbourhood, and tie their values together.
 
@@ -193,6 +263,8 @@ def fit_system(
         Relative cutoff of the pseudoinverses; see `lstd_agent.system.minimizer.minimize`.
     backup : Backup
         What targets are; see `lstd_agent.statistics.backups`.
+    solver : {"svd", "qr", "lsmr"}
+        Of least squares; see `lstd_agent.system.solvers`. Many sparse features have their own.
 
     Returns
     -------
@@ -202,9 +274,9 @@ def fit_system(
     if calibration == "linked":
         windows = neighborhood_windows(anchors, statistics.t_max, "window")
         occupancy = statistics.occupancy(windows)
-        return _linked_system(statistics, windows, occupancy, gain, rcond, backup)
+        return _linked_system(statistics, windows, occupancy, gain, rcond, backup, solver)
     neighborhoods = _neighborhoods_with_references(statistics, anchors, reference, tail)
-    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond, backup)
+    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond, backup, solver)
 
 
 def refit(
@@ -216,6 +288,7 @@ def refit(
     reference: RuleName,
     rcond: float,
     backup: Backup = "one_step",
+    solver: SolverName = "svd",
 ) -> System:
     """Fit weights and offsets to other statistics, with the same windows and references.
 
@@ -230,6 +303,7 @@ def refit(
     reference : {"occupancy", "most_common"}
     rcond : float
     backup : Backup
+    solver : {"svd", "qr", "lsmr"}
     """
     if calibration == "linked":
         windows, occupancy = system.windows, system.occupancy
@@ -240,11 +314,12 @@ def refit(
             gain,
             rcond,
             backup,
+            solver,
             directions=False,
             main=system.references.main,
         )
     neighborhoods = (system.anchors, system.windows, system.references, system.occupancy)
-    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond, backup)
+    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond, backup, solver)
 
 
 def _linked_system(
@@ -254,20 +329,26 @@ def _linked_system(
     gain: float,
     rcond: float,
     backup: Backup,
+    solver: SolverName,
     directions: bool = True,
     main: int | None = None,
 ) -> System:
     """Solve backwards in time, or by the pooled model."""
     if backup == "model":
-        solution = solve_model(statistics, windows, gain, rcond, main)
+        solution = solve_model(statistics, windows, gain, rcond, main, solver)
     elif isinstance(backup, MultiStep | LambdaReturn) and not is_one_step(backup):
         solution = solve_backwards_multistep(
-            statistics, windows, gain, rcond, backup, directions=directions
+            statistics, windows, gain, rcond, backup, directions=directions, solver=solver
         )
+    elif statistics.sparse_trials is not None:
+        zero = statistics.zero(windows[-1])
+        solution = solve_backwards_by_iteration(statistics.sparse_trials, windows, gain, zero)
     elif statistics.sparse_view is not None:
         solution = solve_backwards_sparse(statistics.sparse_view, windows, gain)
     else:
-        solution = solve_backwards(statistics, windows, gain, rcond, directions=directions)
+        solution = solve_backwards(
+            statistics, windows, gain, rcond, directions=directions, solver=solver
+        )
     return System(
         weights=solution.weights,
         offsets=solution.offsets,
@@ -321,12 +402,15 @@ def _referenced_system(
     rule: RuleName,
     rcond: float,
     backup: Backup,
+    solver: SolverName,
 ) -> System:
     """Solve each window by itself (Thm ``epb_minimizer``), then calibrate."""
     if isinstance(backup, MultiStep | LambdaReturn) and not is_one_step(backup):
-        solution, n_samples = solve_windows_multistep(statistics, windows, gain, rcond, backup)
+        solution, n_samples = solve_windows_multistep(
+            statistics, windows, gain, rcond, backup, solver=solver
+        )
     else:
-        solution, n_samples = solve_windows(statistics, windows, gain, rcond)
+        solution, n_samples = solve_windows(statistics, windows, gain, rcond, solver)
     offsets = calibrate_offsets(
         solution.weights,
         statistics.candidate_features,
@@ -351,13 +435,17 @@ def _referenced_system(
 
 
 def solve_windows(
-    statistics: Statistics, windows: IntArray, gain: float, rcond: float
+    statistics: Statistics,
+    windows: IntArray,
+    gain: float,
+    rcond: float,
+    solver: SolverName = "svd",
 ) -> tuple[Minimizer, IntArray]:
     """Return the minimizers of windows, and their numbers of samples."""
     distinct, place = statistics.distinct(windows)
     parts, n_samples = [], []
     for chunk in window_chunks(len(distinct), statistics.numbers_per_window(rcond)):
         equations = statistics.equations(distinct[chunk], gain, rcond)
-        parts.append(minimize(equations, rcond))
+        parts.append(minimize(equations, rcond, solver=solver))
         n_samples.append(equations.n_samples)
     return Minimizer.concatenate(parts).take(place), np.concatenate(n_samples)[place]

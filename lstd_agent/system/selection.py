@@ -131,7 +131,7 @@ def choose_backup(
     Choice
     """
     if statistics.backups == ("one_step",):
-        return Choice("one_step", "sums hold single steps only, and the trials were condensed")
+        return Choice("one_step", "sums and sparse features of trials hold single steps only")
     steps = tuple(backup for backup in statistics.backups if backup != "model")
     is_known = steps != statistics.backups and model_determines_starts(statistics, anchors, gain)
     preferred = "model" if is_known else steps[0]
@@ -184,7 +184,7 @@ class _Scores:
             self._errors[backup] = np.concatenate(found)
         return self._errors[backup]
 
-    def _fit(self, holdout: Holdout, backup: Backup) -> Approximators:
+    def _fit(self, holdout: Holdout[SampledStatistics], backup: Backup) -> Approximators:
         system = fit_system(
             holdout.fitted, self._anchors, self._gain, rcond=self._rcond, backup=backup
         )
