@@ -20,7 +20,7 @@ from lstd_agent.figure_style import (
     new_figure,
     styled,
 )
-from lstd_agent.study.reference_study import median_multiples
+from lstd_agent.study.reference_study import COMBINATIONS, combination_name, median_multiples
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampling_study import PANELS
 from lstd_agent.study.sampling_study import SCHEMES as SAMPLED_SCHEMES
@@ -123,20 +123,19 @@ def _curves(
 def reference_multiples(rows: Sequence[Row]) -> Figure:
     """Draw ε_MS as a multiple of the projection limit: a mark a row, medians over seeds."""
     medians = median_multiples(rows)
-    combinations = sorted({c for by_combination in medians.values() for c in by_combination})
     schemes = sorted({scheme for scheme, _, _ in medians})
     environments = [e for e in ENVIRONMENTS if any(env == e for _, env, _ in medians)]
     figure = new_figure(WIDTH, 1.0 + 3.6 * len(schemes))
     panels: Any = figure.subplots(len(schemes), 1, squeeze=False)[:, 0]
     for scheme, axes in zip(schemes, panels, strict=True):
-        for k, combination in enumerate(combinations):
+        for k, combination in enumerate(COMBINATIONS):
             x, y = [], []
             for i, env in enumerate(environments):
                 rhos = sorted((r for s, e, r in medians if (s, e) == (scheme, env)), reverse=True)
                 for j, rho in enumerate(rhos):
-                    x.append(i + 0.27 * (k - 1) - 0.08 + 0.035 * j)
+                    x.append(i + 0.22 * (k - 1.5) - 0.08 + 0.03 * j)
                     y.append(medians[scheme, env, rho][combination])
-            label = f"{combination[0]} ({combination[1]})" if combination[1] != "none" else "linked"
+            label = combination_name(combination)
             axes.plot(x, y, MARKERS[k], markersize=5, color=COLORS[k], alpha=0.85, label=label)
         axes.axhline(1.0, color="black", linewidth=0.8)
         log_scale(axes)
@@ -146,5 +145,5 @@ def reference_multiples(rows: Sequence[Row]) -> Figure:
         axes.set_ylabel("total rems / limit")
         axes.set_title(f"{scheme}: one mark for each ρ, the largest to the left")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(combinations))
+    figure.legend(handles, labels, loc="outside upper center", ncols=2)
     return figure

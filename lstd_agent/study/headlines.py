@@ -9,7 +9,12 @@ from lstd_agent.study import claims, tables
 from lstd_agent.study.complexity_tables import curves, rule_table
 from lstd_agent.study.estimator_tables import summary_table
 from lstd_agent.study.exact_claims import exact_claims
-from lstd_agent.study.reference_study import COMBINATIONS, median_multiples
+from lstd_agent.study.reference_study import (
+    COMBINATIONS,
+    Combination,
+    combination_name,
+    median_multiples,
+)
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampled_claims import sampled_claims
 from lstd_agent.study.schemes import SCHEMES
@@ -97,10 +102,9 @@ def _agreement(ratios: Mapping[tables.Cell, float], n_seeds: int) -> str:
     return "\n".join(lines)
 
 
-def _references(medians: Mapping[tuple[str, str, float], Mapping[tuple[str, str], float]]) -> str:
+def _references(medians: Mapping[tuple[str, str, float], Mapping[Combination, float]]) -> str:
     lines = [
-        "| calibration, reference rule | median total rems / projection limit | best alone in | "
-        "tied for best in |",
+        "| calibration | median total rems / projection limit | best alone in | tied for best in |",
         "|---|---:|---:|---:|",
     ]
     best = [[c for c in row if row[c] == min(row.values())] for row in medians.values()]
@@ -109,7 +113,7 @@ def _references(medians: Mapping[tuple[str, str, float], Mapping[tuple[str, str]
         alone = sum(winners == [combination] for winners in best)
         tied = sum(combination in winners and len(winners) > 1 for winners in best)
         lines.append(
-            f"| {', '.join(combination)} | {middle:.3g} | {alone} of {len(medians)} rows | "
+            f"| {combination_name(combination)} | {middle:.3g} | {alone} of {len(medians)} rows | "
             f"{tied} of {len(medians)} rows |"
         )
     return "\n".join(lines)

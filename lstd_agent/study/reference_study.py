@@ -1,4 +1,4 @@
-r"""What linked calibration and the occupancy rule buy, on the same samples.
+r"""What linked calibration, its backups and the occupancy rule buy, on the same samples.
 
 Every error is also given as a multiple of the *projection limit*: the total rems of the best
 weights and offset of each neighbourhood, by least squares on the exact values weighted by the
@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 
+from lstd_agent.statistics.backups import Backup
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
@@ -25,14 +27,28 @@ from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import find_anchors
+from lstd_agent.system.selection import backup_name, choose_backup
 from unichain_gym import make_mdp
 
-KEY = ("env", "rho", "seed", "scheme", "calibration", "reference")
-COMBINATIONS: tuple[tuple[CalibrationName, str], ...] = (
-    ("linked", "none"),
-    ("references", "occupancy"),
-    ("references", "most_common"),
+KEY = ("env", "rho", "seed", "scheme", "calibration", "reference", "backup")
+
+Combination: TypeAlias = tuple[CalibrationName, str, Literal["auto", "one_step"]]
+"""Calibration, rule for reference states and backup."""
+
+COMBINATIONS: tuple[Combination, ...] = (
+    ("linked", "none", "auto"),
+    ("linked", "none", "one_step"),
+    ("references", "occupancy", "one_step"),
+    ("references", "most_common", "one_step"),
 )
+
+
+def combination_name(combination: Combination) -> str:
+    """Return how tables and figures call a combination."""
+    calibration, rule, backup = combination
+    if calibration == "references":
+        return f"references, {rule}"
+    return "linked, backup by the data" if backup == "auto" else "linked, one step"
 
 
 @dataclass(frozen=True)
@@ -91,7 +107,12 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
         squared = sampled_distance(MMD("quadratic"), statistics)
         for scheme, n_anchors in (("p02md", 2), ("paxmd", regime.n_anchors_max)):
             anchors = find_anchors(squared, t_max, n_anchors)
-            for calibration, rule in COMBINATIONS:
+            for calibration, rule, wanted in COMBINATIONS:
+                backup: Backup = "one_step"
+                if wanted == "auto":
+                    backup = choose_backup(
+                        statistics, [counts], anchors, chain.gain, settings.rcond
+                    ).backup
                 system = fit_system(
                     statistics,
                     anchors,
@@ -99,6 +120,7 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
                     calibration=calibration,
                     reference="most_common" if rule == "most_common" else "occupancy",
                     rcond=settings.rcond,
+                    backup=backup,
                 )
                 limit = projection_limit(system, exact)
                 rows.append(
@@ -109,6 +131,8 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
                         "scheme": scheme,
                         "calibration": calibration,
                         "reference": rule,
+                        "backup": wanted,
+                        "chosen_backup": backup_name(backup),
                         "n_anchors": len(system.anchors),
                         "main_reference": system.references.main,
                         **errors.totals(system),
@@ -176,7 +200,7 @@ def markdown_comparison(rows: Sequence[Row]) -> str:
     default, paper = COMBINATIONS[0], COMBINATIONS[-1]
     lost = [line for line, m in medians.items() if m[default] > m[paper]]
     beaten = [line for line, m in medians.items() if m[default] > 1.05 * min(m.values())]
-    heads = [", ".join(combination) for combination in COMBINATIONS]
+    heads = [combination_name(combination) for combination in COMBINATIONS]
     lines = [
         "Total rems as a multiple of the projection limit: median (lower to upper quartile) over "
         "seeds, on the same samples.",
@@ -211,17 +235,17 @@ Line = tuple[str, str, float]
 """Scheme, environment and ρ."""
 
 
-def _multiples(rows: Sequence[Row]) -> dict[Line, dict[tuple[str, str], list[float]]]:
+def _multiples(rows: Sequence[Row]) -> dict[Line, dict[Combination, list[float]]]:
     """Return total rems over the limit, by line and combination, one for each seed."""
-    multiples: dict[Line, dict[tuple[str, str], list[float]]] = {}
+    multiples: dict[Line, dict[Combination, list[float]]] = {}
     for row in rows:
         line = multiples.setdefault((row["scheme"], row["env"], row["rho"]), {})
-        combination = (row["calibration"], row["reference"])
+        combination = (row["calibration"], row["reference"], row["backup"])
         line.setdefault(combination, []).append(row["total_rems"] / row["limit"])
     return multiples
 
 
-def median_multiples(rows: Sequence[Row]) -> dict[Line, dict[tuple[str, str], float]]:
+def median_multiples(rows: Sequence[Row]) -> dict[Line, dict[Combination, float]]:
     """Return the medians over seeds of total rems over the limit, by line and combination."""
     return {
         line: {c: float(np.median(values)) for c, values in by_combination.items()}

@@ -78,6 +78,9 @@ class RowStore:
             row = json.loads(line)
             if row["settings"] != self.settings:
                 return
+            if row.get("code", self.code) != self.code:
+                self.n_outdated += 1  # such rows may have another key
+                return
             key = self.key_of(row)
             hash(key)
         except (ValueError, TypeError, KeyError) as error:
@@ -85,7 +88,7 @@ class RowStore:
                 f"{self.path}, line {number} is no row of results ({error!r}): {line[:60]!r}. "
                 "Delete that line, and its row is computed again"
             ) from None
-        if row.get("code") == self.code:
+        if "code" in row:
             self._rows[key] = row
         else:
             self.n_outdated += 1

@@ -202,11 +202,13 @@ def test_reference_rows_are_repeatable_and_reported() -> None:
     task = ReferenceTask("h6", 0, ReferenceSettings(n_trials=200))
     rows = reference_rows(task)
     assert rows == reference_rows(task)
-    assert {(r["calibration"], r["reference"]) for r in rows} == {
-        ("linked", "none"),
-        ("references", "occupancy"),
-        ("references", "most_common"),
+    assert {(r["calibration"], r["reference"], r["backup"]) for r in rows} == {
+        ("linked", "none", "auto"),
+        ("linked", "none", "one_step"),
+        ("references", "occupancy", "one_step"),
+        ("references", "most_common", "one_step"),
     }
+    assert {r["chosen_backup"] for r in rows if r["backup"] == "one_step"} == {"one step"}
     text = markdown_comparison(rows)
     assert "| p02md | h6 | 0.19 |" in text
     assert "rows" in text

@@ -18,7 +18,7 @@ from lstd_agent.commands.main import COMMANDS
 from lstd_agent.commands.main import main as unichain
 from lstd_agent.study import exact_study
 from lstd_agent.study.headlines import GLOSSARY, _references
-from lstd_agent.study.reference_study import COMBINATIONS, median_multiples
+from lstd_agent.study.reference_study import COMBINATIONS, combination_name, median_multiples
 from lstd_agent.study.rows import RowStore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -248,12 +248,13 @@ def test_the_readme_has_both_markers_once_and_explains_every_symbol() -> None:
 
 
 def test_best_counts_a_tie_for_nobody_alone() -> None:
-    def rows(values: dict[tuple[str, str], float]) -> list[dict[str, Any]]:
+    def rows(values: dict[Any, float]) -> list[dict[str, Any]]:
         return [
             {"scheme": "p02md", "env": env, "rho": 0.49, "seed": 0, "reference": rule,
-             "calibration": calibration, "total_rems": value + k * (rule == "none"), "limit": 1.0}
+             "calibration": calibration, "backup": backup,
+             "total_rems": value + k * (rule == "none"), "limit": 1.0}
             for k, env in enumerate(("h6", "h36"))
-            for (calibration, rule), value in values.items()
+            for (calibration, rule, backup), value in values.items()
         ]  # fmt: skip
 
     values = {combination: 2.0 + k for k, combination in enumerate(COMBINATIONS)}
@@ -262,8 +263,8 @@ def test_best_counts_a_tie_for_nobody_alone() -> None:
     text = _references(median_multiples(rows(values)))
     by_rule = {line.split(" | ")[0][2:]: line.split(" | ")[1:] for line in text.splitlines()[2:]}
     # On h6 the two are equal; on h36 the linked system's values are larger by one.
-    assert by_rule[", ".join(COMBINATIONS[0])] == ["1.5", "0 of 2 rows", "1 of 2 rows |"]
-    assert by_rule[", ".join(tied)] == ["1", "1 of 2 rows", "1 of 2 rows |"]
+    assert by_rule[combination_name(COMBINATIONS[0])] == ["1.5", "0 of 2 rows", "1 of 2 rows |"]
+    assert by_rule[combination_name(tied)] == ["1", "1 of 2 rows", "1 of 2 rows |"]
 
 
 # The command
