@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
 
-from lstd_agent import GaussianFeatures, SeminormLSTDAgent
+from lstd_agent import GaussianFeatures, LambdaReturn, SeminormLSTDAgent
 from lstd_agent.benchmarks.timing import Row, Setting, Work, against_limit, compare, seconds
 from lstd_agent.benchmarks.work import (
     ENV,
@@ -19,9 +20,12 @@ from lstd_agent.benchmarks.work import (
     sampled,
     stepwise,
 )
+from lstd_agent.errors import FitWarning
+from lstd_agent.statistics.backups import WantedBackup
 from lstd_agent.study.exact_study import ExactSettings, ExactTask, exact_rows
-from lstd_agent.study.problems import random_chain
+from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.study.schemes import SCHEMES, regimes
+from lstd_agent.system.distances import MMD
 from lstd_agent.system.fit_system import solve_windows
 from unichain_gym import UnichainVectorEnv
 from unichain_gym.population import simulate_counts
@@ -69,6 +73,40 @@ def statistics_group(setting: Setting) -> Iterator[Row]:
     yield compare(
         name, lambda: statistics_.moments(stepwise(t_max), 0.0), gather, setting, faster=True
     )
+
+
+def backups(setting: Setting) -> Iterator[Row]:
+    """Compare fits by longer returns, and by a choice of the data, with those by single steps."""
+    t_max, d = 500 if setting.quick else 5_000, 49
+    chain = random_chain(ENV, 0)
+    counts = simulate_counts(chain, 10_000, t_max, np.random.default_rng(0))
+
+    def fit(backup: WantedBackup) -> Work:
+        agent = SeminormLSTDAgent(
+            random_features(100, d, 0), distance=MMD("quadratic"), backup=backup
+        ).add(counts)
+
+        def work() -> None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FitWarning)  # features are coarse
+                agent.fit()
+
+        return work
+
+    one = fit("one_step")
+    choices: tuple[tuple[str, WantedBackup], ...] = (
+        ("lambda = 0.9", LambdaReturn(0.9)),
+        ("the model", "model"),
+        ("a choice by the data", "auto"),
+    )
+    for name, backup in choices:
+        yield compare(
+            f"fit() by {name}, as a multiple of single steps: {t_max + 1:,} t, d = {d}",
+            fit(backup),
+            one,
+            setting,
+            target="<= 3" if isinstance(backup, LambdaReturn) else "",
+        )
 
 
 def population(setting: Setting) -> Iterator[Row]:

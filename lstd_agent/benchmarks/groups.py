@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from lstd_agent.benchmarks.environments import envpool, quantecon, stepping
-from lstd_agent.benchmarks.evaluator import collection, population, statistics_group, study
+from lstd_agent.benchmarks.evaluator import (
+    backups,
+    collection,
+    population,
+    statistics_group,
+    study,
+)
 from lstd_agent.benchmarks.model import exact, growth_group
 from lstd_agent.benchmarks.optimal import optimal
 from lstd_agent.benchmarks.processes import imports, memory
@@ -19,6 +25,7 @@ GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "collection": collection,
     "statistics": statistics_group,
     "population": population,
+    "backups": backups,
     "exact": exact,
     "optimal": optimal,
     "study": study,

@@ -28,6 +28,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.statistics.blocks import Block
 
 
 @dataclass(frozen=True)
@@ -214,3 +215,36 @@ class Targets:
         # Whoever comes from the timestep before is at one of these states.
         self.worth[:, step.states] = targets
         return np.asarray(targets[-1])
+
+    def go_back_over(self, block: Block, values: FloatArray, unknown: FloatArray) -> FloatArray:
+        """Return the targets (k, q) of a block's rows.
+
+        Parameters
+        ----------
+        block : Block
+        values : ndarray, shape (S, q)
+            At the timestep after the block.
+        unknown : ndarray, shape (S, q)
+            At the timesteps of the block.
+        """
+        leaves, reached = (block.reached_t == block.stop)[:, None], block.reached
+        own = unknown[block.state]
+
+        def right(inside: FloatArray, beyond: FloatArray) -> FloatArray:
+            outside = np.where(leaves, beyond[reached], unknown[reached])
+            c = block.inner @ inside + block.outer @ outside
+            c[:, self._column] += block.rewards - self._gain
+            return np.asarray(c)
+
+        if isinstance(self._backup, MultiStep):
+            targets = [right(own, values)]
+            for worth in self.worth[:-1]:
+                targets.append(right(targets[-1], worth))
+        else:
+            decay = self._backup.decay
+            mixed = (1.0 - decay) * values + decay * self.worth[0]
+            targets = [block.solver(decay)(right((1.0 - decay) * own, mixed))]
+        first = block.t == block.start
+        self.worth = np.repeat(unknown[None], len(self.worth), axis=0)
+        self.worth[:, block.state[first]] = [each[first] for each in targets]
+        return targets[-1]

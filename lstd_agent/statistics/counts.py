@@ -18,6 +18,7 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
+from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.counted_steps import counted_step
 from lstd_agent.statistics.equations import (
     Factors,
@@ -264,6 +265,10 @@ class CountStatistics:
         if t > self.t_max:
             return None
         return counted_step(self.counts, t, self.terminal)
+
+    def block(self, start: int, stop: int) -> Block:
+        """Frequencies and mean rewards of several timesteps."""
+        return Block.of(self.counts, start, stop, self.terminal)
 
     def walk(self, rcond: float) -> StateWalk:
         """Return the walk over states."""

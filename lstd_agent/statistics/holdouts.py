@@ -25,7 +25,8 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from scipy import sparse
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.statistics.blocks import Block
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
 from lstd_agent.trials.lengths import trials_at
@@ -91,87 +92,26 @@ class CountHoldout(Generic[Fitted]):
 
     @cached_property
     def _returns(self) -> list[_Returns]:
-        return [_Returns.of(counts, self.terminal) for counts in self.groups]
+        return [_Returns(counts, self.terminal) for counts in self.groups]
 
 
-@dataclass(frozen=True, eq=False)
 class _Returns:
-    """Mean returns by counts: a sparse triangular system, with a row for each (timestep, state).
+    """Mean returns of all timesteps by counts, and how far predictions are from them."""
 
-    Attributes
-    ----------
-    t, state : ndarray of int, shape (k,)
-        Of each row.
-    visits, rewards : ndarray, shape (k,)
-        Rewards are means.
-    solve : callable
-        Right-hand sides to returns.
-    leaving : csr_array, shape (k, l)
-        Frequencies of l transitions after which the group has no more: mostly since trials are
-        over, or because transitions were dealt out to another group.
-    left, next_state : ndarray of int, shape (l,)
-        The timesteps that they lead to, and the states.
-    """
-
-    t: IntArray
-    state: IntArray
-    visits: FloatArray
-    rewards: FloatArray
-    living: BoolArray
-    solve: Callable[[FloatArray], FloatArray]
-    leaving: sparse.csr_array
-    left: IntArray
-    next_state: IntArray
-
-    @classmethod
-    def of(cls, counts: TransitionCounts, terminal: int | None) -> _Returns:
-        from scipy.sparse.linalg import splu  # takes long to import
-
-        S, N, R = counts.n_states, counts.transition_counts, counts.reward_sums
-        t = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr))
-        state, next_state = np.divmod(N.indices.astype(np.int64), S)
-        # In order of time, so that what follows comes later.
-        rows, row = np.unique(t * S + state, return_inverse=True)
-        visits = np.bincount(row, weights=N.data).astype(np.float64)
-        rewards = np.zeros(rows.size)
-        paid = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr)) * S + R.indices
-        rewards[np.searchsorted(rows, paid)] = R.data
-        share, next_row = N.data / visits[row], (t + 1) * S + next_state
-        following = np.minimum(np.searchsorted(rows, next_row), rows.size - 1)
-        inner = rows[following] == next_row
-        P = sparse.csc_array(
-            (share[inner], (row[inner], following[inner])), shape=(rows.size, rows.size)
-        )
-        n_leaving = int((~inner).sum())
-        return cls(
-            rows // S,
-            rows % S,
-            visits,
-            rewards / visits,
-            rows % S != (-1 if terminal is None else terminal),
-            splu(
-                sparse.csc_array(sparse.eye_array(rows.size) - P),
-                permc_spec="NATURAL",
-                diag_pivot_thresh=0.0,
-            ).solve,
-            sparse.csr_array(
-                (share[~inner], (row[~inner], np.arange(n_leaving))), shape=(rows.size, n_leaving)
-            ),
-            np.minimum(t[~inner] + 1, counts.t_max),
-            next_state[~inner],
-        )
+    def __init__(self, counts: TransitionCounts, terminal: int | None) -> None:
+        self._block = Block.of(counts, 0, counts.t_max + 1, terminal)
+        self._solve = self._block.solver(1.0)
 
     def errors(self, values: FloatArray, windows: IntArray, gain: float) -> tuple[float, float]:
         """Return both errors of values (n, S) of neighbourhoods."""
-        excess = np.where(self.living, self.rewards - gain, 0.0)
-        after = values[_neighborhood(windows, self.left), self.next_state]
-        returns = self.solve(excess + self.leaving @ after)
-        k = _neighborhood(windows, self.t)
-        error = values[k, self.state] - returns
-        share = self.visits / np.bincount(self.t, weights=self.visits)[self.t]
-        weights = _weights(int(self.t[-1]) + 1)
-        start = self.t == 0
-        return float((weights[self.t] * share) @ error**2), float(share[start] @ error[start])
+        block = self._block
+        after = values[_neighborhood(windows, block.reached_t), block.reached]
+        returns = self._solve(block.rewards - gain + block.outer @ after)
+        error = values[_neighborhood(windows, block.t), block.state] - returns
+        share = block.visits / np.bincount(block.t, weights=block.visits)[block.t]
+        weights = _weights(block.stop)
+        start = block.t == 0
+        return float((weights[block.t] * share) @ error**2), float(share[start] @ error[start])
 
 
 def _weights(n: int) -> FloatArray:

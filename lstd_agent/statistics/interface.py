@@ -16,6 +16,7 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.statistics.backups import Backup, Step
+from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
 from lstd_agent.statistics.holdouts import Holdout
 from lstd_agent.statistics.pooled import PooledModel
@@ -96,6 +97,9 @@ class Statistics(Protocol):
 
         Beyond ``t_max`` what happens ever after, or None where trials are over.
         """
+
+    def block(self, start: int, stop: int) -> Block | None:
+        """Return what happens at several timesteps, where it is known all at once."""
 
     def walk(self, rcond: float) -> Walk:
         """Return the samples backwards in time, for targets of several steps."""

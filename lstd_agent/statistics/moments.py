@@ -33,6 +33,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, dense
 from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
+from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import FeatureBasis, Moments
 from lstd_agent.statistics.holdouts import TrialHoldout, trial_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
@@ -288,6 +289,10 @@ class MomentStatistics:
         raise InvalidInputError(_NOT_COUNTED)
 
     def pooled(self, gain: float, main: int) -> PooledModel:
+        """There is none."""
+        raise InvalidInputError(_NOT_COUNTED)
+
+    def block(self, start: int, stop: int) -> Block | None:
         """There is none."""
         raise InvalidInputError(_NOT_COUNTED)
 

@@ -16,6 +16,7 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray
 from lstd_agent.features.rows import dense
 from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import Equations, Factors, FeatureBasis, Moments
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
 
@@ -26,6 +27,9 @@ class WindowSums(Protocol):
     def add(self, t: int, step: Step, targets: FloatArray) -> None:
         """Add timestep t with its targets (k, q), unknown coefficients in the first columns."""
 
+    def add_block(self, block: Block, targets: FloatArray) -> None:
+        """Add several timesteps with their targets (k, q)."""
+
     def equations(self) -> Equations:
         """Return the window's equations."""
 
@@ -35,6 +39,12 @@ class Walk(Protocol):
 
     def step(self, t: int) -> Step | None:
         """Return what happens at a timestep; see `Stepping.step`."""
+
+    def block(self, start: int, stop: int) -> Block | None:
+        """Return what happens at several timesteps, where it is known all at once.
+
+        None where it is not, and timesteps have to be asked for one by one.
+        """
 
     def features(self, t: int) -> FloatArray:
         """Features (m, d) at a timestep, up to t_max + 1."""
@@ -65,6 +75,9 @@ class Stepping(Protocol):
     def step(self, t: int) -> Step | None:
         """Return what happens at a timestep, or None where that is not known."""
 
+    def block(self, start: int, stop: int) -> Block | None:
+        """Return what happens at several timesteps, or None where they come one by one."""
+
 
 class StateWalk:
     """The walk over states that can be counted.
@@ -86,6 +99,10 @@ class StateWalk:
     def step(self, t: int) -> Step | None:
         """Frequencies of transitions and mean rewards."""
         return self._statistics.step(t)
+
+    def block(self, start: int, stop: int) -> Block | None:
+        """Frequencies of transitions and mean rewards, of sampled statistics."""
+        return self._statistics.block(start, stop)
 
     def features(self, t: int) -> FloatArray:
         """Features (S, d), whatever the timestep."""
@@ -121,6 +138,14 @@ class StateSums:
         self._visits[step.states] += step.visits
         self._targets[step.states] += step.visits[:, None] * targets
         self._n_samples += step.n_samples
+
+    def add_block(self, block: Block, targets: FloatArray) -> None:
+        """Add the targets of several timesteps, as often as their rows were visited."""
+        S, k = len(self._visits), block.state.size
+        by_state = sparse.csr_array((block.visits, (block.state, np.arange(k))), shape=(S, k))
+        self._visits += np.bincount(block.state, weights=block.visits, minlength=S)
+        self._targets += np.asarray(by_state @ targets)
+        self._n_samples += block.n_samples
 
     def equations(self) -> Factors:
         """Return A, B and c of the states visited."""
@@ -171,6 +196,10 @@ class TrialWalk:
         rewards = trials.rewards[living, t]
         return Step(living, np.ones(living.size), itself, rewards, int(has.sum()))
 
+    def block(self, start: int, stop: int) -> Block | None:
+        """Return nothing: trials are followed timestep by timestep."""
+        return None
+
     def features(self, t: int) -> FloatArray:
         """Features (m, d) of the trials' observations."""
         if t not in self._held:
@@ -215,6 +244,10 @@ class TrialSums:
         self._second_moments += f.T @ f
         self._targets += f.T @ targets
         self._n_samples += step.n_samples
+
+    def add_block(self, block: Block, targets: FloatArray) -> None:
+        """Refuse: trials have no blocks."""
+        raise TypeError("trials are followed timestep by timestep")
 
     def equations(self) -> Moments:
         """Return X, Z and y."""

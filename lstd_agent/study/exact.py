@@ -127,6 +127,9 @@ class ExactStatistics:
             return Step(states, p, P, chain.reward, 0)
         return Step(states, p[living], P[living], chain.reward[living], 0)
 
+    def block(self, start: int, stop: int) -> None:
+        """None: every timestep has all states."""
+
     def walk(self, rcond: float) -> StateWalk:
         """Return the walk over states."""
         return StateWalk(self, rcond)

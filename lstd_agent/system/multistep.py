@@ -22,6 +22,7 @@ crosses with them: numbers have a column for the value and one for each open dir
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,10 +31,13 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep, Step, Targets
 from lstd_agent.statistics.equations import FeatureBasis
 from lstd_agent.statistics.interface import Statistics
-from lstd_agent.statistics.walks import Walk
+from lstd_agent.statistics.walks import Walk, WindowSums
 from lstd_agent.system.linked import OPEN, LinkedSolution, null_directions
 from lstd_agent.system.minimizer import Minimizer, minimize
 from lstd_agent.system.solvers import SolverName
+
+# Blocks of timesteps have no more numbers than this, if all states were visited at each.
+_MOST_AT_ONCE = 2**24
 
 
 def solve_windows_multistep(
@@ -123,11 +127,7 @@ def solve_backwards_multistep(
     targets = Targets(backup, gain, values, basis.U.shape[1], end)
     for k in reversed(range(n)):
         sums = walk.sums(basis, values.shape[1])
-        for t in reversed(range(*windows[k])):
-            step = _step(walk, t)
-            sums.add(t, step, targets.go_back(step, values))
-            values = walk.unknown(t, basis, n_columns)
-            targets.bootstrap(step, values)
+        first = _go_back(walk, targets, windows[k], values, basis, n_columns, sums)
         last = k == n - 1
         equations = sums.equations()
         solution = minimize(equations, rcond, directions=directions, solver=solver)
@@ -136,7 +136,7 @@ def solve_backwards_multistep(
         solved = _Solved.of(solution, scale, zero_features if last else None, directions)
         worth = solved.numbers(targets.worth, basis, intercept)
         if directions:
-            solved, worth = solved.compressed(worth, step, scale)
+            solved, worth = solved.compressed(worth, first, scale)
         found.append(solved)
         if k == 0:
             break
@@ -144,7 +144,8 @@ def solve_backwards_multistep(
             basis = walk.basis(intercept=True)
         n_columns = solved.columns.shape[1]
         targets.restart(_after_unknowns(worth, basis), basis.U.shape[1])
-        values = _after_unknowns(solved.values(walk.features(t), intercept), basis)
+        numbers = solved.values(walk.features(int(windows[k, 0])), intercept)
+        values = _after_unknowns(numbers, basis)
     weights = np.stack([solved.columns[:, 0] for solved in reversed(found)])
     return LinkedSolution(
         weights=weights[:, :-1],
@@ -156,6 +157,43 @@ def solve_backwards_multistep(
         * scale[:, None],
         main=main,
     )
+
+
+class _First(NamedTuple):
+    """The rows of a window's first timestep, and their numbers of samples."""
+
+    states: IntArray
+    visits: FloatArray
+
+
+def _go_back(
+    walk: Walk,
+    targets: Targets,
+    window: IntArray,
+    values: FloatArray,
+    basis: FeatureBasis,
+    n_columns: int,
+    sums: WindowSums,
+) -> _First:
+    """Add the targets of a window to sums, from the values at the timestep after it."""
+    first = _First(np.zeros(0, dtype=np.int64), np.zeros(0))
+    size = max(1, _MOST_AT_ONCE // values.size)
+    for stop in range(window[1], window[0], -size):
+        start = max(window[0], stop - size)
+        block = walk.block(start, stop)
+        if block is not None:
+            unknown = walk.unknown(start, basis, n_columns)
+            sums.add_block(block, targets.go_back_over(block, values, unknown))
+            values, here = unknown, block.t == start
+            first = _First(block.state[here], block.visits[here])
+            continue
+        for t in reversed(range(start, stop)):
+            step = _step(walk, t)
+            sums.add(t, step, targets.go_back(step, values))
+            values = walk.unknown(t, basis, n_columns)
+            targets.bootstrap(step, values)
+            first = _First(step.states, step.visits)
+    return first
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +238,7 @@ class _Solved:
         return np.asarray(features @ self.columns[:-1] + intercept * self.columns[-1])
 
     def compressed(
-        self, worth: FloatArray, step: Step, scale: FloatArray
+        self, worth: FloatArray, first: _First, scale: FloatArray
     ) -> tuple[_Solved, FloatArray]:
         """Leave out directions that change next to nothing, and shorten long ones to 1.
 
@@ -208,8 +246,8 @@ class _Solved:
         """
         if self.columns.shape[1] == 1:
             return self, worth
-        root = np.sqrt(step.visits / step.visits.sum())[:, None]
-        at_boundary = (root * worth[:, step.states, 1:]).reshape(-1, worth.shape[-1] - 1)
+        root = np.sqrt(first.visits / first.visits.sum())[:, None]
+        at_boundary = (root * worth[:, first.states, 1:]).reshape(-1, worth.shape[-1] - 1)
         _, size, Vt = np.linalg.svd(
             np.vstack((scale[:, None] * self.columns[:, 1:], at_boundary)), full_matrices=False
         )

@@ -1,0 +1,110 @@
+r"""Many timesteps at once: transitions between (timestep, state) pairs, by counts.
+
+Targets of a timestep follow from those of the next, so that all of a block of timesteps are a
+sparse triangular system, :math:`(I - \lambda P) T = c`, with a row for each timestep and state that
+was visited. Most trials spend most of their time in few states: one system is solved where a loop
+would be over thousands of timesteps of a few transitions each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.trials.counting import TransitionCounts
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Transitions of the timesteps from ``start`` up to ``stop``, in rows in order of time.
+
+    Attributes
+    ----------
+    start, stop : int
+    t, state : ndarray of int, shape (k,)
+        Of each row; a terminal state has none.
+    visits, rewards : ndarray, shape (k,)
+        Numbers of samples, and mean rewards.
+    inner : csr_array, shape (k, k)
+        Frequencies of the rows that come next.
+    outer : csr_array, shape (k, l)
+        Frequencies of l transitions to where there is no row: beyond the block, to a terminal
+        state, or to where no trial went on from.
+    reached_t, reached : ndarray of int, shape (l,)
+        The timesteps and states that those lead to.
+    n_samples : int
+        Those of a terminal state included.
+    """
+
+    start: int
+    stop: int
+    t: IntArray
+    state: IntArray
+    visits: FloatArray
+    rewards: FloatArray
+    inner: sparse.csr_array
+    outer: sparse.csr_array
+    reached_t: IntArray
+    reached: IntArray
+    n_samples: int
+
+    @classmethod
+    def of(cls, counts: TransitionCounts, start: int, stop: int, terminal: int | None) -> Block:
+        """Return what counts tell of the timesteps."""
+        S, N, R = counts.n_states, counts.transition_counts, counts.reward_sums
+        here, paid = (slice(M.indptr[start], M.indptr[stop]) for M in (N, R))
+        t, paid_t = (
+            np.repeat(np.arange(start, stop), np.diff(M.indptr[start : stop + 1])) for M in (N, R)
+        )
+        state, next_state = np.divmod(N.indices[here].astype(np.int64), S)
+        count = N.data[here]
+        n_samples = int(count.sum())
+        if terminal is not None:
+            living = state != terminal
+            t, state, next_state, count = (x[living] for x in (t, state, next_state, count))
+        rows, row = np.unique(t * S + state, return_inverse=True)
+        k = rows.size
+        visits = np.bincount(row, weights=count, minlength=k).astype(np.float64)
+        rewards = np.zeros(k)
+        place, has = _find(rows, paid_t * S + R.indices[paid])
+        rewards[place[has]] = R.data[paid][has]
+        following, goes_on = _find(rows, (t + 1) * S + next_state)
+        share = count / visits[row]
+        ends = ~goes_on
+        n_outer = int(ends.sum())
+        return cls(
+            start,
+            stop,
+            rows // S,
+            rows % S,
+            visits,
+            rewards / visits,
+            sparse.csr_array((share[goes_on], (row[goes_on], following[goes_on])), shape=(k, k)),
+            sparse.csr_array((share[ends], (row[ends], np.arange(n_outer))), shape=(k, n_outer)),
+            t[ends] + 1,
+            next_state[ends],
+            n_samples,
+        )
+
+    def solver(self, decay: float) -> Callable[[FloatArray], FloatArray]:
+        """Return the function that solves (I - λ P) T = c for T."""
+        if self.inner.nnz == 0:
+            return lambda c: c
+        from scipy.sparse.linalg import splu  # takes long to import
+
+        system = sparse.csc_array(sparse.eye_array(len(self.t)) - decay * self.inner)
+        # Triangular as it is: any other order would fill it in.
+        solve: Callable[[FloatArray], FloatArray] = splu(
+            system, permc_spec="NATURAL", diag_pivot_thresh=0.0
+        ).solve
+        return solve
+
+
+def _find(rows: IntArray, wanted: IntArray) -> tuple[IntArray, BoolArray]:
+    """Return the places of numbers among ascending ones, and whether each is there."""
+    place = np.minimum(np.searchsorted(rows, wanted), max(rows.size - 1, 0))
+    return place, rows[place] == wanted if rows.size else np.zeros(wanted.size, dtype=bool)
