@@ -22,6 +22,7 @@ from lstd_agent.action_values import action_coverage, action_values
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
+from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Comparison, Fit, FitOptions
 from lstd_agent.statistics.backups import Backup, check_backup
@@ -125,6 +126,9 @@ class SeminormLSTDAgent:
     max_bytes : int
         How much memory trials of vectors may take before they are condensed into moments of
         the features, which cannot change any more then.
+    standardize : bool
+        Whether features are functions of standardized observations, whose mean and deviation
+        are measured on the samples and kept in files: shorthand for ``Standardized(features)``.
 
     Attributes
     ----------
@@ -228,6 +232,7 @@ class SeminormLSTDAgent:
         n_batches: int = 20,
         observations: ObservationKind = "auto",
         max_bytes: int = DEFAULT_MAX_BYTES,
+        standardize: bool = False,
     ) -> None:
         self.n_anchors = check_n_anchors(n_anchors)
         self.anchors = anchors
@@ -246,6 +251,8 @@ class SeminormLSTDAgent:
                 "out, or use calibration='references'"
             )
         check_model(self.backup, calibration)
+        self.standardize = standardize
+        features = self._standardized(features)
         self.collector = TrialCollector(
             features, on_termination, n_stored_trials, n_batches, observations, max_bytes
         )
@@ -704,8 +711,14 @@ class SeminormLSTDAgent:
             If trials were condensed into moments of the features so far, or the features do
             not fit the observations. Then nothing has changed.
         """
-        self.collector.use_features(features)
+        self.collector.use_features(self._standardized(features))
         return self
+
+    def _standardized(self, features: Features) -> Features:
+        """Return features of standardized observations, where they are to be."""
+        if not self.standardize or isinstance(features, Standardized):
+            return features
+        return Standardized(features)
 
     def reset(self) -> Self:
         """Forget all trials, observations, policies and fits; the options stay.

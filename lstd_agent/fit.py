@@ -122,7 +122,7 @@ class Fit:
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return calibrated relative values; see `SeminormLSTDAgent.predict`."""
         states, neighborhood, shape = self._answering(observations, t)
-        return self.system.values(self.encoding.features(states), neighborhood).reshape(shape)
+        return self.system.values(self.encoding.rows(states), neighborhood).reshape(shape)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return the occupancies of observations; see `SeminormLSTDAgent.coverage`."""
@@ -145,7 +145,7 @@ class Fit:
 
     def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
         """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
-        features = self.encoding.features(states)
+        features = self.encoding.rows(states)
         errors = self._jackknife(lambda system: system.values(features, neighborhood))
         errors = np.hypot(errors, self._unseen_outcomes(states, neighborhood))
         return np.where(self._robust(states, neighborhood), errors, np.inf)
@@ -153,7 +153,7 @@ class Fit:
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """Return the difference of two values or mean values; see `SeminormLSTDAgent.compare`."""
         sides = [self._answering(observations, t)[:2] for observations in (a, b)]
-        features = [self.encoding.features(states) for states, _ in sides]
+        features = [self.encoding.rows(states) for states, _ in sides]
 
         def difference(system: System) -> FloatArray:
             first, second = (
@@ -248,7 +248,7 @@ class Fit:
         """
         occupancy, candidates = self.system.occupancy, self.statistics.candidate_features
         n = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
-        values = self.system.values(self.encoding.features(states), neighborhood)
+        values = self.system.values(self.encoding.rows(states), neighborhood)
         spread = np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = occupancy[k] / max(occupancy[k].sum(), 1e-300)

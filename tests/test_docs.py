@@ -87,6 +87,8 @@ def test_labels_and_their_order_are_those_of_the_source() -> None:
 def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
     local = [link for link in links if "://" not in link and not link.startswith("mailto:")]
+    # The pages of environments are written, and their links checked, by the site's build.
+    local = [link for link in local if not link.endswith("environments/index.md")]
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 

@@ -14,10 +14,12 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.rows import Rows, is_sparse
 from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, is_one_step
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.calibration import calibrate_offsets
+from lstd_agent.system.krylov import solve_backwards_by_iteration
 from lstd_agent.system.linked import solve_backwards
 from lstd_agent.system.minimizer import DEFAULT_RCOND, Minimizer, minimize
 from lstd_agent.system.model import check_model, solve_model
@@ -186,7 +188,7 @@ class System:
             raise InvalidInputError(f"a timestep is an integer from 0; got {t!r}")
         return np.asarray(np.searchsorted(self.anchors, timestep, side="right") - 1)
 
-    def values(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
+    def values(self, features: Rows, neighborhood: IntArray) -> FloatArray:
         """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,).
 
         Parameters
@@ -199,8 +201,8 @@ class System:
         ndarray, shape (m,)
             In units of the reward.
         """
-        if features.size > _MOST_AT_ONCE:
-            linear = np.empty(len(features))
+        if is_sparse(features) or features.size > _MOST_AT_ONCE:
+            linear = np.empty(features.shape[0])
             for k in np.unique(neighborhood):
                 here = neighborhood == k
                 linear[here] = features[here] @ self.weights[k]
@@ -338,6 +340,9 @@ def _linked_system(
         solution = solve_backwards_multistep(
             statistics, windows, gain, rcond, backup, directions=directions, solver=solver
         )
+    elif statistics.sparse_trials is not None:
+        zero = statistics.zero(windows[-1])
+        solution = solve_backwards_by_iteration(statistics.sparse_trials, windows, gain, zero)
     elif statistics.sparse_view is not None:
         solution = solve_backwards_sparse(statistics.sparse_view, windows, gain)
     else:
