@@ -15,11 +15,11 @@ from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.statistics.backups import Backup
 from lstd_agent.statistics.interface import SampledStatistics
+from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
 from lstd_agent.system.gain import estimate_gain
 from lstd_agent.system.neighborhoods import TailName
 from lstd_agent.system.references import RuleName
-from lstd_agent.system.start_value import StartValue, start_value
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.recording import Sums
 
@@ -58,11 +58,10 @@ class Comparison:
 
 
 class _Refit(NamedTuple):
-    """The same system fitted to other trials, its occupancies and mean values of the start."""
+    """The same system fitted to other trials, and its occupancies."""
 
     system: System
     occupancy_of: Callable[[States], FloatArray]
-    start: StartValue
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,19 +251,20 @@ class Fit:
     def _batch_sizes(self) -> IntArray:
         return np.array([sums.n_trials for sums in self.batches])
 
-    @cached_property
-    def start_value(self) -> StartValue:
-        """Mean values of the start, predicted and direct."""
-        return start_value(self.system, self.statistics)
-
     def start_error(self) -> float:
-        """Return the standard error of the difference of the start's two mean values."""
-        predicted, direct = self.start_value
-        without = np.array(
-            [other.start.predicted - other.start.direct for other in self._without_each]
-        )
-        gap = np.array([predicted - direct])
-        return float(batch_standard_errors(gap, without[:, None], self._batch_sizes)[0])
+        """Return the standard error of the start's mean value as it is predicted."""
+        features = self.statistics.mean_features(0)[None]
+        first = np.zeros(1, dtype=np.int64)
+        return float(self._jackknife(lambda system: system.values(features, first))[0])
+
+    def start_groups(self, matters: Callable[[StartGroups], bool]) -> StartGroups:
+        """Return what trials from like starts earn; see `lstd_agent.statistics.start_groups`."""
+        system = self.system
+
+        def values_of(features: FloatArray, t: int) -> FloatArray:
+            return system.values(features, np.full(len(features), system.neighborhood_at(t)))
+
+        return self.statistics.start_groups(self.batches, values_of, system.gain, matters)
 
     @cached_property
     def _without_each(self) -> list[_Refit]:
@@ -292,7 +292,7 @@ class Fit:
         occupancy_of = statistics.occupancy_of(system.windows)
         if self.options.backup == "model":
             occupancy_of = _where(_determined_by_model(statistics, system), occupancy_of)
-        return _Refit(system, occupancy_of, start_value(system, statistics))
+        return _Refit(system, occupancy_of)
 
 
 def _where(

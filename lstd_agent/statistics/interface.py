@@ -18,6 +18,7 @@ from lstd_agent.features.kernels import Kernel
 from lstd_agent.statistics.backups import Step
 from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
 from lstd_agent.statistics.pooled import PooledModel
+from lstd_agent.statistics.start_groups import StartGroups, ValuesOf
 from lstd_agent.statistics.structure import RecurrentClass
 
 SquaredDistance = Callable[[int, int, int], FloatArray]
@@ -184,6 +185,18 @@ class SampledStatistics(Statistics, Protocol):
     @property
     def starts(self) -> Any:
         """Encoded observations in which trials start."""
+
+    def start_groups(
+        self,
+        batches: Sequence[Any],
+        values_of: ValuesOf,
+        gain: float,
+        matters: Callable[[StartGroups], bool],
+    ) -> StartGroups:
+        """Return what trials from like starts earn, beside its values.
+
+        Errors may be left out of groups without any that matter.
+        """
 
     @property
     def recurrent_classes(self) -> list[RecurrentClass]:

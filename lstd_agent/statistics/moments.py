@@ -36,6 +36,12 @@ from lstd_agent.statistics.equations import FeatureBasis, Moments, window_sums
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import check_pairs, paired_vector_discrepancy
 from lstd_agent.statistics.pooled import PooledModel
+from lstd_agent.statistics.start_groups import (
+    StartGroups,
+    ValuesOf,
+    group_moments,
+    group_trials,
+)
 from lstd_agent.statistics.structure import RecurrentClass
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
 from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
@@ -68,6 +74,10 @@ _REACH = 12.0
 # window's; smaller eigenvalues of scaled Z than the other number are rounding errors.
 _RANGE_TOLERANCE = 1e-3
 _RANGE_RCOND = 1e-10
+
+# Features whose root mean square is smaller, as that of bumps far from all that was seen, are 0:
+# divided by it, what they are elsewhere would exceed the range of doubles.
+_UNSEEN = 1e-100
 
 # Batches of kept trials are summed once each if all their moments take no more than this.
 _MAX_PORTIONS_BYTES = 2**30
@@ -241,8 +251,9 @@ class MomentStatistics:
 
     def occupancy_of(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Christoffel function of each window at observations (m, k), as a function of them."""
-        christoffel = self._christoffel(windows)
-        return lambda states: christoffel(self.features(states))
+        christoffel, rows = self._christoffel(windows), self._rows
+        # It outlives these statistics, whose sums it must not keep in memory.
+        return lambda states: christoffel(dense(rows(states)))
 
     def _christoffel(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Return the function of features (m, d), decomposing the windows' Z once."""
@@ -279,6 +290,19 @@ class MomentStatistics:
         """Observations in which stored trials start."""
         return np.unique(self.trials[:N_CANDIDATES, 0], axis=0)
 
+    def start_groups(
+        self,
+        batches: Sequence[MomentSums | KeptTrials],
+        values_of: ValuesOf,
+        gain: float,
+        matters: Callable[[StartGroups], bool],
+    ) -> StartGroups:
+        """Return what trials from like starts earn; see `lstd_agent.statistics.start_groups`."""
+        kept = [batch for batch in batches if isinstance(batch, KeptTrials)]
+        if len(kept) == len(batches):
+            return group_trials(kept, lambda states, t: values_of(self.features(states), t), gain)
+        return group_moments([batch.condense(self._rows) for batch in batches], values_of, gain)
+
     def tolerable(self, undetermined: BoolArray) -> BoolArray:
         """Return which undetermined starts are none to warn of.
 
@@ -305,7 +329,7 @@ class MomentStatistics:
         """Root mean squares of the features (f, 1) over all timesteps, shape (d + 1,)."""
         squares = np.einsum("tdd->d", self.sums.second_moments)
         scale = np.sqrt(squares / (self.n_trials * (self.t_max + 1)))
-        return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
+        return np.append(np.where(scale > _UNSEEN, scale, 1.0), 1.0)
 
     def zero(self, window: IntArray) -> tuple[int, FloatArray]:
         """Return the terminal state of a task that ends, or else the mean of the settled tail."""

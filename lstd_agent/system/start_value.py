@@ -12,29 +12,11 @@ share in part, are all that may set them apart.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.fit_system import System
-
-
-class StartValue(NamedTuple):
-    """Mean value of the start by the approximator of timestep 0, and by the rewards seen."""
-
-    predicted: float
-    direct: float
-
-
-def start_value(system: System, statistics: SampledStatistics) -> StartValue:
-    """Return both mean values of the start, of the trials of these statistics."""
-    T = statistics.t_max
-    earned = T * (statistics.mean_reward(0, T) - system.gain) if T else 0.0
-    return StartValue(
-        _mean_value(system, statistics, 0), earned + _mean_value(system, statistics, T)
-    )
 
 
 def direct_values(system: System, statistics: SampledStatistics) -> FloatArray:
