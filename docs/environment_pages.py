@@ -16,6 +16,38 @@ from unichain_gym.descriptions import describe_core
 from unichain_gym.errors import PeriodicChainError
 
 MOST_DRAWN = 12  # states of a picture that can be read at page width
+_STREAMS = """A stream is a row of transient states that leads into a core: a warm-up, a backlog that is worked
+off, a warehouse that fills. What it costs to start there is what the bias tells and the gain does
+not.
+
+## Description
+
+In each state one action advances by one state with some probability, and stays otherwise; it pays
+the same either way. No state is ever come back to. All streams enter the core at the same state
+unless you say otherwise.
+
+## Starting State
+
+Uniform over all transient states; over all states of a core without streams.
+`env.reset(options={"state": 0})` chooses another.
+
+## Action Space, Observation Space, Episode End
+
+Those of the core: `Discrete(A)`, and `Discrete(S)` with the transient states first, stream after
+stream, the farthest from the core first. A task never ends.
+
+## Arguments
+
+| | |
+|---|---|
+| `advance_probs` | the probability that an action advances, `(A,)`, or `(streams, A)`; by default evenly spaced from 0.3 to 0.6 |
+| `stream_rewards` | what an action pays, likewise; by default evenly spaced from 0 to 1 |
+| `entry_state` | the core's state that streams enter, one or one for each; by default its first |
+
+They are arguments of `gym.make("Unichain-v0", mnemonic=...)` and of `unichain_gym.make_mdp`.
+`unichain_gym.attach_streams(core, n_streams, length)` puts streams in front of an MDP of yours, of
+unequal lengths too.
+"""  # noqa: E501
 HEADER = (
     "| id | states | transient | policy | gain | mixing time | mean steps to the core |\n"
     "|---|---:|---:|---|---:|---:|---:|"
@@ -31,7 +63,9 @@ def write_pages(folder: Path) -> None:
         names.append(name)
         _drawn(core).savefig(folder / f"{name}.svg", bbox_inches="tight")
         _write(folder / f"{name}.md", _page(core, name))
-    _write(folder / "index.md", _index(names))
+    make_mdp("x9d").plot().savefig(folder / "streams.svg", bbox_inches="tight")
+    _write(folder / "streams.md", _streams())
+    _write(folder / "index.md", _index(["streams", *names]))
 
 
 def _write(path: Path, text: str) -> None:
@@ -85,6 +119,53 @@ def _mixing_time(chain: MarkovChain) -> str:
         return str(chain.mixing_time())
     except PeriodicChainError:
         return "none: periodic"
+
+
+def _streams() -> str:
+    """Return the page on streams: what they are, their arguments, and what they cost exactly."""
+    mdp = make_mdp("x9d")
+    outcomes = [
+        f"| any but a stream's last | {a} | {reward:g} | the next one with {forward:g}, "
+        f"itself with {back:g} |"
+        for a, ((back, forward), reward) in enumerate(
+            zip(mdp.probability[0], mdp.reward[0, :, 0], strict=True)
+        )
+    ]
+    facts = []
+    for mnemonic in ("h6", "h36", "h36c", "h100", "c10", "c35", "c35c", "c100"):
+        for action in (0, 1):
+            chain = make_mdp(mnemonic).induce([action] * make_mdp(mnemonic).n_states)
+            entry = chain.transient_states.size
+            facts.append(
+                f"| `{mnemonic}` | {entry} | {action} | {chain.mean_absorption_time[0]:.4g} "
+                f"| {chain.max_absorption_time()} | {chain.gain:.6g} "
+                f"| {chain.bias[entry] - chain.bias[0]:.6g} |"
+            )
+    return "\n".join(
+        [
+            "# Streams\n",
+            "![x9d: four streams of two states that lead into an absorbing state](streams.svg)\n",
+            _STREAMS,
+            "## Transitions\n",
+            "| state | action | reward | leads to |",
+            "|---|---:|---:|---|",
+            *outcomes,
+            "\nFrom a stream's last state the next one is the core's first, or `entry_state`.\n",
+            "## Exact facts\n",
+            "| environment | transient states | action | mean steps from state 0 to the core "
+            "| maximum absorption time | gain | cost of starting in state 0 |",
+            "|---|---:|---:|---:|---:|---:|---:|",
+            *facts,
+            "\nThe action is taken in every state. The maximum absorption time is the paper's; the "
+            "cost is the bias of the core's first state less that of state 0, the farthest from "
+            "it, which can be negative where the way there pays better than the core.\n",
+            "## References\n",
+            "- V. Dewanto and M. Gallagher (2022), arXiv:2204.04324, section 6.1 and Figure 2.\n",
+            "## Version History\n",
+            "- v0: initial version.",
+            "",
+        ]
+    )
 
 
 def _index(names: list[str]) -> str:

@@ -7,7 +7,7 @@ way to five. It opens tomorrow with nothing: an express delivery of five units t
 """
 
 # %%
-from small_models import Estimate, Outcome, TableEnv, over_runs
+from small_models import Estimate, Outcome, TableEnv, draw_worth, over_runs
 
 from lstd_agent import OneHot, SeminormLSTDAgent
 from unichain_gym import TabularMDP
@@ -42,26 +42,38 @@ def make_shop() -> TableEnv:
 
 
 # %%
-def main(n_runs: int = 4, n_trials: int = 800) -> Estimate:
+def main(n_runs: int = 4, n_trials: int = 800, picture: str | None = None) -> Estimate:
     """Estimate what full shelves are worth, decide, and compare with the exact value."""
     env = make_shop()
-    full, empty = state_of(TARGET, 0), state_of(0, 0)
-    worth = over_runs(
+    stocks = [state_of(stock, 0) for stock in range(TARGET + 1)]
+    full, empty = stocks[-1], stocks[0]
+    worths = over_runs(
         lambda: SeminormLSTDAgent(OneHot()),
         env,
         lambda state: 0,
-        lambda agent: float(agent.predict(full) - agent.predict(empty)),
+        lambda agent: agent.predict(stocks) - agent.predict(empty),
         n_runs=n_runs,
         n_trials=n_trials,
         t_max=60,
     )
     exact = TabularMDP.from_gymnasium(env).induce([0] * len(env.P)).bias
+    worth = worths[-1]
     print(f"full shelves are worth {worth}; exactly {exact[full] - exact[empty]:.2f}")
     verdict = "worth it" if worth.value > EXPRESS else "too dear"
     gap = abs(worth.value - EXPRESS)
     print(f"an express delivery for {EXPRESS:g} is {verdict}, by {gap:.2f} ± {worth.error:.2f}")
+    if picture is not None:
+        draw_worth(
+            list(range(TARGET + 1)),
+            worths,
+            exact[stocks] - exact[empty],
+            title="What stock on the first day is worth, beside an express delivery of five",
+            xlabel="units on the shelves, none under way",
+            ylabel="more than from empty shelves",
+            price=EXPRESS,
+        ).savefig(picture)
     return worth
 
 
 if __name__ == "__main__":
-    main()
+    main(picture="inventory_lead_time.png")

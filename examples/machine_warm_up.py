@@ -6,7 +6,7 @@ before the shift costs 12 pieces' worth of energy. Is that worth it?
 """
 
 # %%
-from small_models import Estimate, Outcome, TableEnv, over_runs
+from small_models import Estimate, Outcome, TableEnv, draw_worth, over_runs
 
 from lstd_agent import OneHot, SeminormLSTDAgent
 from unichain_gym import TabularMDP
@@ -36,25 +36,37 @@ def make_machine() -> TableEnv:
 
 
 # %%
-def main(n_runs: int = 4, n_trials: int = 300) -> Estimate:
+def main(n_runs: int = 4, n_trials: int = 300, picture: str | None = None) -> Estimate:
     """Estimate what a warm start is worth, decide, and compare with the exact value."""
     env = make_machine()
-    worth = over_runs(
+    levels = list(range(WARM + 1))
+    worths = over_runs(
         lambda: SeminormLSTDAgent(OneHot()),
         env,
         lambda level: 0,
-        lambda agent: float(agent.predict(WARM) - agent.predict(0)),
+        lambda agent: agent.predict(levels) - agent.predict(0),
         n_runs=n_runs,
         n_trials=n_trials,
         t_max=400,
     )
     exact = TabularMDP.from_gymnasium(env).induce([0] * len(env.P)).bias
+    worth = worths[WARM]
     print(f"a warm start is worth {worth} pieces; exactly {exact[WARM] - exact[0]:.2f}")
     verdict = "worth it" if worth.value > PREHEATING else "too dear"
     gap = abs(worth.value - PREHEATING)
     print(f"preheating for {PREHEATING:g} pieces is {verdict}, by {gap:.2f} ± {worth.error:.2f}")
+    if picture is not None:
+        draw_worth(
+            levels,
+            worths,
+            exact[levels] - exact[0],
+            title="What a warm start is worth, beside the price of preheating",
+            xlabel="level of warmth at the start of the shift",
+            ylabel="pieces more than from cold",
+            price=PREHEATING,
+        ).savefig(picture)
     return worth
 
 
 if __name__ == "__main__":
-    main()
+    main(picture="machine_warm_up.png")

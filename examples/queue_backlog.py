@@ -10,7 +10,7 @@ question is about the bias.
 """
 
 # %%
-from small_models import Estimate, Outcome, TableEnv, over_runs
+from small_models import Estimate, Outcome, TableEnv, draw_worth, over_runs
 
 from lstd_agent import OneHot, SeminormLSTDAgent
 from unichain_gym import TabularMDP
@@ -37,24 +37,36 @@ def make_queue() -> TableEnv:
 
 
 # %%
-def main(n_runs: int = 5, n_trials: int = 400) -> Estimate:
+def main(n_runs: int = 5, n_trials: int = 400, picture: str | None = None) -> Estimate:
     """Estimate the cost of the backlog, decide, and compare with the exact cost."""
     env = make_queue()
-    cost = over_runs(
+    waiting = list(range(0, BACKLOG + 6, 5))
+    costs = over_runs(
         lambda: SeminormLSTDAgent(OneHot()),
         env,
         lambda n: 0,
-        lambda agent: float(agent.predict(0) - agent.predict(BACKLOG)),
+        lambda agent: agent.predict(0) - agent.predict(waiting),
         n_runs=n_runs,
         n_trials=n_trials,
         t_max=600,
     )
     exact = TabularMDP.from_gymnasium(env).induce([0] * (MOST + 1)).bias
+    cost = costs[waiting.index(BACKLOG)]
     print(f"the backlog costs {cost}; exactly {exact[0] - exact[BACKLOG]:.2f}")
     verdict = "worth it" if cost.value > PRICE else "too dear"
     print(f"a crew for {PRICE:g} is {verdict}, by {abs(cost.value - PRICE):.0f} ± {cost.error:.0f}")
+    if picture is not None:
+        draw_worth(
+            waiting,
+            costs,
+            exact[0] - exact[waiting],
+            title="What a backlog costs, beside the price of a crew",
+            xlabel="customers waiting in the morning",
+            ylabel="cost, 1 for each customer and minute",
+            price=PRICE,
+        ).savefig(picture)
     return cost
 
 
 if __name__ == "__main__":
-    main()
+    main(picture="queue_backlog.png")

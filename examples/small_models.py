@@ -1,15 +1,19 @@
-"""What the examples share: an environment from a table, and estimates from several runs."""
+"""What the examples share: a model from a table, estimates from several runs, and a picture."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
 from lstd_agent import SeminormLSTDAgent
+from lstd_agent.figure_style import COLORS, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Outcome = tuple[float, int, float, bool]
 """Probability, next state, reward, whether the episode ends (here it never does)."""
@@ -65,23 +69,18 @@ class Estimate:
     def __str__(self) -> str:
         return f"{self.value:.2f} ± {self.error:.2f}"
 
-    @classmethod
-    def over_runs(cls, values: list[float]) -> Estimate:
-        """Return the mean and its standard error of one number from each run."""
-        return cls(float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values))))
-
 
 def over_runs(
     make_agent: Callable[[], SeminormLSTDAgent],
     env: gym.Env[Any, Any],
     policy: Any,
-    answer: Callable[[SeminormLSTDAgent], float],
+    answer: Callable[[SeminormLSTDAgent], Any],
     *,
     n_runs: int,
     n_trials: int,
     t_max: int,
-) -> Estimate:
-    """Collect and fit several independent times, and combine one number of each fit.
+) -> list[Estimate]:
+    """Collect and fit several independent times, and combine the numbers of each fit.
 
     Parameters
     ----------
@@ -90,13 +89,50 @@ def over_runs(
     env, policy, n_trials, t_max
         As in `SeminormLSTDAgent.collect`.
     answer : callable
-        Computes the number from a fitted agent.
+        Computes numbers from a fitted agent.
     n_runs : int
         At least 2.
     """
-    values = []
+    found = []
     for seed in range(n_runs):
         agent = make_agent()
         agent.collect(env, policy, n_trials, t_max=t_max, seed=seed, progress=False)
-        values.append(answer(agent.fit()))
-    return Estimate.over_runs(values)
+        found.append(answer(agent.fit()))
+    means, errors = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / np.sqrt(n_runs)
+    return [Estimate(float(m), float(e)) for m, e in zip(means, errors, strict=True)]
+
+
+@styled
+def draw_worth(
+    places: list[Any],
+    estimates: list[Estimate],
+    exact: Any,
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    price: float | None = None,
+) -> Figure:
+    """Draw what starts are worth: estimates, exact values, and the price to compare them with.
+
+    Parameters
+    ----------
+    places : list
+        What the starts are, along the horizontal axis.
+    estimates : list of Estimate
+    exact : array_like
+    title, xlabel, ylabel : str
+    price : float, optional
+    """
+    figure = new_figure(height=4.5)
+    axes = figure.subplots()
+    at = range(len(places))
+    values, errors = zip(*((e.value, 2.0 * e.error) for e in estimates), strict=True)
+    axes.plot(at, exact, "o", mfc="none", color=COLORS[-1], markersize=9, label="exact")
+    axes.errorbar(at, values, errors, fmt=".", color=COLORS[1], label="estimated, ± 2 s.e.")
+    if price is not None:
+        axes.axhline(price, color=COLORS[0], linestyle="--", label=f"price {price:g}")
+    axes.set_xticks(at, [str(place) for place in places])
+    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axes.legend()
+    return figure

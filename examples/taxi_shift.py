@@ -9,7 +9,7 @@ worth against the worst?
 # %%
 import gymnasium as gym
 import numpy as np
-from small_models import Estimate, over_runs
+from small_models import Estimate, draw_worth, over_runs
 
 from lstd_agent import OneHot, Restart, SeminormLSTDAgent
 from unichain_gym import TabularMDP
@@ -26,27 +26,38 @@ def first_states(rank: tuple[int, int]) -> list[int]:
 
 
 # %%
-def main(n_runs: int = 4, n_trials: int = 1500) -> Estimate:
+def main(n_runs: int = 4, n_trials: int = 1500, picture: str | None = None) -> Estimate:
     """Estimate what the best rank is worth against the worst."""
     model = TabularMDP.from_gymnasium(gym.make(TAXI), on_termination="restart")
     driving = model.optimal_policy()
     exact = {name: float(np.mean(driving.bias[first_states(at)])) for name, at in RANKS.items()}
     best, worst = max(exact, key=exact.__getitem__), min(exact, key=exact.__getitem__)
-    at_best, at_worst = first_states(RANKS[best]), first_states(RANKS[worst])
-    worth = over_runs(
+    starts = [first_states(at) for at in RANKS.values()]
+    from_worst = first_states(RANKS[worst])
+    worths = over_runs(
         lambda: SeminormLSTDAgent(OneHot(), 1, tail="window"),  # starts are like any trip's
         Restart(gym.make(TAXI, max_episode_steps=-1)),
         driving.policy,
-        lambda agent: float(np.mean(agent.predict(at_best)) - np.mean(agent.predict(at_worst))),
+        lambda agent: [agent.predict(s).mean() - agent.predict(from_worst).mean() for s in starts],
         n_runs=n_runs,
         n_trials=n_trials,
         t_max=100,
     )
+    worth = worths[list(RANKS).index(best)]
     print(f"{best} instead of {worst} is worth {worth}; exactly {exact[best] - exact[worst]:.2f}")
     sure = abs(worth.value) > 2.0 * worth.error
     print(f"start at {best}" if sure else "the samples do not tell the ranks apart")
+    if picture is not None:
+        draw_worth(
+            list(RANKS),
+            worths,
+            [value - exact[worst] for value in exact.values()],
+            title="What each rank is worth for the start of a shift",
+            xlabel="rank",
+            ylabel=f"reward more than from {worst}",
+        ).savefig(picture)
     return worth
 
 
 if __name__ == "__main__":
-    main()
+    main(picture="taxi_shift.png")

@@ -1,44 +1,58 @@
 """A model-free evaluator of the bias from transient and recurrent states.
 
 The system of seminorm LSTD approximators of Dewanto & Gallagher (arXiv:2204.04324).
-`SeminormLSTDAgent` is the evaluator; the rest are its features, distances, backups and results,
-trials to give it, a wrapper that makes episodic environments continuing, the base of all errors,
-and the warnings of a fit that may be far off and of trials that are summed up.
+`SeminormLSTDAgent` is the evaluator, and `PolicyIteration` makes better policies of what it
+evaluates; the rest are features, distances, backups and results, trials to give it, a wrapper that
+makes episodic environments continuing, the base of all errors, and the warnings of a fit that may
+be far off and of trials that are summed up.
 """
 
 from lstd_agent.agent import SeminormLSTDAgent
+from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import CondensedTrialsWarning, EvaluationError, FitWarning
 from lstd_agent.features.fourier import FourierBasis, RandomFourier
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
+from lstd_agent.fit import Comparison
+from lstd_agent.improvement.policy_iteration import PolicyIteration
+from lstd_agent.improvement.record import Iteration
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep
 from lstd_agent.system.distances import MMD
-from lstd_agent.system.fit_system import Neighborhood
+from lstd_agent.system.fit_system import Neighborhood, System
+from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.restart import Restart
 
 __all__ = [
     "MMD",
+    "Comparison",
     "CondensedTrialsWarning",
+    "Diagnostics",
     "EvaluationError",
     "FitWarning",
     "FourierBasis",
     "GaussianFeatures",
+    "Iteration",
     "KeptTrials",
     "Kernel",
     "LambdaReturn",
+    "LoggedTrials",
     "MultiStep",
     "Neighborhood",
     "OneHot",
+    "PolicyIteration",
     "Polynomial",
     "RadialBasis",
     "RandomFourier",
     "Restart",
     "SeminormLSTDAgent",
     "Standardized",
+    "System",
     "TileCoding",
     "TransitionCounts",
+    "TrialCollector",
 ]

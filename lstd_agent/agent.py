@@ -10,14 +10,17 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Literal
 
+import gymnasium as gym
 from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
+from lstd_agent.action_values import action_coverage, action_values
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.diagnostics import Diagnostics, check_single_class, diagnose
+from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Comparison, Fit, FitOptions
@@ -37,11 +40,14 @@ from lstd_agent.system.neighborhoods import (
     find_anchors,
     only_anchors,
 )
+from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.system.references import RULES, RuleName
 from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import ObservationKind
+from lstd_agent.trials.exploration import Explore
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.policies import Policy
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv
@@ -83,9 +89,10 @@ class SeminormLSTDAgent:
         only, with ``calibration="references"``; see `average_reward`.
     backup : {"one_step", "model"}, MultiStep or LambdaReturn
         How far targets run before they bootstrap (see `lstd_agent.statistics.backups`), or
-        ``"model"``: fits to the values of the transitions of all timesteps, which takes
-        observations to be Markov states (see `lstd_agent.statistics.pooled`). Others than one
-        step with Discrete observations only.
+        ``"model"``: fits to the values of the transitions of all timesteps, of Discrete
+        observations only, which takes them to be Markov states (see
+        `lstd_agent.statistics.pooled`). Vector observations need their trials for more than
+        one step, which are kept up to ``max_bytes``.
     gain : float or None
         The gain; None estimates it from the second half of all timesteps; see
         `lstd_agent.system.gain`.
@@ -116,16 +123,83 @@ class SeminormLSTDAgent:
     Attributes
     ----------
     collector : TrialCollector
-        Holds the trials.
+        Holds the trials, and how their observations are encoded.
+    options : dict
+        What the agent was made with.
+    n_trials : int
+        Number of finished trials.
+    counts, kept_trials : TransitionCounts, KeptTrials
+        All trials, where observations are counted, and where they are kept as they came.
+    statistics, fitted_statistics_ : SampledStatistics
+        What is asked of all trials, and of those that the last fit was made of.
+    system_ : System
+        The fitted system of approximators.
     neighborhoods_ : list of Neighborhood
-        After `fit`.
+        Its parts, in order of time.
     gain_ : float
-        After `fit`: the gain used.
+        The gain used by the fit: given, or estimated.
+    main_reference_ : observation or None
+        Where the value is 0.
+
+    Methods
+    -------
+    paper(features, n_anchors)
+        An agent with exactly the paper's choices.
+    average_reward(features), transient(features), stepwise(features)
+        The special cases: LSTD of the steady state, of tasks that end, and of each timestep.
+    collect(env, policy, n_trials, t_max, seed)
+        Run trials in an environment.
+    attach(env, policy), act(observation)
+        Begin a loop of one's own, and ask for actions in it.
+    observe(t, observation, reward, next_observation)
+        Record a transition of such a loop.
+    end_trial(), drop_trial()
+        Finish its trial, or forget it.
+    add(data), merge(other), add_trials(observations, rewards)
+        Take trials that somebody else has collected, counted or as they were logged.
+    use_features(features)
+        Use other features, of the trials so far too.
+    reset()
+        Forget all trials and fits.
+    fit()
+        Fit the system to all trials so far.
+    predict(observations, t)
+        Calibrated relative values.
+    standard_errors(observations, t), coverage(observations, t), determined(observations, t)
+        How far off they may be, how well they were seen, and whether samples determine them.
+    action_values(observations, t), action_coverage(observations)
+        What actions are worth, and how many transitions tell of them.
+    compare(a, b, t)
+        A difference of values, with its own standard error.
+    diagnostics()
+        How far the fit may be relied on.
+    candidate(index)
+        The observation of a candidate reference state.
+    summary(), plot()
+        An account of the fit as text, and as a figure.
+    save(path), load(path)
+        Write a file, and read it.
 
     Notes
     -----
     Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the calibration by default
     is ours.
+
+    Examples
+    --------
+    What the transient states of an environment are worth, which its mean reward does not tell:
+
+    >>> import gymnasium as gym, unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> env, policy = gym.make_vec("Unichain-h6-v0", num_envs=1000), [1, 1, 1, 0, 0, 0]
+    >>> agent = SeminormLSTDAgent(OneHot())
+    >>> agent.collect(env, policy, n_trials=10_000, t_max=60, seed=0).fit()
+    <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
+    >>> agent.predict([0, 1, 2], t=0).round(1).tolist()
+    [-39.7, -26.0, -12.3]
+    >>> chain = env.unwrapped.mdp.induce(policy)  # the exact answers
+    >>> chain.relative_value(agent.main_reference_)[:3].round(1).tolist()
+    [-39.7, -26.0, -12.3]
     """
 
     def __init__(
@@ -184,6 +258,10 @@ class SeminormLSTDAgent:
         n_anchors : int or None
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
         """
         choices = {
             "search": "doubling",
@@ -203,6 +281,10 @@ class SeminormLSTDAgent:
         features : array_like, builder, callable or transformer
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
 
         Notes
         -----
@@ -224,6 +306,10 @@ class SeminormLSTDAgent:
         **options
             Of the agent.
 
+        Returns
+        -------
+        SeminormLSTDAgent
+
         Notes
         -----
         Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
@@ -240,6 +326,10 @@ class SeminormLSTDAgent:
         features : array_like, builder, callable or transformer
         **options
             Of the agent.
+
+        Returns
+        -------
+        SeminormLSTDAgent
         """
         return cls(features, None, **options)
 
@@ -295,6 +385,7 @@ class SeminormLSTDAgent:
         executor: Executor | None = None,
         shard_size: int | None = None,
         is_same_policy: bool = False,
+        explore: Explore | None = None,
     ) -> Self:
         """Run trials and add them to what has been collected.
 
@@ -326,6 +417,13 @@ class SeminormLSTDAgent:
             Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
         is_same_policy : bool
             Says that the policy is that of the trials so far, although it looks like another.
+        explore : int, float or callable, optional
+            Of Discrete actions: so many exploratory ones a trial at random timesteps, one with
+            this probability at each timestep, or those of another policy at all of them; always
+            in the first half of a trial only, so that gain and settled tail stay the policy's.
+            They are uniform over the actions that there are (``info["action_mask"]``). Such
+            transitions are left out of the policy's statistics, and serve `action_values`; with 0
+            actions are recorded and none is exploratory.
 
         Returns
         -------
@@ -352,6 +450,7 @@ class SeminormLSTDAgent:
             executor,
             shard_size,
             is_same_policy,
+            explore=explore,
         )
         self.collector.collect(env, policy, request)
         return self
@@ -400,6 +499,14 @@ class SeminormLSTDAgent:
 
     def act(self, observation: Any) -> Any:
         """Return the policy's action for an observation, or its actions for a batch.
+
+        Parameters
+        ----------
+        observation : one observation, or a batch
+
+        Returns
+        -------
+        action, or a batch of them
 
         Raises
         ------
@@ -483,10 +590,79 @@ class SeminormLSTDAgent:
         self.collector.add(data.collector if isinstance(data, SeminormLSTDAgent) else data)
         return self
 
+    def add_trials(
+        self,
+        observations: Any,
+        rewards: Iterable[ArrayLike] | None = None,
+        actions: Iterable[ArrayLike] | None = None,
+        *,
+        terminated: ArrayLike | None = None,
+        t_max: int | None = None,
+        policy: Policy | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+    ) -> Self:
+        """Add logged trials, of whatever lengths.
+
+        A trial that is shorter than the longest was cut short, which is no end of the task: its
+        transitions count for what they show, and each timestep's equations use the trials that
+        have it. Occupancies, mean rewards and the gain are those of the trials that were there.
+        Equations stay right if trials were cut short for what was observed, since they are of
+        single transitions; means over those that were left are means over them alone.
+
+        Parameters
+        ----------
+        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
+            As `LoggedTrials.of` takes them: one more than there are rewards, the last one what
+            followed the last reward. Tables come by `LoggedTrials.from_frame`.
+        rewards : array_like (m, n) or list of array_like (n,)
+            ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
+        actions : array_like (m, n, ...) or list of array_like, optional
+        terminated : array_like of bool, shape (m,), optional
+            Which trials ended with their last transition, with ``on_termination="absorb"``.
+        t_max : int, optional
+            The last timestep: what was logged beyond is left out. By default the longest trial's,
+            or that of the trials so far.
+        policy : array_like or callable, optional
+            Whose trials they are said to be: refused if it never takes one of the actions, or
+            hardly as often. Without it they are taken for those of the policy that is evaluated.
+        batched, is_same_policy : bool
+            As in `collect`.
+        observation_space : Space, optional
+            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
+            floats are unbounded without it.
+
+        Returns
+        -------
+        Self
+            The agent itself.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be trials of this task and policy. Then nothing has changed.
+        TerminationError
+            If a trial terminated, unless that is to be absorbed.
+        """
+        self.collector.add_trials(
+            as_logged(observations, rewards, actions, terminated),
+            t_max=t_max,
+            policy=policy,
+            batched=batched,
+            is_same_policy=is_same_policy,
+            observation_space=observation_space,
+        )
+        return self
+
     def merge(self, other: SeminormLSTDAgent) -> Self:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
         Features need not be the same, except where trials were condensed into their moments.
+
+        Parameters
+        ----------
+        other : SeminormLSTDAgent
 
         Returns
         -------
@@ -583,7 +759,8 @@ class SeminormLSTDAgent:
         NotFittedError
             If nothing has been collected.
         InvalidInputError
-            If the trials show more than one recurrent class.
+            If the trials show more than one recurrent class, or exploratory actions leave none
+            of the policy's own at some timestep.
 
         Warns
         -----
@@ -594,6 +771,7 @@ class SeminormLSTDAgent:
         statistics, encoding = self.statistics, self.collector.encoding
         assert encoding is not None
         check_single_class(statistics, encoding)
+        check_own_trials(statistics)
         anchors = self._anchors_of(statistics)
         batches = list(self.collector.batches.sums)
         self._fitted = Fit.of(statistics, anchors, batches, encoding, self._fit_options())
@@ -687,6 +865,61 @@ class SeminormLSTDAgent:
         """
         return self._last_fit.standard_errors(observations, t)
 
+    def action_values(
+        self,
+        observations: Any,
+        t: ArrayLike | None = None,
+        *,
+        pair_features: PairFeatures | None = None,
+    ) -> FloatArray:
+        """Return what actions are worth, with the policy ever after: q(s, a).
+
+        They come from transitions of recorded actions, whoever chose them: see ``explore`` of
+        `collect`. Of counted observations they are those of the pooled counts (see
+        `lstd_agent.system.action_values`), whatever the features; of vectors, LSTDQ in features
+        of pairs (see `lstd_agent.system.pair_fit`).
+
+        Parameters
+        ----------
+        observations : one observation, or a batch of m
+        t : int or array_like of int, shape (m,), optional
+            Timesteps at which the actions are taken: then successors are valued as `predict`
+            values them a timestep later.
+        pair_features : callable, optional
+            Of vectors (n, k) and actions (n,) from 0, to features of pairs (n, d). By default the
+            agent's features and a constant, apart for each action.
+
+        Returns
+        -------
+        ndarray, shape (m, A) or (A,)
+            Relative like the values of `predict`. NaN where the samples do not tell: of pairs
+            never seen, or of which too much leads to where nothing was seen.
+
+        Raises
+        ------
+        NotFittedError
+            If no trials tell actions; before `fit`, unless of a policy given as an array, which
+            then is relative to a state of its own.
+        InvalidInputError
+            If an argument does not fit.
+        """
+        return action_values(self.collector, self._fitted, observations, t, pair_features)
+
+    def action_coverage(self, observations: Any) -> FloatArray:
+        """Return how many transitions tell of each action.
+
+        Parameters
+        ----------
+        observations : one observation, or a batch of m
+
+        Returns
+        -------
+        ndarray, shape (m, A) or (A,)
+            Numbers of transitions; of vectors, how many what was seen amounts to, by default
+            features of pairs.
+        """
+        return action_coverage(self.collector, observations)
+
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """Return how much more the first is worth than the second, with its standard error.
 
@@ -752,6 +985,10 @@ class SeminormLSTDAgent:
         index : int
             As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None for -1 and
             the terminal state.
+
+        Returns
+        -------
+        observation or None
         """
         return self._last_fit.candidate(index)
 
@@ -790,11 +1027,19 @@ class SeminormLSTDAgent:
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
     def summary(self) -> str:
-        """Return a readable account of the fit: a table of the neighbourhoods."""
+        """Return a readable account of the fit: a table of the neighbourhoods.
+
+        Returns
+        -------
+        str
+        """
         return summary.describe(self._last_fit)
 
     def plot(self) -> Figure:
-        """Return a figure of values, occupancies and distances over time.
+        """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
+
+        Values have bars of two standard errors each way, of at most 200 observations in up to ten
+        neighbourhoods; where the samples do not determine a value there is none.
 
         Returns
         -------
@@ -839,6 +1084,10 @@ class SeminormLSTDAgent:
         features, distance : callable, optional
             Only where they are functions, which a file does not hold.
 
+        Returns
+        -------
+        SeminormLSTDAgent
+
         Raises
         ------
         InvalidInputError
@@ -847,7 +1096,9 @@ class SeminormLSTDAgent:
         saved = persistence.load(path, features, distance)
         agent = cls(**saved.options)
         collector = agent.collector
-        collector.restore(saved.space, saved.batches, saved.trials, saved.policy)
+        collector.restore(
+            saved.space, saved.batches, saved.trials, saved.policy, saved.taken, saved.actions
+        )
         if saved.system is not None:
             assert collector.encoding is not None
             agent._fitted = Fit(

@@ -21,6 +21,7 @@ from lstd_agent.fit import Fit
 from lstd_agent.misfit import Misfit, check_start
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.trials.encoding import Encoding
+from lstd_agent.trials.lengths import has_gaps
 
 FEW_SAMPLES = 10
 """Starts with fewer samples than this are named."""
@@ -65,7 +66,7 @@ class Diagnostics:
         two need be alike, a few at the edge of where the others are.
     start_value, start_rewards : float
         The mean value of the start: predicted, and what the rewards above the gain and the value
-        of the end add up to.
+        of the end add up to; NaN where trials were explored.
     start_error : float
         Standard error of their difference, the fit taken as given; NaN where the difference is too
         small to matter.
@@ -73,10 +74,30 @@ class Diagnostics:
         Standard error of the predicted one, where it is so large that it may be anything; else 0.
     misfits : list of Misfit
         Groups of starts whose values are not what trials from there on earned, the worst first.
+    start_agrees : bool
+        Whether there are none, and no noise.
+    n_trials, n_last : int
+        How many trials there are, and how many of them have the last timestep: all, unless some
+        were cut short.
     n_recurrent_classes : int or None
         That the transitions of the settled tail show; None where states cannot be counted.
     rank, condition : ndarray, shape (n,)
         Of each neighbourhood.
+
+    warnings : list of str
+        What is wrong, with what to do; empty where nothing is known to be.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([1, 1, 1, 0, 0, 0])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> agent.add(unichain_gym.simulate_counts(chain, 10_000, 60, 0)).fit()
+    <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
+    >>> found = agent.diagnostics()
+    >>> found.settled, found.start_agrees, found.warnings
+    (True, True, [])
     """
 
     settled: bool
@@ -92,6 +113,8 @@ class Diagnostics:
     start_error: float
     start_noise: float
     misfits: list[Misfit]
+    n_trials: int
+    n_last: int
     n_recurrent_classes: int | None
     rank: IntArray
     condition: FloatArray
@@ -113,6 +136,12 @@ class Diagnostics:
                 f"is {first:.6g}, that of {middle} to {stop - 1} is {second:.6g} (difference "
                 f"{second - first:.3g}, standard error {self.tail_error:.2g}). Collect with a "
                 "larger t_max"
+            )
+        if self.n_last < min(FEW_SAMPLES, self.n_trials):
+            found.append(
+                f"{self.n_last} of {self.n_trials} trials have the last timestep, and the gain is "
+                "that of the second half of all timesteps: give add_trials() a t_max that more "
+                "trials reach"
             )
         unknown = ~self.start_determined & ~self.start_tolerable
         if unknown.any():
@@ -211,6 +240,18 @@ def check_single_class(statistics: SampledStatistics, encoding: Encoding) -> Non
     )
 
 
+def check_own_trials(statistics: SampledStatistics) -> None:
+    """Raise if exploration leaves a timestep without a transition that is the policy's."""
+    n_at = statistics.trials_at
+    missing = np.flatnonzero(n_at == 0)
+    if missing.size and has_gaps(n_at):
+        raise InvalidInputError(
+            f"all actions at timestep {missing[0]} were exploratory, so that nothing there is the "
+            "policy's own: explore less, or collect trials without exploration too. Action values "
+            "of counted observations do without a fit"
+        )
+
+
 def diagnose(fit: Fit) -> Diagnostics:
     """Return the account of a fit."""
     statistics, system = fit.statistics, fit.system
@@ -236,6 +277,8 @@ def diagnose(fit: Fit) -> Diagnostics:
         start_error=start.error,
         start_noise=start.noise,
         misfits=start.misfits,
+        n_trials=statistics.n_trials,
+        n_last=int(statistics.trials_at[-1]),
         n_recurrent_classes=len(classes) if classes else None,
         rank=system.rank,
         condition=system.condition,
@@ -264,12 +307,14 @@ def _tail(fit: Fit) -> tuple[tuple[int, int, int], tuple[float, float], float, b
 def _error_of_difference(fit: Fit, tail: tuple[int, int, int]) -> float:
     """Return the standard error of the halves' difference, by batches, or else by timesteps."""
     statistics = fit.statistics
-    if len(fit.batches) < 2:
-        start, middle, stop = tail
+    start, middle, stop = tail
+    parts = [statistics.of(sums) for sums in fit.batches] if len(fit.batches) > 1 else []
+    # A batch whose trials were all cut short before tells nothing of it.
+    parts = [part for part in parts if part.trials_at[middle:stop].any()]
+    if len(parts) < 2:
         rewards = np.array([statistics.mean_reward(t, t + 1) for t in range(start, stop)])
         variance = rewards[: middle - start].var() + rewards[middle - start :].var()
         return float(_AUTOCORRELATION * np.sqrt(variance / (middle - start)))
-    parts = [statistics.of(sums) for sums in fit.batches]
     differences = np.array([np.subtract(*_halves(part, tail)) for part in parts])
     weight = np.array([part.n_trials for part in parts])
     weight = weight / weight.sum()

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.backups import Backup
+from lstd_agent.statistics.backups import Backup, is_one_step
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
@@ -48,6 +48,11 @@ class Comparison:
     difference : float
         Value of the first less that of the second.
     standard_error : float
+
+    Examples
+    --------
+    >>> print(Comparison(difference=-27.371, standard_error=0.2))
+    -27.371 ± 0.2
     """
 
     difference: float
@@ -130,10 +135,14 @@ class Fit:
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return standard errors of predictions; see `SeminormLSTDAgent.standard_errors`."""
         states, neighborhood, shape = self._answering(observations, t)
+        return self.errors_of_states(states, neighborhood).reshape(shape)
+
+    def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
+        """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
         features = self.encoding.features(states)
         errors = self._jackknife(lambda system: system.values(features, neighborhood))
         errors = np.hypot(errors, self._unseen_outcomes(states, neighborhood))
-        return np.where(self._robust(states, neighborhood), errors, np.inf).reshape(shape)
+        return np.where(self._robust(states, neighborhood), errors, np.inf)
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """Return the difference of two values or mean values; see `SeminormLSTDAgent.compare`."""
@@ -261,8 +270,8 @@ class Fit:
         """Return what trials from like starts earn; see `lstd_agent.statistics.start_groups`."""
         system = self.system
 
-        def values_of(features: FloatArray, t: int) -> FloatArray:
-            return system.values(features, np.full(len(features), system.neighborhood_at(t)))
+        def values_of(features: FloatArray, t: IntArray) -> FloatArray:
+            return system.values(features, system.neighborhood_at(t))
 
         return self.statistics.start_groups(self.batches, values_of, system.gain, matters)
 
@@ -275,11 +284,14 @@ class Fit:
                 "with n_batches > 1, collect in several rounds (several calls, or a vector "
                 "environment with fewer copies than trials; 20 rounds are good), then fit"
             )
-        portions = self.statistics.portions(self.batches)
+        one_step = is_one_step(self.options.backup)
+        portions = self.statistics.portions(self.batches, one_step=one_step)
         return [self._refitted(others) for others in sums_without_each(portions)]
 
     def _refitted(self, sums: Sums) -> _Refit:
         statistics = self.statistics.of(sums, self.system.references.main)
+        if _lacks_a_window(statistics, self.system.windows):
+            return _Refit(self.system, lambda states: self.occupancy_of(states) * 0.0)
         system = refit(
             self.system,
             statistics,
@@ -293,6 +305,14 @@ class Fit:
         if self.options.backup == "model":
             occupancy_of = _where(_determined_by_model(statistics, system), occupancy_of)
         return _Refit(system, occupancy_of)
+
+
+def _lacks_a_window(statistics: SampledStatistics, windows: IntArray) -> bool:
+    """Whether all trials were cut short before a window, or before the tail that tells the gain."""
+    before = np.append(0, np.cumsum(statistics.trials_at))
+    tail = [[(statistics.t_max + 1) // 2, statistics.t_max + 1]]
+    start, stop = np.concatenate((windows, tail)).T
+    return bool((before[stop] == before[start]).any())
 
 
 def _where(

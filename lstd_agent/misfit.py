@@ -18,6 +18,7 @@ from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.fit import Fit
 from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.start_value import deviations, direct_values
+from lstd_agent.trials.lengths import has_gaps
 
 LEVEL = 1e-3
 """Chance of judging any value of a right fit wrong."""
@@ -95,6 +96,11 @@ class StartCheck:
 def check_start(fit: Fit) -> StartCheck:
     """Compare the values of starts with what trials from there on earned."""
     system, statistics = fit.system, fit.statistics
+    if has_gaps(statistics.trials_at):
+        # What explored trials earned is none of the policy's.
+        features = statistics.mean_features(0)[None]
+        predicted = float(system.values(features, np.zeros(1, dtype=np.int64))[0])
+        return StartCheck(predicted, np.nan, np.nan, 0.0, [])
     scale = max(float(np.ptp(direct_values(system, statistics))), _range_of_values(fit))
     rounding = _ROUNDING * float(np.abs(statistics.mean_rewards).sum())
 

@@ -22,6 +22,7 @@ from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
 from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, check_backup
 from lstd_agent.system.distances import MMD
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
@@ -50,6 +51,9 @@ _SPACES = (
 )
 
 _CSR_PARTS = "data", "indices", "indptr"
+
+ACTION_PARTS = "key", "count", "reward_sums", "reward_squares"
+"""Arrays of `ActionCounts`."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -171,9 +175,12 @@ def pack_sums(sums: Sums, name: str, arrays: Arrays) -> Any:
     """Put a batch's sums among the arrays and return what else to write of them."""
     facts: dict[str, Any] = {"n_trials": sums.n_trials, "kind": type(sums).__name__}
     if not isinstance(sums, TransitionCounts):
-        arrays.update({f"{name}.{k}": v for k, v in vars(sums).items() if k != "n_trials"})
+        held = {k: v for k, v in vars(sums).items() if k != "n_trials" and v is not None}
+        arrays.update({f"{name}.{k}": v for k, v in held.items()})
         return facts
     facts["n_states"] = sums.n_states
+    if sums.n_at is not None:
+        arrays[f"{name}.n_at"] = sums.n_at
     for matrix in ("transition_counts", "reward_sums"):
         for part in _CSR_PARTS:
             arrays[f"{name}.{matrix}.{part}"] = getattr(getattr(sums, matrix), part)
@@ -186,7 +193,7 @@ def unpack_sums(facts: Any, name: str, arrays: Arrays) -> Sums:
     parts = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
     try:
         if facts["kind"] == "KeptTrials":
-            return KeptTrials.of(parts["observations"], parts["rewards"])
+            return KeptTrials.of(**parts)
         if facts["kind"] == "MomentSums":
             return MomentSums.of(MomentSums(n_trials=facts["n_trials"], **parts))
         S = facts["n_states"]
@@ -195,6 +202,25 @@ def unpack_sums(facts: Any, name: str, arrays: Arrays) -> Sums:
             _read_csr(f"{name}.{matrix}", arrays, (T, n_columns))
             for matrix, n_columns in (("transition_counts", S * S), ("reward_sums", S))
         )
-        return TransitionCounts.of(TransitionCounts(S, facts["n_trials"], N, R))
+        n_at = parts.get("n_at")
+        return TransitionCounts.of(TransitionCounts(S, facts["n_trials"], N, R, n_at))
     except (KeyError, TypeError) as error:
         raise InvalidInputError(f"the file's {name} is damaged: {error!r}") from error
+
+
+def pack_taken(taken: ActionCounts | None, arrays: Arrays) -> Any:
+    """Put counts of actions among the arrays and return what else to write of them."""
+    if taken is None:
+        return None
+    arrays.update({f"taken.{name}": getattr(taken, name) for name in ACTION_PARTS})
+    return [taken.n_states, taken.n_actions]
+
+
+def unpack_taken(facts: Any, arrays: Arrays) -> ActionCounts | None:
+    """Return counts of actions, checked."""
+    if facts is None:
+        return None
+    try:
+        return ActionCounts(*facts, *(arrays[f"taken.{name}"] for name in ACTION_PARTS)).checked()
+    except (KeyError, TypeError) as error:
+        raise InvalidInputError(f"the file's counts of actions are damaged: {error!r}") from error

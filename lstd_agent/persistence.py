@@ -29,14 +29,17 @@ from lstd_agent.packing import (
     pack_features,
     pack_space,
     pack_sums,
+    pack_taken,
     unpack_backup,
     unpack_distance,
     unpack_features,
     unpack_space,
     unpack_sums,
+    unpack_taken,
 )
 from lstd_agent.system.fit_system import System
 from lstd_agent.system.references import ReferenceStates
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, States
@@ -67,6 +70,10 @@ class SavedAgent:
         Whose trials they are, if it was a table.
     system : System or None
         What was fitted to them.
+    taken : ActionCounts or None
+        What actions led to.
+    actions : (int, int) or None
+        How many there are, and the first of them.
     """
 
     options: dict[str, Any]
@@ -75,6 +82,8 @@ class SavedAgent:
     trials: States | None
     policy: Policy | None
     system: System | None
+    taken: ActionCounts | None
+    actions: tuple[int, int] | None
 
 
 def save(
@@ -102,6 +111,8 @@ def save(
         "space": None if encoding is None else pack_space(encoding.space),
         "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(batches.sums)],
         "system": None if system is None else pack_system(system, arrays),
+        "actions": collector.actions,
+        "taken": pack_taken(batches.taken, arrays),
     }
     if stored is not None:
         arrays["trials"] = stored
@@ -129,6 +140,8 @@ def load(path: str | os.PathLike[str], features: Any, distance: Any) -> SavedAge
         batches=batches,
         trials=_checked_trials(arrays.get("trials"), batches),
         policy=arrays.get("policy"),
+        taken=unpack_taken(facts.get("taken"), arrays),
+        actions=None if facts.get("actions") is None else tuple(facts["actions"]),
         system=None if facts["system"] is None else unpack_system(facts["system"], arrays),
     )
 

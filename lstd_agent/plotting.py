@@ -1,16 +1,19 @@
-"""A figure of a fit: values, occupancies, distances over time.
+"""A figure of a fit: values, occupancy over time, and the neighbourhoods over the trial.
 
-Matplotlib is imported when a figure is asked for, and its state machine (pyplot) never: the
-caller owns the figure.
+Time is on a logarithmic axis, since the start is where a distribution moves.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from lstd_agent.errors import InvalidInputError, MissingDependencyError
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.figure_style import COLORS, MARKERS, SEQUENTIAL, WIDTH, new_figure, styled
 from lstd_agent.fit import Fit
 from lstd_agent.system.distances import (
     MMD,
@@ -20,18 +23,22 @@ from lstd_agent.system.distances import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# More error bars than this cannot be told apart.
+_MOST_BARS = 200
 
+# More neighbourhoods than this have no names in the picture.
+_MOST_NAMED = 10
+
+_N_BINS = 40
+
+
+@styled
 def draw(fit: Fit, distance: DistanceName | MMD | DistributionDistance) -> Figure:
     """Return the figure; see `SeminormLSTDAgent.plot`."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise MissingDependencyError(
-            'plot() needs matplotlib: pip install "unichain-gym[plot]"'
-        ) from missing
-    figure = Figure(figsize=(8.0, 9.0), layout="constrained")
+    figure = new_figure(WIDTH, 11.0)
     values, occupancies, distances = figure.subplots(3, 1)
     _draw_values(values, fit)
     _draw_occupancies(occupancies, fit)
@@ -39,46 +46,142 @@ def draw(fit: Fit, distance: DistanceName | MMD | DistributionDistance) -> Figur
     return figure
 
 
-def _draw_values(axes: Any, fit: Fit) -> None:
-    """Values of each neighbourhood at the candidate states in its support."""
+def draw_occupancy(
+    axes: Axes, distributions: ArrayLike, edges: ArrayLike, anchors: ArrayLike, label: str
+) -> None:
+    """Draw a heat map of the share of trials in each state over time, with a line at each anchor.
+
+    Parameters
+    ----------
+    axes : Axes
+    distributions : array_like, shape (t_max + 1, n)
+        Shares of trials; 0 is left white.
+    edges : array_like, shape (n + 1,)
+        Where each state begins, and the last one ends.
+    anchors : array_like of int
+    label : str
+        What the states are.
+    """
+    from matplotlib.colors import LogNorm
+
+    shares, anchors = np.asarray(distributions), np.asarray(anchors)
+    times = np.unique(np.geomspace(1, len(shares) + 1, 400).astype(int)) - 1
+    shown = np.where(shares > 0, shares, np.nan)[times[:-1]]
+    least = np.nanmin(shown) if np.isfinite(shown).any() else 1.0
+    mesh = axes.pcolormesh(
+        times, edges, shown.T, norm=LogNorm(min(least, 0.5), 1.0), cmap=SEQUENTIAL
+    )
+    mark_anchors(axes, anchors)
+    axes.set(ylabel=label, xlim=times[[0, -1]])
+    axes.grid(visible=False)
+    axes.figure.colorbar(mesh, ax=axes, label="share of trials", aspect=15, pad=0.01)
+
+
+def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
+    """Give axes a logarithmic axis of time, and a line where each neighbourhood begins.
+
+    Parameters
+    ----------
+    axes : Axes
+    anchors : array_like of int
+    """
+    starts = np.asarray(anchors)
+    for start in starts:
+        axes.axvline(start, color=COLORS[1], linewidth=min(1.6, 12.0 / len(starts)), zorder=3)
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlabel("timestep (lines: where neighborhoods begin)")
+
+
+def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
+    """Return where candidates are on an axis: observations of one number there, others by index."""
+    statistics = fit.statistics
+    states = [np.ravel(statistics.candidate(i)) for i in range(len(statistics.candidate_features))]
+    if all(state.size == 1 for state in states):
+        countable = statistics.candidates_are == "state"
+        return np.array(states, dtype=np.float64)[:, 0], "state" if countable else "observation"
+    return np.arange(len(states), dtype=np.float64), statistics.candidates_are
+
+
+def _draw_values(axes: Axes, fit: Fit) -> None:
+    """Draw values of each neighbourhood, with error bars, at the candidates in its support."""
     system, statistics = fit.system, fit.statistics
+    place, label = _candidate_places(fit)
     features = statistics.candidate_features
-    state = np.arange(len(features))
+    shown: list[FloatArray] = []
     for k, neighborhood in enumerate(system.neighborhoods):
         value = system.values(features, np.full(len(features), k))
-        seen = neighborhood.occupancy > statistics.support_threshold
-        label = f"t = {neighborhood.anchor} to {neighborhood.stop - 1}"
-        axes.plot(state[seen], value[seen], ".", label=label)
-    axes.set(title="Relative values where they were seen", ylabel="value")
-    axes.set_xlabel(_candidates(fit))
-    if len(system.anchors) <= 10:
-        axes.legend()
+        seen = np.flatnonzero(neighborhood.occupancy > statistics.support_threshold)
+        color, marker = COLORS[k % len(COLORS)], MARKERS[k % len(MARKERS)]
+        name = (
+            f"t = {neighborhood.anchor} to {neighborhood.stop - 1}: "
+            f"{neighborhood.n_samples:,} samples, rank {neighborhood.rank}"
+        )
+        axes.plot(place[seen], value[seen], marker, color=color, label=name, markersize=4)
+        shown.append(value[seen])
+        some = seen[:: -(-len(seen) // _MOST_BARS) or 1]
+        errors = _standard_errors(fit, some, k)
+        axes.errorbar(place[some], value[some], 2.0 * errors, fmt="none", color=color, linewidth=1)
+    values = np.concatenate(shown)
+    if values.size:  # a bar that is longer than all values differ leaves the picture
+        margin = 0.2 * max(float(np.ptp(values)), 1e-9 * float(np.abs(values).max()), 1e-300)
+        axes.set_ylim(values.min() - margin, values.max() + margin)
+    axes.set(
+        title="Relative values where they were seen, ± 2 standard errors",
+        xlabel=label,
+        ylabel="value (in units of reward)",
+    )
+    if len(system.anchors) <= _MOST_NAMED:
+        axes.figure.legend(loc="outside upper center")
+
+
+def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
+    """Return standard errors by neighbourhood k; NaN, which draws no bar, where there is none."""
+    errors = np.full(len(candidates), np.nan)
+    known = candidates != fit.statistics.terminal
+    if known.any() and len(fit.system.anchors) <= _MOST_NAMED:
+        states = np.array([fit.statistics.candidate(i) for i in candidates[known].tolist()])
+        with suppress(NotFittedError):  # a single batch of trials
+            errors[known] = fit.errors_of_states(states, np.full(len(states), k))
+    return np.where(np.isfinite(errors), errors, np.nan)
 
 
 def _draw_occupancies(axes: Any, fit: Fit) -> None:
-    occupancy = fit.system.occupancy
-    image = axes.imshow(occupancy, aspect="auto", interpolation="nearest", vmin=0.0)
+    """Draw how many trials are where, over time; by neighbourhood where that is not countable."""
+    axes.set_title("Occupancy")
+    statistics, anchors = fit.statistics, fit.system.anchors
+    place, label = _candidate_places(fit)
+    if label == "state":
+        edges = np.append(place, place[-1] + 1.0) - 0.5
+        draw_occupancy(axes, statistics.distributions, edges, anchors, label)
+        return
+    trials = getattr(statistics, "trials", None)
+    if label == "observation" and trials is not None:
+        edges = np.histogram_bin_edges(trials[np.isfinite(trials)], _N_BINS)
+        counts = [np.histogram(at[np.isfinite(at)], edges)[0] for at in trials[:, :, 0].T]
+        draw_occupancy(axes, np.array(counts) / len(trials), edges, anchors, label)
+        return
+    image = axes.imshow(
+        fit.system.occupancy, aspect="auto", interpolation="nearest", vmin=0.0, cmap=SEQUENTIAL
+    )
     axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    axes.set(title="Occupancies", xlabel=_candidates(fit), ylabel="neighborhood")
-    axes.figure.colorbar(image, ax=axes)
-
-
-def _candidates(fit: Fit) -> str:
-    """Return what the candidates are: states, or a sample of vector observations."""
-    return fit.statistics.candidates_are
+    axes.set(xlabel=label, ylabel="neighborhood")
+    axes.grid(visible=False)
+    axes.figure.colorbar(image, ax=axes, label="occupancy", aspect=15, pad=0.01)
 
 
 def _draw_distances(
-    axes: Any, fit: Fit, distance: DistanceName | MMD | DistributionDistance
+    axes: Axes, fit: Fit, distance: DistanceName | MMD | DistributionDistance
 ) -> None:
-    """Squared distance of each timestep's state distribution from its anchor's."""
-    axes.set(title="Squared distance from the anchor", xlabel="timestep", ylabel="distance²")
+    """Draw each timestep's squared distance from its anchor, and where neighbourhoods begin."""
+    axes.set(title="Neighborhoods: squared distance from the anchor", ylabel="distance²")
     try:
         squared = sampled_distance(distance, fit.statistics)
     except InvalidInputError as missing:  # anchors may be given where there is no distance
         axes.text(0.5, 0.5, f"none: {missing}", ha="center", transform=axes.transAxes, wrap=True)
-        return
-    for neighborhood in fit.system.neighborhoods:
-        start, stop = neighborhood.anchor, neighborhood.stop
-        axes.plot(np.arange(start, stop), squared(start, start, stop))
-        axes.axvline(start, color="0.8", linewidth=0.8, zorder=0)
+    else:
+        for k, neighborhood in enumerate(fit.system.neighborhoods):
+            start, stop = neighborhood.anchor, neighborhood.stop
+            color = COLORS[k % len(COLORS)]
+            axes.plot(np.arange(start, stop), squared(start, start, stop), color=color)
+    mark_anchors(axes, fit.system.anchors)
+    axes.set_xlim(0, fit.system.t_max + 1)

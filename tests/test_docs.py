@@ -127,6 +127,14 @@ def test_the_guide_prints_the_numbers_that_it_states(capsys: pytest.CaptureFixtu
     assert f"costs: {difference:.2f}" in block
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.glob("guide/*.md")), ids=lambda page: page.stem)
+def test_the_code_of_a_guide_page_runs(page: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    names: dict[str, object] = {"__name__": "page"}
+    for block in blocks:
+        exec(compile(block, page.name, "exec"), names)
+
+
 @pytest.mark.parametrize("package", ["unichain_gym", "lstd_agent", "lstd_agent.study"])
 def test_the_reference_lists_all_that_is_public(package: str) -> None:
     listed = re.findall(rf"~{package}\.(\w+)\n", (DOCS / "api.md").read_text(encoding="utf-8"))

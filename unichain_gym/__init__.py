@@ -3,26 +3,35 @@
 Importing the package registers its environments. `make_mdp` makes one of its MDPs by mnemonic,
 `TabularMDP` one of your own, `attach_streams` puts transient states in front of it, and
 ``mdp.induce(policy)`` is a `MarkovChain`, which knows everything exactly. `TabularEnv` and
-`TabularVectorEnv` step any `TabularMDP`.
+`TabularVectorEnv` step any `TabularMDP`. The other classes are what methods of these return.
 """
 
 from unichain_gym.chain import MarkovChain
 from unichain_gym.env import TabularEnv
 from unichain_gym.errors import UnichainError
 from unichain_gym.mdp import TabularMDP
+from unichain_gym.optimal import OptimalPolicy
+from unichain_gym.policies import DeterministicPolicies
 from unichain_gym.population import TransitionCounts, simulate_counts
 from unichain_gym.registration import register_envs, register_mnemonics
 from unichain_gym.streams import attach_streams, make_mdp
 from unichain_gym.suite import UnichainEnv, UnichainVectorEnv
+from unichain_gym.summary import Classification, SolverReport
+from unichain_gym.trajectory import Trajectory
 from unichain_gym.vector_env import TabularVectorEnv
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Classification",
+    "DeterministicPolicies",
     "MarkovChain",
+    "OptimalPolicy",
+    "SolverReport",
     "TabularEnv",
     "TabularMDP",
     "TabularVectorEnv",
+    "Trajectory",
     "TransitionCounts",
     "UnichainEnv",
     "UnichainError",

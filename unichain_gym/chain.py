@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +43,7 @@ from unichain_gym.errors import (
     MulticlassError,
     PeriodicChainError,
 )
+from unichain_gym.interface import OutcomeModel
 from unichain_gym.limits import Limits, hitting_times
 from unichain_gym.outcomes import (
     read_distribution,
@@ -60,9 +61,6 @@ from unichain_gym.structure import (
 from unichain_gym.summary import Classification, SolverReport, abbreviate
 from unichain_gym.trajectory import Trajectory
 from unichain_gym.transition_matrix import check_chain, read_transition_matrix
-
-if TYPE_CHECKING:
-    from unichain_gym.mdp import TabularMDP
 
 MAX_DENSE_STATES = 5_000
 SMALLEST_DISTANCE = 16 * float(np.finfo(np.float64).eps)
@@ -184,7 +182,7 @@ class MarkovChain:
         reward: ArrayLike,
         initial_distribution: ArrayLike,
         *,
-        mdp: TabularMDP | None = None,
+        mdp: OutcomeModel | None = None,
         policy: FloatArray | None = None,
         state_names: Sequence[str | int] | None = None,
         drop_below: float | None = None,
@@ -256,7 +254,16 @@ class MarkovChain:
         return cyclic.cyclic_classes(self.transition_matrix, self._structure, self.class_periods)
 
     def class_of(self, state: int) -> int | None:
-        """Return the index of a state's class in `recurrent_classes`; None if transient."""
+        """Return the index of a state's class in `recurrent_classes`; None if transient.
+
+        Parameters
+        ----------
+        state : int
+
+        Returns
+        -------
+        int or None
+        """
         label = int(self._structure.class_label[self._check_state(state)])
         return None if label < 0 else label
 
@@ -271,7 +278,12 @@ class MarkovChain:
         return int(np.lcm.reduce(self.class_periods.astype(object)))
 
     def classify(self) -> Classification:
-        """Return a summary of classes, periods and gains that prints as a table."""
+        """Return a summary of classes, periods and gains that prints as a table.
+
+        Returns
+        -------
+        Classification
+        """
         structure, recurrent = self._structure, self.recurrent_states
         return Classification(
             classes=self.recurrent_classes,
@@ -376,7 +388,18 @@ class MarkovChain:
         return read_only(self._limits.potential(self.reward, "bias"))
 
     def relative_value(self, reference: int) -> FloatArray:
-        """Return b - b(reference), shape (S,)."""
+        """Return b - b(reference), shape (S,).
+
+        Parameters
+        ----------
+        reference : int
+            The state whose value is 0.
+
+        Returns
+        -------
+        ndarray, shape (S,)
+            In units of the reward.
+        """
         self._require_unichain("relative values", "bias and gain_vector")
         value: FloatArray = self.bias - self.bias[self._check_state(reference)]
         return value
@@ -410,6 +433,11 @@ class MarkovChain:
             With R_t the reward that is observed, which depends on the action and may depend on
             the next state or be random besides; or with the expected one, r(s_t), alone. The
             two are one for a chain that was made from a transition matrix.
+
+        Returns
+        -------
+        float
+            In squared units of the reward, times steps.
 
         Raises
         ------
@@ -468,6 +496,21 @@ class MarkovChain:
 
         Accurate up to the limit, relative to the largest value: it is computed as g/(1 - γ) plus
         a part that tends to b, each to nearly all digits.
+
+        Parameters
+        ----------
+        discount : float
+            γ.
+
+        Returns
+        -------
+        ndarray, shape (S,)
+            In units of the reward.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If γ is not in [0, 1).
         """
         if not 0.0 <= discount < 1.0:
             raise InvalidArgumentError(
@@ -480,6 +523,16 @@ class MarkovChain:
         """Return max_a |q(s, a) - q(s', a)|, shape (S, S), with q the discounted action values.
 
         The paper's d_π, on which its optimal-transport distances rest.
+
+        Parameters
+        ----------
+        discount : float
+            In [0, 1).
+
+        Returns
+        -------
+        ndarray, shape (S, S)
+            In units of the reward.
 
         Raises
         ------
@@ -503,7 +556,18 @@ class MarkovChain:
     # Absorption
 
     def absorption_probabilities(self) -> FloatArray:
-        """Return the probability of ending in each class, shape (S, n_classes)."""
+        """Return the probability of ending in each class, shape (S, n_classes).
+
+        Returns
+        -------
+        ndarray, shape (S, n_classes)
+            In the order of `recurrent_classes`; rows sum to 1.
+
+        Raises
+        ------
+        ModelTooLargeError
+            If the array would be too large.
+        """
         n, n_classes = self.n_states, self._structure.n_classes
         if n * n_classes > MAX_DENSE_STATES**2:
             raise ModelTooLargeError(
@@ -534,6 +598,15 @@ class MarkovChain:
 
     def max_absorption_time(self, tol: float = 1e-8) -> int:
         """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.
+
+        Parameters
+        ----------
+        tol : float
+
+        Returns
+        -------
+        int
+            In steps.
 
         Raises
         ------
@@ -566,6 +639,15 @@ class MarkovChain:
         """Return the expected steps until one of the target states is reached, shape (S,).
 
         0 on the target, infinite where it may never be reached.
+
+        Parameters
+        ----------
+        target : int or array_like of int
+
+        Returns
+        -------
+        ndarray, shape (S,)
+            In steps.
         """
         return hitting_times(self.transition_matrix, self._check_states(target))
 
@@ -575,6 +657,15 @@ class MarkovChain:
         0 on the target. NaN where the target may never be reached: there the mean and the
         second moment are infinite, and the variance does not exist. Elsewhere the second
         moment is the variance plus `hitting_time` squared.
+
+        Parameters
+        ----------
+        target : int or array_like of int
+
+        Returns
+        -------
+        ndarray, shape (S,)
+            In squared steps.
         """
         states = self._check_states(target)
         mean = self.hitting_time(target)
@@ -595,6 +686,10 @@ class MarkovChain:
         avoiding : int or array_like of int, optional
             The probability is that of reaching a target before any of these; 0 on them.
 
+        Returns
+        -------
+        ndarray, shape (S,)
+
         Raises
         ------
         InvalidModelError
@@ -614,6 +709,22 @@ class MarkovChain:
 
         Stops early once all that remains is provably within `tol` of p^t in the 1-norm:
         (t_max - t) ‖p^t P - p^t‖₁ < tol.
+
+        Parameters
+        ----------
+        t_max : int
+            The last timestep.
+        tol : float
+            0 computes every timestep.
+
+        Returns
+        -------
+        ndarray, shape (t_max + 1, S)
+
+        Raises
+        ------
+        InvalidArgumentError
+            If ``t_max`` is no integer from 0 on.
         """
         require_integers(InvalidArgumentError, t_max=t_max)
         if t_max < 0:
@@ -742,6 +853,11 @@ class MarkovChain:
         averaged : bool
             Use the average of p^0 … p^t in place of p^t. It converges for periodic chains too,
             though only as 1/t.
+
+        Returns
+        -------
+        int
+            In steps.
 
         Raises
         ------

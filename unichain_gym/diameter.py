@@ -10,25 +10,22 @@ ones (Bertsekas & Tsitsiklis, 1991, Math. Oper. Res. 16).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import ModelTooLargeError
+from unichain_gym.inducing import induce
+from unichain_gym.interface import OutcomeModel
 from unichain_gym.linear import find_solver
 from unichain_gym.structure import row_sums, search_breadth_first
-
-if TYPE_CHECKING:
-    from unichain_gym.mdp import TabularMDP
 
 MAX_STATES = 1_000
 # A policy is only changed for what is more than rounding.
 IMPROVEMENT = 1e-10
 
 
-def find_diameter(mdp: TabularMDP) -> float:
+def find_diameter(mdp: OutcomeModel) -> float:
     """Return the diameter, in steps; infinite if some state cannot be reached from another.
 
     Raises
@@ -54,7 +51,7 @@ def find_diameter(mdp: TabularMDP) -> float:
     return largest
 
 
-def _shortest_times(mdp: TabularMDP, backward: sparse.csr_array, target: int) -> FloatArray:
+def _shortest_times(mdp: OutcomeModel, backward: sparse.csr_array, target: int) -> FloatArray:
     """Return the least expected number of steps to a target state, shape (S,)."""
     S = mdp.n_states
     depth, _ = search_breadth_first(backward, np.array([target]))
@@ -77,10 +74,10 @@ def _shortest_times(mdp: TabularMDP, backward: sparse.csr_array, target: int) ->
         policy = np.where(better, ahead.argmin(axis=1), policy)
 
 
-def _times(mdp: TabularMDP, policy: IntArray, target: int, others: IntArray) -> FloatArray:
+def _times(mdp: OutcomeModel, policy: IntArray, target: int, others: IntArray) -> FloatArray:
     """Return the expected number of steps to the target under a policy, from the other states."""
     if not others.size:
         return np.zeros(0)
-    P = mdp.induce(policy).transition_matrix[others]
+    P = induce(mdp, policy).transition_matrix[others]
     leave = row_sums(P[:, np.array([target])])
     return find_solver(P[:, others], leave).solve(np.ones(others.size))

@@ -224,7 +224,13 @@ class TabularEnv(gym.Env[Any, Any]):
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything that decides what happens next: state, timestep and generator."""
+        """Return everything that decides what happens next: state, timestep and generator.
+
+        Returns
+        -------
+        dict
+            For `set_state`.
+        """
         return {
             "state": self._state,
             "timestep": self._timestep,
@@ -235,6 +241,10 @@ class TabularEnv(gym.Env[Any, Any]):
 
     def set_state(self, snapshot: Mapping[str, Any]) -> None:
         """Continue from a snapshot that `get_state` took, of this or an equal environment.
+
+        Parameters
+        ----------
+        snapshot : dict
 
         Raises
         ------

@@ -25,6 +25,7 @@ from unichain_gym.builders import read_arrays, read_transitions
 from unichain_gym.chain import MarkovChain
 from unichain_gym.diameter import find_diameter
 from unichain_gym.errors import InvalidModelError, ModelTooLargeError
+from unichain_gym.inducing import induce
 from unichain_gym.optimal import (
     TIE_TOLERANCE,
     Criterion,
@@ -289,24 +290,7 @@ class TabularMDP:
         InvalidModelError
             If the policy does not fit the MDP.
         """
-        pi = read_only(self.check_policy(policy))
-        S = self.n_states
-        # A deterministic policy, the usual case, needs one action's outcomes and not all A. (A
-        # largest probability of 1 is not enough: next to it, 1e-17 still makes an edge.)
-        weight: FloatArray
-        if (np.count_nonzero(pi, axis=1) == 1).all():
-            chosen = (np.arange(S), pi.argmax(axis=1))
-            weight = self.probability[chosen]
-            column = self.next_state[chosen]
-        else:
-            weight = (pi[:, :, None] * self.probability).reshape(S, -1)
-            column = self.next_state.reshape(S, -1)
-        keep = weight > 0.0
-        indptr = np.concatenate(([0], np.cumsum(keep.sum(axis=1))))
-        P = sparse.csr_array((weight[keep], column[keep], indptr), shape=(S, S))
-        P.sum_duplicates()
-        reward = np.einsum("sa,sa->s", pi, self.expected_reward)
-        return MarkovChain(P, reward, self.initial_distribution, mdp=self, policy=pi)
+        return induce(self, policy)
 
     def reachable(self, from_: ArrayLike | None = None) -> TabularMDP:
         """Return the MDP restricted to the states that can be reached, by whatever actions.
@@ -369,6 +353,10 @@ class TabularMDP:
         drop_below : float, optional
             As for the class.
 
+        Returns
+        -------
+        TabularMDP
+
         Raises
         ------
         InvalidModelError
@@ -404,6 +392,10 @@ class TabularMDP:
             What to call the states.
         drop_below : float, optional
             As for the class.
+
+        Returns
+        -------
+        TabularMDP
 
         Raises
         ------
@@ -444,6 +436,10 @@ class TabularMDP:
             By default the id of the environment.
         drop_below : float, optional
             As for the class.
+
+        Returns
+        -------
+        TabularMDP
 
         Raises
         ------
@@ -527,13 +523,26 @@ class TabularMDP:
         return P.reshape(S, A, S), R.reshape(S, A, S), self.initial_distribution.copy()
 
     def save(self, path: str | Path) -> None:
-        """Write the MDP to an .npz file, at exactly this path: all of it, or nothing."""
+        """Write the MDP to an .npz file, at exactly this path: all of it, or nothing.
+
+        Parameters
+        ----------
+        path : path
+        """
         arrays = {field: getattr(self, field) for field in ARRAYS}
         write_archive(path, arrays, {"name": self.name, "state_names": self.state_names})
 
     @classmethod
     def load(cls, path: str | Path) -> TabularMDP:
         """Read what `save` wrote. Nothing in the file is executed (no pickle).
+
+        Parameters
+        ----------
+        path : path
+
+        Returns
+        -------
+        TabularMDP
 
         Raises
         ------
@@ -546,6 +555,10 @@ class TabularMDP:
         """Return all deterministic policies in order, as a lazy sequence of (S,) arrays.
 
         They take only actions that the states have.
+
+        Returns
+        -------
+        sequence of ndarray of int, shape (S,)
         """
         return DeterministicPolicies(self.allowed_actions)
 
@@ -596,6 +609,17 @@ class TabularMDP:
         """Find a policy that is optimal in every state.
 
         See `unichain_gym.optimal.find_optimal_policy` for parameters, result and errors.
+
+        Parameters
+        ----------
+        criterion : {"gain", "bias", "blackwell", "discounted"}
+        discount : float, optional
+            For the last of them.
+        tie_tolerance : float
+
+        Returns
+        -------
+        OptimalPolicy
         """
         return find_optimal_policy(self, criterion, discount, tie_tolerance=tie_tolerance)
 
@@ -609,6 +633,15 @@ class TabularMDP:
         """Find a policy that is worst in every state: optimal for the opposite rewards.
 
         See `unichain_gym.optimal.find_worst_policy`.
+
+        Parameters
+        ----------
+        criterion, discount, tie_tolerance
+            As for `optimal_policy`.
+
+        Returns
+        -------
+        OptimalPolicy
         """
         return find_worst_policy(self, criterion, discount, tie_tolerance=tie_tolerance)
 
@@ -616,5 +649,15 @@ class TabularMDP:
         """Return the diameter, in steps: how long the longest way takes at best.
 
         See `unichain_gym.diameter.find_diameter`.
+
+        Returns
+        -------
+        float
+            In steps; infinite if some state cannot be reached from another.
+
+        Raises
+        ------
+        ModelTooLargeError
+            Beyond 1,000 states.
         """
         return find_diameter(self)

@@ -14,19 +14,15 @@ rewards too, which may go along with the next state, or against it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import finite
+from unichain_gym.interface import RewardProcess
 from unichain_gym.structure import edges
 
-if TYPE_CHECKING:
-    from unichain_gym.chain import MarkovChain
 
-
-def state_reward_variance(chain: MarkovChain) -> float:
+def state_reward_variance(chain: RewardProcess) -> float:
     """Return lim Var(Σ_{t<n} r(s_t))/n, the rewards being the expected ones of the states."""
     recurrent = chain.recurrent_states
     rows = chain.transition_matrix[recurrent]
@@ -36,7 +32,7 @@ def state_reward_variance(chain: MarkovChain) -> float:
     return _mean_square(chain, weight, state, chain.reward[state], following)
 
 
-def observed_reward_variance(chain: MarkovChain) -> float:
+def observed_reward_variance(chain: RewardProcess) -> float:
     """Return lim Var(Σ_{t<n} R_t)/n, the rewards being those of a trajectory."""
     mdp, policy, recurrent = chain.mdp, chain.policy, chain.recurrent_states
     if mdp is None or policy is None:
@@ -51,7 +47,7 @@ def observed_reward_variance(chain: MarkovChain) -> float:
 
 
 def _mean_square(
-    chain: MarkovChain,
+    chain: RewardProcess,
     weight: FloatArray,
     state: IntArray,
     reward: FloatArray,

@@ -13,20 +13,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.inducing import induce
+from unichain_gym.interface import OutcomeModel
 from unichain_gym.optimal_actions import taken_by_optimal_policies
 from unichain_gym.outcomes import read_only
 from unichain_gym.policy_iteration import BLACKWELL, iterate_policies
 from unichain_gym.summary import SolverReport, abbreviate, format_table
-
-if TYPE_CHECKING:
-    from unichain_gym.mdp import TabularMDP
 
 Criterion = Literal["gain", "bias", "blackwell", "discounted"]
 _ORDER = {"gain": -1, "bias": 0, "blackwell": BLACKWELL, "discounted": -1}
@@ -60,6 +59,26 @@ class OptimalPolicy:
     conserving, best : ndarray of bool, shape (S, A)
         The actions that conserve the terms of the criterion, and the next term as well: what
         `optimal_actions` is found from.
+
+    Attributes
+    ----------
+    gain, bias : ndarray, shape (S,)
+        Of the policy, from each state.
+    value : ndarray, shape (S,), or None
+        Its discounted value, for criterion "discounted".
+    optimal_actions : ndarray of bool, shape (S, A)
+        Which actions some optimal deterministic policy takes.
+    solver_report : SolverReport
+        How gain and bias were computed.
+
+    Examples
+    --------
+    >>> from unichain_gym import make_mdp
+    >>> best = make_mdp("h6").optimal_policy("gain")
+    >>> best.policy.tolist(), best.gain.round(3).tolist()[0]
+    ([1, 1, 1, 1, 1, 1], 13.345)
+    >>> best.optimal_actions.tolist()[2:4]  # the gain does not see transient states
+    [[True, True], [False, True]]
     """
 
     criterion: Criterion
@@ -137,7 +156,7 @@ class OptimalPolicy:
 
 
 def find_optimal_policy(
-    mdp: TabularMDP,
+    mdp: OutcomeModel,
     criterion: Criterion = "gain",
     discount: float | None = None,
     *,
@@ -201,7 +220,7 @@ def find_optimal_policy(
 
 
 def find_worst_policy(
-    mdp: TabularMDP,
+    mdp: OutcomeModel,
     criterion: Criterion = "gain",
     discount: float | None = None,
     *,
@@ -214,4 +233,4 @@ def find_worst_policy(
     """
     opposite = replace(mdp, reward=-mdp.reward)
     found = find_optimal_policy(opposite, criterion, discount, tie_tolerance=tie_tolerance)
-    return replace(found, chain=mdp.induce(found.policy))
+    return replace(found, chain=induce(mdp, found.policy))

@@ -34,6 +34,20 @@ class DeterministicPolicies(Sequence[IntArray]):
         The actions that each state has.
     numbers : range, optional
         Which policies, by number; all by default.
+
+    Attributes
+    ----------
+    n_policies : int
+        How many there are, also where that is too many for ``len``.
+
+    Examples
+    --------
+    >>> from unichain_gym import make_mdp
+    >>> policies = make_mdp("h100").policies()
+    >>> policies.n_policies == 2**100
+    True
+    >>> policies[5][-3:].tolist()
+    [1, 0, 1]
     """
 
     def __init__(self, allowed: BoolArray, numbers: range | None = None) -> None:

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -41,11 +40,10 @@ from scipy.sparse.csgraph import connected_components
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import ConvergenceError
+from unichain_gym.inducing import induce
+from unichain_gym.interface import OutcomeModel
 from unichain_gym.linear import find_solver
 from unichain_gym.structure import group_sums
-
-if TYPE_CHECKING:
-    from unichain_gym.mdp import TabularMDP
 
 BLACKWELL = 2**62
 """The n of Blackwell optimality: more terms than are ever compared."""
@@ -79,7 +77,7 @@ class Evaluation:
 
 
 def iterate_policies(
-    mdp: TabularMDP, n: int, discount: float | None, tie_tolerance: float
+    mdp: OutcomeModel, n: int, discount: float | None, tie_tolerance: float
 ) -> Iterator[Evaluation]:
     """Improve a policy until it is n-discount optimal; yield every one, the optimal one last.
 
@@ -121,7 +119,7 @@ def iterate_policies(
             )
 
 
-def _look_far_ahead(mdp: TabularMDP, policy: IntArray) -> IntArray:
+def _look_far_ahead(mdp: OutcomeModel, policy: IntArray) -> IntArray:
     """Return a policy that is about optimal for a discount of 1 - 1e-6.
 
     The first policies see no further than the next rewards. On a large MDP they stay around
@@ -130,7 +128,7 @@ def _look_far_ahead(mdp: TabularMDP, policy: IntArray) -> IntArray:
     """
     exit_rate = 1e-6
     while True:
-        chain = mdp.induce(policy)
+        chain = induce(mdp, policy)
         P = (1.0 - exit_rate) * chain.transition_matrix
         solver = find_solver(P, np.full(policy.size, exit_rate))
         v = solver.solve(chain.reward)
@@ -144,9 +142,9 @@ def _look_far_ahead(mdp: TabularMDP, policy: IntArray) -> IntArray:
 
 
 def _evaluate(
-    mdp: TabularMDP, policy: IntArray, n: int, discount: float | None, tie_tolerance: float
+    mdp: OutcomeModel, policy: IntArray, n: int, discount: float | None, tie_tolerance: float
 ) -> Evaluation:
-    chain = mdp.induce(policy)
+    chain = induce(mdp, policy)
     compared = _Comparison(mdp.allowed_actions, tie_tolerance)
     improved = policy
     own = np.arange(policy.size), policy
@@ -205,7 +203,7 @@ _Term = tuple[bool, tuple[FloatArray, FloatArray]]
 
 
 def _laurent_terms(
-    mdp: TabularMDP, chain: MarkovChain, compared: _Comparison, n: int
+    mdp: OutcomeModel, chain: MarkovChain, compared: _Comparison, n: int
 ) -> Iterator[_Term]:
     """Yield the terms from the gain to y_{n+1}: whether it is the first, scores and sizes."""
     reward = np.abs(chain.reward)
@@ -226,7 +224,7 @@ def _laurent_terms(
 
 
 def _new_terms(
-    mdp: TabularMDP,
+    mdp: OutcomeModel,
     chain: MarkovChain,
     compared: _Comparison,
     term: FloatArray,
@@ -259,7 +257,7 @@ def _new_terms(
         basis.append((term, error))
 
 
-def _parts(mdp: TabularMDP, remaining: BoolArray) -> tuple[IntArray, int]:
+def _parts(mdp: OutcomeModel, remaining: BoolArray) -> tuple[IntArray, int]:
     """Return the part of each state (S,), and how many the remaining actions leave apart."""
     state, action, k = np.nonzero((mdp.probability > 0.0) & remaining[:, :, None])
     S = mdp.n_states
@@ -270,7 +268,7 @@ def _parts(mdp: TabularMDP, remaining: BoolArray) -> tuple[IntArray, int]:
     return part.astype(np.int64), int(n_parts)
 
 
-def _is_settled(mdp: TabularMDP, compared: _Comparison) -> bool:
+def _is_settled(mdp: OutcomeModel, compared: _Comparison) -> bool:
     """Whether the actions left in each state do the same, so that no term tells them apart."""
     if compared.is_decided:
         return True
@@ -290,7 +288,7 @@ def _is_settled(mdp: TabularMDP, compared: _Comparison) -> bool:
     return not bool(abs(P - P[lead]).max())
 
 
-def _discounted_term(mdp: TabularMDP, chain: MarkovChain, discount: float) -> Iterator[_Term]:
+def _discounted_term(mdp: OutcomeModel, chain: MarkovChain, discount: float) -> Iterator[_Term]:
     """Yield r(s, a) + γ Σ_s' p(s'|s, a) v(s') less what all actions have in common.
 
     v is split into g/(1 - γ) and a part x that stays bounded as γ tends to 1, so that actions
@@ -308,14 +306,14 @@ def _discounted_term(mdp: TabularMDP, chain: MarkovChain, discount: float) -> It
     yield False, (score, size)
 
 
-def drift(mdp: TabularMDP, y: FloatArray) -> FloatArray:
+def drift(mdp: OutcomeModel, y: FloatArray) -> FloatArray:
     """Return Σ_s' p(s'|s, a) (y(s') - y(s)), shape (S, A)."""
     change = y[mdp.next_state] - y[:, None, None]
     drift: FloatArray = np.einsum("sak,sak->sa", mdp.probability, change)
     return drift
 
 
-def _around(mdp: TabularMDP, size: FloatArray) -> FloatArray:
+def _around(mdp: OutcomeModel, size: FloatArray) -> FloatArray:
     """Return size(s) + Σ_s' p(s'|s, a) size(s'), shape (S, A)."""
     ahead: FloatArray = np.einsum("sak,sak->sa", mdp.probability, size[mdp.next_state])
     return ahead + size[:, None]

@@ -45,6 +45,13 @@ class TransitionCounts:
         Entry (t, s · S + s') is N_t(s, s'), the number of transitions from s to s' at t.
     reward_sums : csr_array of float64, shape (t_max + 1, S)
         Entry (t, s) is the sum of the rewards received at t on leaving s.
+
+    Examples
+    --------
+    >>> from unichain_gym import make_mdp
+    >>> counts = simulate_counts(make_mdp("x1").induce([0]), n_trials=3, t_max=1, rng=0)
+    >>> counts.transition_counts.toarray().tolist(), counts.reward_sums.toarray().tolist()
+    ([[3], [3]], [[0.0], [0.0]])
     """
 
     n_states: int

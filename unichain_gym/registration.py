@@ -17,7 +17,12 @@ def register_envs() -> None:
 
 
 def register_mnemonics(mnemonics: Iterable[str]) -> None:
-    """Register ``Unichain-<mnemonic>-v0`` for these; bad ones are refused when they are made."""
+    """Register ``Unichain-<mnemonic>-v0`` for these; bad ones are refused when they are made.
+
+    Parameters
+    ----------
+    mnemonics : iterable of str
+    """
     for mnemonic in mnemonics:
         _register(f"Unichain-{mnemonic}-v0", {"id_mnemonic": mnemonic})
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,10 +18,10 @@ from scipy import sparse
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError
+from unichain_gym.interface import OutcomeModel
 from unichain_gym.structure import search_breadth_first
 
-if TYPE_CHECKING:
-    from unichain_gym.mdp import TabularMDP
+Model = TypeVar("Model", bound=OutcomeModel)
 
 
 def reachable_states(P: sparse.csr_array, start: FloatArray) -> IntArray:
@@ -62,14 +62,14 @@ def pick(names: Sequence[str | int], states: IntArray) -> tuple[str | int, ...]:
     return tuple(names[state] for state in states.tolist())
 
 
-def transition_graph(mdp: TabularMDP) -> sparse.csr_array:
+def transition_graph(mdp: OutcomeModel) -> sparse.csr_array:
     """Return which transitions some action makes possible, an entry each, shape (S, S)."""
     state, action, k = np.nonzero(mdp.probability)
     place = state, mdp.next_state[state, action, k]
     return sparse.csr_array((np.ones(state.size), place), shape=(mdp.n_states, mdp.n_states))
 
 
-def restrict_mdp(mdp: TabularMDP, states: IntArray, start: FloatArray) -> TabularMDP:
+def restrict_mdp(mdp: Model, states: IntArray, start: FloatArray) -> Model:
     """Return an MDP of some of the states, without the actions that may lead out of them.
 
     Parameters

@@ -23,6 +23,14 @@ class Classification:
     period, gain, probability : ndarray, shape (n_classes,)
         Of each class: its period, its gain, and the probability of ending in it from the
         initial distribution.
+
+    Examples
+    --------
+    >>> from unichain_gym import make_mdp
+    >>> print(make_mdp("h6").induce([1, 1, 1, 0, 0, 0]).classify())
+    class      states  period  gain  reached with  which
+    0          3       1       9.2   1             3, 4, 5
+    transient  3                                   0, 1, 2
     """
 
     classes: list[IntArray]
@@ -75,7 +83,20 @@ class SolverEntry:
 
 @dataclass(frozen=True)
 class SolverReport:
-    """How stationary distribution and bias were computed; `print` shows a table."""
+    """How stationary distribution and bias were computed; `print` shows a table.
+
+    Attributes
+    ----------
+    entries : tuple of SolverEntry
+        One a quantity and group of states: method, iterations, residual and a bound of the error.
+
+    Examples
+    --------
+    >>> from unichain_gym import make_mdp
+    >>> report = make_mdp("h6").induce([1, 1, 1, 0, 0, 0]).solver_report
+    >>> [(entry.quantity, entry.method) for entry in report.entries]
+    [('stationary distribution', 'GTH'), ('bias', 'GTH'), ('bias, transient', 'triangular')]
+    """
 
     entries: tuple[SolverEntry, ...]
 

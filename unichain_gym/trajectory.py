@@ -12,17 +12,13 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.interface import OutcomeModel, RewardProcess
 from unichain_gym.outcomes import draw_thresholds
-
-if TYPE_CHECKING:
-    from unichain_gym.chain import MarkovChain
-    from unichain_gym.mdp import TabularMDP
 
 DRAWS = 2**16
 
@@ -42,6 +38,15 @@ class Trajectory:
         The actions; None for a chain that was made from a transition matrix alone.
     rewards : ndarray of float, shape (n,)
         The reward of each step: as observed, or without actions the ``reward`` of its state.
+
+    Examples
+    --------
+    >>> from unichain_gym import make_mdp
+    >>> path = make_mdp("x3").induce([1, 1, 1]).simulate(20, seed=0)
+    >>> path
+    Trajectory(n_steps=20)
+    >>> int(path.states[-1]), float(path.rewards[-1])  # it has come to rest
+    (2, 0.0)
     """
 
     states: IntArray
@@ -52,7 +57,7 @@ class Trajectory:
         return f"Trajectory(n_steps={self.rewards.size})"
 
 
-def simulate(chain: MarkovChain, n_steps: int, rng: np.random.Generator) -> Trajectory:
+def simulate(chain: RewardProcess, n_steps: int, rng: np.random.Generator) -> Trajectory:
     """Draw a path from the chain's initial distribution."""
     thresholds = draw_thresholds(chain.initial_distribution)
     state = int(np.searchsorted(thresholds, rng.random(), side="right"))
@@ -72,7 +77,7 @@ def _row(P: sparse.csr_array, state: int) -> Table:
     return draw_thresholds(P.data[entries]).tolist(), ahead, ahead
 
 
-def _outcomes(mdp: TabularMDP, policy: FloatArray, state: int) -> Table:
+def _outcomes(mdp: OutcomeModel, policy: FloatArray, state: int) -> Table:
     """Return the table of a state whose outcomes, numbered a K + k, are those of its actions."""
     probability = (policy[state, :, None] * mdp.probability[state]).ravel()
     possible = np.flatnonzero(probability)

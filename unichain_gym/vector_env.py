@@ -298,7 +298,13 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything that decides what happens next: states, timesteps and generator."""
+        """Return everything that decides what happens next: states, timesteps and generator.
+
+        Returns
+        -------
+        dict
+            For `set_state`.
+        """
         return {
             "state": None if self._states is None else self._states.copy(),
             "timestep": self._steps - self._first_step,
@@ -307,6 +313,10 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     def set_state(self, snapshot: Mapping[str, Any]) -> None:
         """Continue from a snapshot that `get_state` took, of this or an equal environment.
+
+        Parameters
+        ----------
+        snapshot : dict
 
         Raises
         ------

@@ -23,6 +23,7 @@ from lstd_agent.benchmarks.processes import PROBES
 from lstd_agent.benchmarks.timing import Row, Setting, Skipped
 from lstd_agent.commands.outputs import check_writable, write_files
 from lstd_agent.commands.running import at_least, run
+from lstd_agent.progress import progress_bar
 from lstd_agent.study.provenance import installed_version, provenance
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -71,6 +72,7 @@ def command_line(prog: str | None) -> argparse.ArgumentParser:
         metavar="FILE",
         help="where to write the figures (benchmark.json)",
     )
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument("--probe", nargs="+", help=argparse.SUPPRESS)
     return parser
 
@@ -83,15 +85,18 @@ def measure(args: argparse.Namespace, argv: Sequence[str]) -> int:
     setting = Setting(args.quick, args.repeats)
     rows: list[Row] = []
     skipped: list[str] = []
-    for group in args.only:
-        print(f"\n{group}\n{Row.header()}")
-        try:
-            for row in GROUPS[group](setting):
-                print(row, flush=True)
-                rows.append(row)
-        except Skipped as reason:
-            skipped.append(f"{group}: {reason}")
-            print(f"  skipped: {reason}")
+    with progress_bar(len(args.only), "group", not args.quiet) as bar:
+        for group in args.only:
+            bar.write(f"\n{group}\n{Row.header()}")
+            try:
+                for row in GROUPS[group](setting):
+                    bar.write(str(row))
+                    sys.stdout.flush()
+                    rows.append(row)
+            except Skipped as reason:
+                skipped.append(f"{group}: {reason}")
+                bar.write(f"  skipped: {reason}")
+            bar.update()
     result = {
         "machine": machine,
         "rows": [asdict(row) for row in rows],

@@ -29,14 +29,15 @@ from lstd_agent.commands.evaluation_inputs import (
 from lstd_agent.commands.evaluation_report import (
     as_arrays,
     as_json,
-    as_picture,
     as_text,
     counts_of,
+    draw_report,
     results,
 )
 from lstd_agent.commands.outputs import check_picture, check_writable, write_files
 from lstd_agent.commands.running import at_least, interrupted_status, run, say
 from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.figure_style import picture
 from lstd_agent.study.provenance import one_line, provenance
 
 _EXAMPLES = """examples:
@@ -108,7 +109,7 @@ def evaluate(args: argparse.Namespace) -> int:
             contents[args.save] = as_arrays(report, agent, policy)
         if args.plot:
             occupancy, origin = counts_of(agent).distributions, one_line(report["provenance"])
-            contents[args.plot] = as_picture(report, occupancy, args.plot.suffix, origin)
+            contents[args.plot] = picture(draw_report(report, occupancy), args.plot.suffix, origin)
         # Printed first: a disk that is full loses the files alone.
         print(as_json(report) if args.json else as_text(report))
         write_files(contents)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import math
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lstd_agent import SeminormLSTDAgent
 from lstd_agent.commands.running import available_memory, with_unit
+from lstd_agent.figure_style import COLORS, WIDTH, new_figure, styled
+from lstd_agent.plotting import draw_occupancy
 from lstd_agent.study.exact import ExactStatistics, full_distributions
-from lstd_agent.study.figures import new_figure, picture
 from lstd_agent.study.metrics import StepwiseErrors
 from unichain_gym import MarkovChain
 from unichain_gym.errors import UnichainError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def results(
@@ -165,35 +169,24 @@ def as_arrays(
     return content.getvalue()
 
 
-def as_picture(
-    report: dict[str, Any], occupancy: np.ndarray[Any, Any], suffix: str, description: str
-) -> bytes:
+@styled
+def draw_report(report: dict[str, Any], occupancy: np.ndarray[Any, Any]) -> Figure:
     """Draw estimated against exact values by state, and occupancy over time with the anchors."""
-    from matplotlib.colors import LogNorm
-
     states = report["states"]
     state = states["state"]
-    figure = new_figure(11, 4.5)
-    figure.suptitle(f"{report['env_id']}, {report['n_trials']} trials")
-    values, times = figure.subplots(1, 2)
-
+    figure = new_figure(WIDTH, 7.5)
+    figure.suptitle(f"{report['env_id']}, {report['n_trials']:,} trials")
+    values, times = figure.subplots(2, 1)
     if "exact" in states:
-        values.plot(state, states["exact"], "o", ms=8, mfc="none", color="0.3", label="exact")
-    values.plot(state, states["estimated"], ".", color="tab:red", label="estimated")
-    values.set(xlabel="state", ylabel=f"relative value to state {report['main_reference']}")
+        values.plot(state, states["exact"], "o", ms=8, mfc="none", color=COLORS[-1], label="exact")
+    values.plot(state, states["estimated"], ".", color=COLORS[1], label="estimated")
+    values.set(
+        xlabel="state",
+        ylabel="value (in units of reward)",
+        title=f"Value relative to state {report['main_reference']}",
+    )
     values.legend()
-
-    # Logarithmic in time, since the start is where the distribution moves.
-    edges = np.unique(np.geomspace(1, len(occupancy) + 1, 400).astype(int)) - 1
-    shown = np.where(occupancy > 0, occupancy, np.nan)[edges[:-1]]
     bounds = np.append(state, state[-1] + 1) - 0.5
-    norm = LogNorm(0.5 / report["n_trials"], 1)
-    mesh = times.pcolormesh(edges, bounds, shown.T, norm=norm, cmap="viridis")
-    anchors = report["neighborhoods"]["anchor"]
-    bottom, top = bounds[[0, -1]]
-    times.vlines(anchors, bottom, top, color="tab:red", lw=min(1.5, 10 / len(anchors)))
-    times.plot(anchors, np.full(len(anchors), top), "v", color="tab:red", clip_on=False)
-    times.set_xscale("symlog", linthresh=1)
-    times.set(xlabel="timestep (red: anchors)", xlim=edges[[0, -1]], ylabel="state")
-    figure.colorbar(mesh, ax=times, label="share of trials in the state")
-    return picture(figure, suffix, description)
+    times.set_title("Occupancy")
+    draw_occupancy(times, occupancy, bounds, report["neighborhoods"]["anchor"], "state")
+    return figure

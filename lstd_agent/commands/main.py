@@ -12,6 +12,7 @@ from unichain_gym import __version__
 
 COMMANDS = {
     "evaluate": ("lstd_agent.commands.evaluate", "evaluate a policy from sampled trials"),
+    "improve": ("lstd_agent.commands.improve", "improve a policy from sampled trials"),
     "list": ("lstd_agent.commands.environments", "list this package's environments"),
     "optimal": ("lstd_agent.commands.optimal", "find an optimal policy from an exact model"),
     "score": ("lstd_agent.commands.score", "score a method of your own beside ours"),

@@ -21,7 +21,7 @@ import unichain_gym
 from lstd_agent.commands.evaluation_inputs import find_id
 from lstd_agent.commands.outputs import check_picture, write_files
 from lstd_agent.commands.running import run
-from lstd_agent.study.figures import new_figure, picture
+from lstd_agent.figure_style import COLORS, WIDTH, new_figure, picture, styled
 from lstd_agent.study.provenance import one_line, provenance
 from unichain_gym.errors import InvalidModelError
 from unichain_gym.optimal import Criterion, OptimalPolicy
@@ -123,19 +123,20 @@ def report(env_id: str, found: OptimalPolicy) -> dict[str, Any]:
     }
 
 
+@styled
 def draw(env_id: str, found: OptimalPolicy) -> Figure:
     """Return a picture of each state's optimal actions above its values."""
-    figure = new_figure(9.0, 6.0)
+    figure = new_figure(WIDTH, 6.5)
     figure.suptitle(f"{env_id}, {found.criterion}-optimal")
     actions, values = figure.subplots(2, 1, sharex=True)
     state, action = np.nonzero(found.optimal_actions)
-    actions.plot(state, action, "o", mfc="none", color="0.5", label="optimal")
-    actions.plot(found.policy, ".", color="tab:red", label="taken")
+    actions.plot(state, action, "o", mfc="none", color=COLORS[-1], label="optimal")
+    actions.plot(found.policy, ".", color=COLORS[1], label="taken")
     actions.set(ylabel="action", yticks=range(found.optimal_actions.shape[1]))
     actions.legend()
     shown, name = (found.bias, "bias") if found.value is None else (found.value, "value")
-    values.plot(shown, ".", label=name)
-    values.plot(found.gain, "-", color="0.5", label="gain")
-    values.set(xlabel="state")
+    values.plot(shown, ".", color=COLORS[0], label=name)
+    values.plot(found.gain, "-", color=COLORS[-1], label="gain")
+    values.set(xlabel="state", ylabel="value (in units of reward)")
     values.legend()
     return figure

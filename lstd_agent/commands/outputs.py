@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.study.figures import new_figure
+from lstd_agent.figure_style import new_figure
 
 
 def check_writable(path: Path) -> None:

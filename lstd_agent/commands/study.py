@@ -1,4 +1,4 @@
-"""Run the paper's experiments again, or our comparison: exact, sampling or references.
+"""Run the paper's experiments again, or our own: see the names below.
 
 Rows are kept as they are computed: the same command, given again after an interrupt, does what is
 missing. Tables, pictures and the paper's claims are written beside them, with their provenance.
@@ -24,7 +24,12 @@ from lstd_agent.commands.study_arguments import (
     add_subset_argument,
 )
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.study import claims, figures, tables
+from lstd_agent.figure_style import new_figure, picture
+from lstd_agent.study import claims, complexity_study, figures, tables
+from lstd_agent.study.complexity_tables import markdown_complexity
+from lstd_agent.study.estimator_figures import estimator_multiples, sample_complexity
+from lstd_agent.study.estimator_study import EstimatorSettings, run_estimator_study
+from lstd_agent.study.estimator_tables import markdown_estimators, summary_table
 from lstd_agent.study.exact_claims import exact_claims
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.provenance import one_line, provenance
@@ -168,6 +173,50 @@ def _present_references(rows: list[Row]) -> tuple[Contents, str]:
     return {"comparison.md": report, "comparison.png": figures.reference_multiples(rows)}, report
 
 
+def _estimator_arguments(parser: argparse.ArgumentParser) -> None:
+    add_subset_argument(parser, "env", ENVIRONMENTS)
+    parser.add_argument(
+        "--trials", type=at_least(20), default=10_000, help="number of trials (10,000)"
+    )
+    add_run_arguments(parser, default_out="results/estimators")
+
+
+def _estimators(args: argparse.Namespace, **how: Any) -> list[Row]:
+    settings = EstimatorSettings(n_trials=args.trials)
+    return run_estimator_study(args.out, settings, environments=args.envs, **how)
+
+
+def _present_estimators(rows: list[Row]) -> tuple[Contents, str]:
+    contents: Contents = {
+        "comparison.md": markdown_estimators(rows),
+        "comparison.png": estimator_multiples(rows),
+    }
+    return contents, summary_table(rows) + "\n"
+
+
+def _complexity_arguments(parser: argparse.ArgumentParser) -> None:
+    add_subset_argument(parser, "env", complexity_study.ENVIRONMENTS)
+    parser.add_argument(
+        "--trials",
+        nargs="+",
+        type=at_least(2),
+        default=list(complexity_study.ComplexitySettings().n_trials),
+        help="numbers of trials (100 1000 10000 100000 1000000)",
+    )
+    add_run_arguments(parser, default_out="results/complexity", seeds=5)
+
+
+def _complexity(args: argparse.Namespace, **how: Any) -> list[Row]:
+    settings = complexity_study.ComplexitySettings(n_trials=tuple(sorted(set(args.trials))))
+    return complexity_study.run_complexity_study(args.out, settings, environments=args.envs, **how)
+
+
+def _present_complexity(rows: list[Row]) -> tuple[Contents, str]:
+    report = markdown_complexity(rows)
+    curves = sample_complexity(rows)
+    return {"complexity.md": report, "complexity.png": curves}, report
+
+
 STUDIES = {
     "exact": Study(
         "the paper's six tables: ten schemes, exact statistics (a minute of two cores for each "
@@ -191,6 +240,20 @@ STUDIES = {
         _references,
         _present_references,
     ),
+    "estimators": Study(
+        "our systems beside TD, LSTD, Monte Carlo and certainty equivalence, on the same samples",
+        "estimator_rows",
+        _estimator_arguments,
+        _estimators,
+        _present_estimators,
+    ),
+    "complexity": Study(
+        "how many neighbourhoods how many trials can feed, by backup",
+        "complexity_rows",
+        _complexity_arguments,
+        _complexity,
+        _present_complexity,
+    ),
 }
 
 
@@ -202,7 +265,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         epilog="example:\n  unichain study exact --envs h6 c10 --seeds 5 --out results/small",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="exact|sampling|references")
+    commands = parser.add_subparsers(required=True, metavar="|".join(STUDIES))
     for name, study in STUDIES.items():
         own = commands.add_parser(name, help=study.purpose, description=study.purpose)
         study.add_arguments(own)
@@ -214,7 +277,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
 
 def conduct(study: Study, args: argparse.Namespace) -> int:
     """Compute what is missing of a study and write its results."""
-    figures.new_figure(1.0, 1.0)  # without matplotlib, refuse to work for hours
+    new_figure(1.0, 1.0)  # without matplotlib, refuse to work for hours
     one_thread_each()
     with rows_kept(args.out / f"{study.rows_name}.jsonl"), open_executor(args.dask) as executor:
         how = {"n_seeds": args.seeds, "workers": args.workers, "executor": executor}
@@ -234,7 +297,7 @@ def as_bytes(name: str, content: Any, facts: dict[str, Any]) -> bytes:
     """Return a text or a figure as the content of a file that carries its provenance."""
     suffix = Path(name).suffix
     if not isinstance(content, str):
-        return figures.picture(content, suffix, one_line(facts))
+        return picture(content, suffix, one_line(facts))
     before, after = {".tex": ("% ", "")}.get(suffix, ("<!-- ", " -->"))
     return f"{before}{one_line(facts)}{after}\n\n{content}".encode()
 

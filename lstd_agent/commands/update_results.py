@@ -1,6 +1,7 @@
 """Regenerate the pictures in docs/ and the results section of README.md of a checkout.
 
-Runs the three studies of `unichain study` with their defaults (their rows are kept under results/,
+Runs the studies of `unichain study` with their defaults (the last, of sample complexity, with a
+quarter of the seeds; their rows are kept under results/,
 so that a second run is quick) and writes what they say between two markers in README.md: all of
 the files, or none of them if anything goes wrong.
 """
@@ -15,14 +16,20 @@ from lstd_agent.commands.outputs import check_writable, write_files
 from lstd_agent.commands.running import at_least, run
 from lstd_agent.commands.study import one_thread_each, rows_kept
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study import figures, tables
+from lstd_agent.study.complexity_study import ComplexitySettings, run_complexity_study
+from lstd_agent.study.estimator_figures import estimator_multiples, sample_complexity
+from lstd_agent.study.estimator_study import EstimatorSettings, run_estimator_study
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.headlines import headlines
 from lstd_agent.study.provenance import one_line, provenance
 from lstd_agent.study.reference_study import ReferenceSettings, run_reference_study
 from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
+from lstd_agent.study.side_by_side import side_by_side
 from unichain_gym import make_mdp
 
+PICTURES = ("h36c", "x9d", "comparison", "sampling", "references", "estimators", "complexity")
 BEGIN, END = "<!-- results: scripts/update_results.py -->\n", "<!-- end of results -->\n"
 
 
@@ -42,11 +49,10 @@ def main(root: Path, argv: Sequence[str] | None = None) -> int:
 def update(root: Path, args: argparse.Namespace) -> int:
     """Compute what is missing, and write the README and the pictures."""
     readme, docs = root / "README.md", root / "docs"
-    pictures = {name: docs / f"{name}.png" for name in ("h36c", "comparison", "sampling")}
-    pictures["references"] = docs / "references.png"
-    figures.new_figure(1.0, 1.0)
+    pictures = {name: docs / f"{name}.png" for name in PICTURES}
+    new_figure(1.0, 1.0)
     replace_section(readme.read_text(encoding="utf-8"), "")
-    for path in (readme, *pictures.values()):
+    for path in (readme, docs / "side_by_side.md", *pictures.values()):
         check_writable(path)
     one_thread_each()
     how = {"n_seeds": args.seeds, "workers": args.workers, "progress": not args.quiet}
@@ -57,23 +63,33 @@ def update(root: Path, args: argparse.Namespace) -> int:
     with rows_kept(args.out / "references" / "reference_rows.jsonl"):
         references = run_reference_study(args.out / "references", ReferenceSettings(), **how)
 
+    with rows_kept(args.out / "estimators" / "estimator_rows.jsonl"):
+        estimators = run_estimator_study(args.out / "estimators", EstimatorSettings(), **how)
+    # These rows take longest, and need fewest seeds: each has five numbers of trials.
+    fewer = how | {"n_seeds": -(-args.seeds // 4)}
+    with rows_kept(args.out / "complexity" / "complexity_rows.jsonl"):
+        complexity = run_complexity_study(args.out / "complexity", ComplexitySettings(), **fewer)
+
     # Without --workers and --out: nothing hangs on them, and paths are nobody's business.
     command = ["scripts/update_results.py", "--seeds", str(args.seeds)]
     origin = one_line(provenance(command, seeds=f"0 to {args.seeds - 1}"))
     ratios = tables.log_ratios(tables.mean_cells(exact), tables.paper_cells())
     drawn = {
         "h36c": make_mdp("h36c").plot(),
+        "x9d": make_mdp("x9d").plot(),
         "comparison": figures.ratio_heat_map(ratios),
         "sampling": figures.sampling_curves(sampled),
         "references": figures.reference_multiples(references),
+        "estimators": estimator_multiples(estimators),
+        "complexity": sample_complexity(complexity),
     }
-    section = f"\n<!-- {origin} -->\n\n{headlines(exact, sampled, references)}\n"
-    contents = {
-        pictures[name]: figures.picture(figure, ".png", origin) for name, figure in drawn.items()
-    }
+    text = headlines(exact, sampled, references, estimators, complexity)
+    section = f"\n<!-- {origin} -->\n\n{text}\n"
+    contents = {pictures[name]: picture(figure, ".png", origin) for name, figure in drawn.items()}
     # Read again: it may have been edited while the studies ran.
     text = replace_section(readme.read_text(encoding="utf-8"), section)
-    write_files({readme: text.encode(), **contents})
+    page = side_by_side(exact, sampled, origin)
+    write_files({readme: text.encode(), docs / "side_by_side.md": page.encode(), **contents})
     return 0
 
 

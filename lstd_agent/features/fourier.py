@@ -30,6 +30,12 @@ class FourierBasis:
     -----
     Source: Konidaris, Osentoski & Thomas (2011), "Value function approximation in reinforcement
     learning using the Fourier basis".
+
+    Examples
+    --------
+    >>> from lstd_agent import FourierBasis
+    >>> FourierBasis([0.0], [2.0], order=2)(np.array([[0.0], [1.0], [2.0]])).round(6).tolist()
+    [[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -1.0, 1.0]]
     """
 
     low: ArrayLike
@@ -73,6 +79,13 @@ class RandomFourier:
     Notes
     -----
     Source: Rahimi & Recht (2007), "Random features for large-scale kernel machines".
+
+    Examples
+    --------
+    >>> from lstd_agent import RandomFourier
+    >>> near = RandomFourier(5000)(np.array([[0.0], [0.5]]))
+    >>> bool(abs(near[0] @ near[1] - np.exp(-0.125)) < 0.05)
+    True
     """
 
     d: int

@@ -22,6 +22,19 @@ class Kernel:
         features are equal and 0 elsewhere.
     width : float or "median"
         Of the Gaussian; ``"median"`` is the median distance between distinct states.
+
+    Methods
+    -------
+    paired(x, y)
+        k between corresponding rows.
+    fit_width(features)
+        This kernel with a number for its width.
+
+    Examples
+    --------
+    >>> from lstd_agent import Kernel
+    >>> Kernel(width=2.0)(np.array([[0.0]]), np.array([[0.0], [2.0]])).round(4).tolist()
+    [[1.0, 0.6065]]
     """
 
     name: str = "gaussian"
@@ -45,7 +58,16 @@ class Kernel:
         return self._of_squared_distance(cdist(x, y, "sqeuclidean"))
 
     def paired(self, x: FloatArray, y: FloatArray) -> FloatArray:
-        """Return k between corresponding rows of x and y (..., d), shape (...)."""
+        """Return k between corresponding rows of x and y (..., d), shape (...).
+
+        Parameters
+        ----------
+        x, y : ndarray, shape (..., d)
+
+        Returns
+        -------
+        ndarray, shape (...)
+        """
         return self._of_squared_distance(np.square(x - y).sum(axis=-1))
 
     def _of_squared_distance(self, squared: FloatArray) -> FloatArray:
@@ -54,7 +76,16 @@ class Kernel:
         return np.asarray(np.exp(squared / (-2.0 * float(self.width) ** 2)))
 
     def fit_width(self, features: FloatArray) -> Kernel:
-        """Return this kernel with a number for its width, measured on features (m, d)."""
+        """Return this kernel with a number for its width, measured on features (m, d).
+
+        Parameters
+        ----------
+        features : ndarray, shape (m, d)
+
+        Returns
+        -------
+        Kernel
+        """
         if self.width != "median":
             return self
         from scipy.spatial.distance import pdist

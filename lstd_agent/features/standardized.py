@@ -27,6 +27,23 @@ class Standardized:
         Of standardized observations (n, k).
     mean, deviation : array_like, shape (k,), optional
         Where they are known already. Components that do not vary have a deviation of 1.
+
+    Attributes
+    ----------
+    is_measured : bool
+        Whether mean and deviation are known.
+
+    Methods
+    -------
+    measured(samples)
+        These features, with mean and deviation of samples.
+
+    Examples
+    --------
+    >>> from lstd_agent import Polynomial, Standardized
+    >>> features = Standardized(Polynomial(1)).measured([[10.0], [30.0]])
+    >>> features(np.array([[40.0]])).tolist()  # 1, and two deviations above the mean
+    [[1.0, 2.0]]
     """
 
     features: Any
@@ -61,7 +78,21 @@ class Standardized:
         return self.mean is not None
 
     def measured(self, samples: ArrayLike) -> Standardized:
-        """Return these features with mean and deviation of samples (m, k), at least one."""
+        """Return these features with mean and deviation of samples (m, k), at least one.
+
+        Parameters
+        ----------
+        samples : array_like, shape (m, k)
+
+        Returns
+        -------
+        Standardized
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no sample, or a number is not finite.
+        """
         x = as_vectors(frozen_array("samples", samples))
         if not len(x):
             raise InvalidInputError("there are no samples to measure mean and deviation on")

@@ -46,10 +46,31 @@ Features: TypeAlias = (
 
 @dataclass(frozen=True)
 class OneHot:
-    """One feature a state: every value function is representable."""
+    """One feature a state: every value function is representable.
+
+    Methods
+    -------
+    table(n_states)
+        The features of so many states.
+
+    Examples
+    --------
+    >>> from lstd_agent import OneHot
+    >>> OneHot().table(2).toarray().tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
 
     def table(self, n_states: int) -> Rows:
-        """Return the identity matrix, in CSR form."""
+        """Return the identity matrix, in CSR form.
+
+        Parameters
+        ----------
+        n_states : int
+
+        Returns
+        -------
+        csr_array, shape (n_states, n_states)
+        """
         return sparse.eye_array(n_states, format="csr")
 
 
@@ -63,6 +84,17 @@ class GaussianFeatures:
         Number of features.
     seed : int
         The same seed gives the same table.
+
+    Methods
+    -------
+    table(n_states)
+        The features of so many states.
+
+    Examples
+    --------
+    >>> from lstd_agent import GaussianFeatures
+    >>> GaussianFeatures(3, seed=1).table(36).shape
+    (36, 3)
     """
 
     d: int
@@ -73,7 +105,16 @@ class GaussianFeatures:
         check_integer("seed", self.seed, 0)
 
     def table(self, n_states: int) -> FloatArray:
-        """Draw the features (n_states, d)."""
+        """Draw the features (n_states, d).
+
+        Parameters
+        ----------
+        n_states : int
+
+        Returns
+        -------
+        ndarray, shape (n_states, d)
+        """
         rng = np.random.default_rng(self.seed)
         return np.arange(n_states)[:, None] + rng.standard_normal((n_states, self.d))
 

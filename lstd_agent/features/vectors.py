@@ -30,6 +30,19 @@ class RadialBasis:
     centers : array_like, shape (d, k)
     width : float or array_like, shape (k,)
         One for each dimension, or the same for all.
+
+    Methods
+    -------
+    grid(low, high, n)
+        Centers n a dimension, evenly over a box.
+    kmeans(samples, n, seed)
+        Centers where observations are.
+
+    Examples
+    --------
+    >>> from lstd_agent import RadialBasis
+    >>> RadialBasis.grid([0.0], [4.0], 3)(np.array([[0.0], [2.0]])).round(3).tolist()
+    [[1.0, 0.607, 0.135], [0.607, 1.0, 0.607]]
     """
 
     centers: ArrayLike
@@ -60,6 +73,15 @@ class RadialBasis:
         low, high : array_like, shape (k,)
         n : int
             At least 2; there are n**k features.
+
+        Returns
+        -------
+        RadialBasis
+
+        Raises
+        ------
+        InvalidInputError
+            If n is below 2, or an interval is empty.
         """
         lower, upper = box_bounds(low, high)
         if check_integer("n", n, 1) < 2:
@@ -81,6 +103,15 @@ class RadialBasis:
         n : int
         seed : int
             Of the choice of the first centers.
+
+        Returns
+        -------
+        RadialBasis
+
+        Raises
+        ------
+        InvalidInputError
+            If fewer than n samples differ.
 
         Notes
         -----
@@ -121,6 +152,12 @@ class Polynomial:
         At least 0. Of k dimensions there are (k + degree choose degree) features.
     scale : float
         Observations are divided by it first; about the largest of them keeps powers in range.
+
+    Examples
+    --------
+    >>> from lstd_agent import Polynomial
+    >>> Polynomial(2)(np.array([[2.0, 3.0]])).tolist()  # 1, x, y, x², x y, y²
+    [[1.0, 2.0, 3.0, 4.0, 6.0, 9.0]]
     """
 
     degree: int
@@ -165,6 +202,13 @@ class TileCoding:
     -----
     Tiling j is shifted by j (1, 3, 5, ...) / n_tilings tile widths in the dimensions, as in
     Sutton & Barto (2018), section 9.5.4.
+
+    Examples
+    --------
+    >>> from lstd_agent import TileCoding
+    >>> tiles = TileCoding([0.0], [4.0], n_tiles=4, n_tilings=2)
+    >>> tiles(np.array([[0.5], [1.5]])).nonzero()[1].tolist()  # a tile of each tiling
+    [0, 6, 1, 7]
     """
 
     low: ArrayLike

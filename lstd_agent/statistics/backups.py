@@ -9,7 +9,8 @@ With v the approximator of a timestep's own neighbourhood, the target of timeste
 and at the end of the trials, after t_max, every target is v. From transition counts targets
 follow backwards in time by the empirical transition matrices of each timestep: they need no
 trials, any m and λ can be had when fitting, and averages over all trials that meet in a state
-take the place of single trials. Windows of exact statistics by themselves have targets that go on
+take the place of single trials. Vector observations have none, and targets run along each trial,
+which must have been kept. Windows of exact statistics by themselves have targets that go on
 after t_max, with the operators :math:`P^m` and :math:`(1-\lambda) P (I - \lambda P)^{-1}`; those of
 a linked system end like samples.
 
@@ -37,6 +38,12 @@ class MultiStep:
     ----------
     steps : int
         m, at least 1. Targets that reach the end of the trials bootstrap there.
+
+    Examples
+    --------
+    >>> from lstd_agent import MultiStep, OneHot, SeminormLSTDAgent
+    >>> SeminormLSTDAgent(OneHot(), backup=MultiStep(5)).backup
+    MultiStep(steps=5)
     """
 
     steps: int
@@ -56,6 +63,12 @@ class LambdaReturn:
     ----------
     decay : float
         λ, from 0 (one step) to 1 (to the end of the trials).
+
+    Examples
+    --------
+    >>> from lstd_agent import LambdaReturn, OneHot, SeminormLSTDAgent
+    >>> SeminormLSTDAgent(OneHot(), backup=LambdaReturn(0.6)).backup
+    LambdaReturn(decay=0.6)
     """
 
     decay: float
@@ -67,17 +80,24 @@ class LambdaReturn:
         object.__setattr__(self, "decay", float(self.decay))
 
 
+DECAYS = (0.6, 0.9)
+"""The λ that ``"auto"`` tries."""
+
 Backup: TypeAlias = Literal["one_step", "model"] | MultiStep | LambdaReturn
+WantedBackup: TypeAlias = Backup | Literal["auto"]
+"""What may be asked for: ``"auto"`` is one of the others, by the data."""
 
 
-def check_backup(backup: Any) -> Backup:
+def check_backup(backup: Any) -> WantedBackup:
     """Validate a backup."""
     if isinstance(backup, MultiStep | LambdaReturn):
         return backup
-    if isinstance(backup, str) and backup in ("one_step", "model"):
-        return "model" if backup == "model" else "one_step"
+    names: tuple[Literal["auto", "one_step", "model"], ...] = ("auto", "one_step", "model")
+    for name in names:
+        if isinstance(backup, str) and backup == name:
+            return name
     raise InvalidInputError(
-        "backup must be 'one_step', 'model', MultiStep(steps) or LambdaReturn(decay); got "
+        "backup must be 'auto', 'one_step', 'model', MultiStep(steps) or LambdaReturn(decay); got "
         f"{backup!r}"
     )
 
@@ -94,7 +114,8 @@ class Step:
     Attributes
     ----------
     states : ndarray of int, shape (k,)
-        Those that are left, but for a terminal one, whose value is 0.
+        Those that are left, but for a terminal one, whose value is 0. Of vectors, each trial is
+        a state of its own; see `lstd_agent.statistics.walks`.
     visits : ndarray, shape (k,)
         Their numbers of samples, or probabilities.
     transitions : csr_array, shape (k, S)

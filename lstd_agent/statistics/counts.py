@@ -17,7 +17,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
 from lstd_agent.statistics.counted_steps import counted_step
 from lstd_agent.statistics.equations import (
     Factors,
@@ -26,9 +26,11 @@ from lstd_agent.statistics.equations import (
     window_chunks,
     window_sums,
 )
+from lstd_agent.statistics.holdouts import CountHoldout, count_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import (
     check_pairs,
+    cut_pairs_discrepancy,
     paired_feature_discrepancy,
     paired_mean_discrepancy,
 )
@@ -36,6 +38,7 @@ from lstd_agent.statistics.pooled import PooledModel, pooled_counts
 from lstd_agent.statistics.sparse_counts import SparseCounts, sparse_features
 from lstd_agent.statistics.start_groups import StartGroups, ValuesOf, group_counts
 from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
+from lstd_agent.statistics.walks import StateWalk
 from lstd_agent.trials.counting import TransitionCounts
 
 # A table of the kernel between more states than this is larger than what it saves.
@@ -68,7 +71,8 @@ class CountStatistics:
     counts : TransitionCounts
     features : ndarray, shape (S, d)
     trials : ndarray of int, shape (m, t_max + 1), optional
-        The states of a sample of whole trials, for the distance that pairs them.
+        The states of a sample of whole trials, for the distance that pairs them; -1 at timesteps
+        that a trial does not have.
     terminal : int, optional
         The terminal state of a task that ends; it counts if a trial was in it.
     """
@@ -98,6 +102,11 @@ class CountStatistics:
     def n_trials(self) -> int:
         """Number of trials."""
         return self.counts.n_trials
+
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return self.counts.trials_at
 
     @property
     def candidate_features(self) -> FloatArray:
@@ -136,9 +145,21 @@ class CountStatistics:
         features = sparse_features(self.features)
         return None if features is None else SparseCounts(self, features)
 
-    def portions(self, batches: Sequence[TransitionCounts]) -> Sequence[TransitionCounts]:
+    def portions(
+        self, batches: Sequence[TransitionCounts], *, one_step: bool = True
+    ) -> Sequence[TransitionCounts]:
         """Return batches as what adds up fastest: themselves."""
         return batches
+
+    @property
+    def backups(self) -> tuple[Backup, ...]:
+        """The model, or else single steps and, where features are dense, λ-returns."""
+        steps: tuple[Backup, ...] = ("model", "one_step")
+        return steps if self.sparse_view is not None else (*steps, *map(LambdaReturn, DECAYS))
+
+    def holdouts(self, batches: Sequence[TransitionCounts]) -> list[CountHoldout[CountStatistics]]:
+        """Return the halves of the counts, each with the other."""
+        return count_holdouts(self.of, batches, self.features, self.terminal)
 
     def of(self, sums: TransitionCounts, main: int | None = None) -> CountStatistics:
         """Return the statistics of other sums, with the same features and stored trials."""
@@ -240,6 +261,10 @@ class CountStatistics:
             return None
         return counted_step(self.counts, t, self.terminal)
 
+    def walk(self, rcond: float) -> StateWalk:
+        """Return the walk over states."""
+        return StateWalk(self, rcond)
+
     def pooled(self, gain: float, main: int) -> PooledModel:
         """Return values by the counts of all timesteps, 0 at the main reference state."""
         return pooled_counts(self.counts, gain, main)
@@ -334,7 +359,7 @@ class CountStatistics:
     ) -> StartGroups:
         """Return what trials from each start earn; see `lstd_agent.statistics.start_groups`."""
 
-        def value_of(states: IntArray, t: int) -> FloatArray:
+        def value_of(states: IntArray, t: IntArray) -> FloatArray:
             return values_of(self.features[states], t)
 
         return group_counts(batches, self.counts, value_of, gain, self.terminal, matters)
@@ -367,6 +392,11 @@ class CountStatistics:
         visits = self.visits[[t]]
         return np.asarray((visits @ self.features)[0] / visits.sum())
 
+    def mean_following_features(self, t: int) -> FloatArray:
+        """Mean features (d,) of what followed a timestep, of the trials that have it."""
+        _, count, _, following = self.transitions(np.array([[t, t + 1]]))
+        return np.asarray(count @ self.features[following] / count.sum())
+
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
         return float(self.counts.reward_sums[start:stop].sum() / self.visits[start:stop].sum())
@@ -374,13 +404,19 @@ class CountStatistics:
     @property
     def mean_rewards(self) -> FloatArray:
         """Mean reward of each timestep, shape (t_max + 1,)."""
-        return np.asarray(self.counts.reward_sums.sum(axis=1) / self.n_trials)
+        return np.asarray(self.counts.reward_sums.sum(axis=1) / np.maximum(self.trials_at, 1))
 
     def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
         """Linear-time squared MMD between timesteps, from the stored trials."""
         check_pairs("linear", 0 if self.trials is None else len(self.trials))
         assert self.trials is not None
         kernel = kernel.fit_width(self.features[: max(_MOST_OF_GRAM, 2)])
+        lengths = (self.trials >= 0).sum(axis=1)
+        if (lengths <= self.t_max).any():
+            F = self.features
+            return cut_pairs_discrepancy(
+                self.trials, lengths, lambda x, y: kernel.paired(F[x], F[y])
+            )
         if len(self.features) <= _MOST_OF_GRAM:
             return paired_mean_discrepancy(self.trials, kernel(self.features, self.features))
         return paired_feature_discrepancy(self.trials, self.features, kernel)
@@ -390,16 +426,19 @@ class CountStatistics:
 
         ½ Σ |p - q| = 1 - Σ min(p, q), of which only states that both visit are part.
         """
-        visits = self.visits
+        visits, n_at = self.visits, self.counts.trials_at
         anchor_share = np.zeros(self.counts.n_states)
 
         def squared(anchor: int, start: int, stop: int) -> FloatArray:
             here, there = visits[[anchor]], visits[start:stop]
+            # As many trials there as here, where some were cut short in between.
+            scale = n_at[anchor] / n_at[start:stop]
             anchor_share[here.indices] = here.data
-            common = np.minimum(there.data, anchor_share[there.indices])
+            seen = there.data * np.repeat(scale, np.diff(there.indptr))
+            common = np.minimum(seen, anchor_share[there.indices])
             anchor_share[here.indices] = 0.0
             shared = sparse.csr_array((common, there.indices, there.indptr), shape=there.shape)
-            return np.asarray(np.square(1.0 - shared.sum(axis=1) / self.n_trials))
+            return np.asarray(np.square(1.0 - shared.sum(axis=1) / n_at[anchor]))
 
         return squared
 

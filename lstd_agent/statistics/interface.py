@@ -15,11 +15,13 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.backups import Backup, Step
 from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
+from lstd_agent.statistics.holdouts import Holdout
 from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.start_groups import StartGroups, ValuesOf
 from lstd_agent.statistics.structure import RecurrentClass
+from lstd_agent.statistics.walks import Walk
 
 SquaredDistance = Callable[[int, int, int], FloatArray]
 """``squared_distance(anchor, start, stop)``: squared distances from the distribution at
@@ -91,6 +93,9 @@ class Statistics(Protocol):
         Beyond ``t_max`` what happens ever after, or None where trials are over.
         """
 
+    def walk(self, rcond: float) -> Walk:
+        """Return the samples backwards in time, for targets of several steps."""
+
     def pooled(self, gain: float, main: int) -> PooledModel:
         """Return values by all timesteps' transitions, where states are countable."""
 
@@ -131,6 +136,13 @@ class SampledStatistics(Statistics, Protocol):
     def n_trials(self) -> int:
         """Number of trials."""
 
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,): some may be cut short."""
+
+    def mean_following_features(self, t: int) -> FloatArray:
+        """Mean features (d,) of what followed a timestep, of the trials that have it."""
+
     def tolerable(self, undetermined: BoolArray) -> BoolArray:
         """Which of the undetermined `starts` are none to warn of, shape (m,)."""
 
@@ -161,10 +173,20 @@ class SampledStatistics(Statistics, Protocol):
 
     @property
     def trials(self) -> Any:
-        """The stored trials, (m, t_max + 1, ...), or None."""
+        """The stored trials, (m, t_max + 1, ...), or None.
 
-    def portions(self, batches: Sequence[Any]) -> Sequence[Any]:
-        """Return batches of sums as what adds up fastest."""
+        Where one was cut short, -1 for numbered states, infinity for vectors.
+        """
+
+    def portions(self, batches: Sequence[Any], *, one_step: bool = True) -> Sequence[Any]:
+        """Return batches of sums as what adds up fastest, of single steps or of more."""
+
+    @property
+    def backups(self) -> tuple[Backup, ...]:
+        """Backups to choose from by the data, in order of preference."""
+
+    def holdouts(self, batches: Sequence[Any]) -> Sequence[Holdout[SampledStatistics]]:
+        """Return halves of the trials to fit, with the others; none where there are not enough."""
 
     def of(self, sums: Any, main: int | None = None) -> SampledStatistics:
         """Return the statistics of other sums, with the same features and stored trials.

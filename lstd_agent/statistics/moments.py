@@ -20,9 +20,10 @@ like x, and where it amounts to fewer than `MIN_SAMPLES` samples. Source: Lasser
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,15 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import dense
-from lstd_agent.statistics.backups import Step
-from lstd_agent.statistics.equations import FeatureBasis, Moments, window_sums
+from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
+from lstd_agent.statistics.equations import FeatureBasis, Moments
+from lstd_agent.statistics.holdouts import TrialHoldout, trial_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
-from lstd_agent.statistics.pairs import check_pairs, paired_vector_discrepancy
+from lstd_agent.statistics.pairs import (
+    check_pairs,
+    cut_pairs_discrepancy,
+    paired_vector_discrepancy,
+)
 from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.start_groups import (
     StartGroups,
@@ -43,8 +49,10 @@ from lstd_agent.statistics.start_groups import (
     group_trials,
 )
 from lstd_agent.statistics.structure import RecurrentClass
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
-from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
+from lstd_agent.statistics.trial_moments import TrialMoments
+from lstd_agent.statistics.walks import TrialWalk
+from lstd_agent.trials.kept_trials import KeptTrials, RowsOf, chunk_rows
+from lstd_agent.trials.moment_sums import MomentSums
 
 N_CANDIDATES = 200
 """How many stored observations are candidate reference states."""
@@ -57,9 +65,14 @@ _COUNTABLE = (
     "distance='mmd' or MMD(estimator='linear')"
 )
 
-_ONE_STEP = (
-    "sums over vector observations hold single steps only: use backup='one_step', the default, or "
-    "Discrete observations"
+_NOT_COUNTED = (
+    "backup='model' pools the transitions of states that can be counted: for vector observations "
+    "use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
+)
+
+_SINGLE_STEPS = (
+    "sums over vector observations hold single steps only, and the trials were condensed into "
+    "sums: use backup='one_step', or keep the trials with a larger max_bytes"
 )
 
 # Distances are averages over so many stored observations that there are this many numbers.
@@ -79,8 +92,11 @@ _RANGE_RCOND = 1e-10
 # divided by it, what they are elsewhere would exceed the range of doubles.
 _UNSEEN = 1e-100
 
-# Batches of kept trials are summed once each if all their moments take no more than this.
-_MAX_PORTIONS_BYTES = 2**30
+# Of fewer trials none are held out.
+_FEWEST_HELD_OUT = 8
+
+# Decompositions of windows are kept up to so many bytes.
+_MAX_DECOMPOSED_BYTES = 2**30
 
 
 class MomentStatistics:
@@ -103,6 +119,7 @@ class MomentStatistics:
     """
 
     support_threshold = 0.0
+    _room = _MAX_DECOMPOSED_BYTES
 
     def __init__(
         self,
@@ -116,7 +133,7 @@ class MomentStatistics:
                 "reference states of vector observations are stored ones, and no trial is "
                 "stored: n_stored_trials must be at least 1"
             )
-        self.sums = sums.condense(rows)
+        self.sums: MomentSums | TrialMoments = _windowed(sums, rows)
         self._rows = rows
         self.trials = trials
         # A task that was never seen to end is like any other.
@@ -133,6 +150,15 @@ class MomentStatistics:
     def n_trials(self) -> int:
         """Number of trials."""
         return self.sums.n_trials
+
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return self.sums.trials_at
+
+    def _n_samples(self, windows: IntArray) -> IntArray:
+        before = np.append(0, np.cumsum(self.trials_at))
+        return np.asarray(before[windows[:, 1]] - before[windows[:, 0]])
 
     @property
     def terminal(self) -> int | None:
@@ -158,25 +184,50 @@ class MomentStatistics:
 
     def features(self, states: FloatArray) -> FloatArray:
         """Features (n, d) of encoded observations (n, k)."""
-        return dense(self._rows(states))
+        return np.concatenate([dense(self._rows(some)) for some in chunk_rows(states)])
 
-    def of(self, sums: MomentSums | KeptTrials, main: int | None = None) -> MomentStatistics:
+    @property
+    def _kept(self) -> KeptTrials | None:
+        """The trials themselves, where they are kept."""
+        return self.sums.kept if isinstance(self.sums, TrialMoments) else None
+
+    @property
+    def backups(self) -> tuple[Backup, ...]:
+        """Single steps and, where the trials are kept, λ-returns."""
+        kept = isinstance(self.sums, TrialMoments)
+        return ("one_step", *map(LambdaReturn, DECAYS)) if kept else ("one_step",)
+
+    def holdouts(
+        self, batches: Sequence[MomentSums | KeptTrials]
+    ) -> list[TrialHoldout[MomentStatistics]]:
+        """Return the halves of trials that were kept, each with the other."""
+        kept = self._kept
+        if kept is None or self.n_trials < _FEWEST_HELD_OUT:
+            return []
+        return trial_holdouts(self.of, kept, self._rows)
+
+    def of(
+        self, sums: MomentSums | KeptTrials | TrialMoments, main: int | None = None
+    ) -> MomentStatistics:
         """Return the statistics of other sums, with the same features and stored trials.
 
         Values are relative to the mean of the tail, not to a main reference state.
         """
-        return MomentStatistics(sums, self._rows, self.trials, self.ends)
+        other = copy.copy(self)
+        other.__dict__.pop("feature_scale", None)
+        other.sums = _windowed(sums, self._rows)
+        other._room = _MAX_DECOMPOSED_BYTES // 2**4  # there may be many batches
+        return other
 
-    def portions(self, batches: Sequence[MomentSums | KeptTrials]) -> Sequence[Any]:
-        """Return batches as what adds up fastest: moments, where those of all fit in memory."""
-        size = moment_bytes(self.t_max, self.candidate_features.shape[1])
-        if len(batches) * size > _MAX_PORTIONS_BYTES:
-            return batches
-        return [batch.condense(self._rows) for batch in batches]
+    def portions(
+        self, batches: Sequence[MomentSums | KeptTrials], *, one_step: bool = True
+    ) -> Sequence[Any]:
+        """Return batches as what adds up fastest: kept trials as moments of windows."""
+        return [_windowed(batch, self._rows, len(batches)) for batch in batches]
 
     def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the moments of a window hold."""
-        return int(self.sums.second_moments[0].size)
+        return int(self.candidate_features.shape[1]) ** 2
 
     def distinct(self, windows: IntArray) -> tuple[IntArray, IntArray]:
         """All windows, in their places: samples differ from one timestep to the next."""
@@ -184,16 +235,13 @@ class MomentStatistics:
 
     def moments(self, windows: IntArray, gain: float | None) -> Moments:
         """X, Z, y of each window: sample means over its timesteps and all trials."""
-        sums = self.sums
-        n_samples = (windows[:, 1] - windows[:, 0]) * sums.n_trials
-        Z = self._window_sums(windows, sums.second_moments)
-        X = Z - self._window_sums(windows, sums.successor_moments)
+        sums = self.sums.over(windows)
+        X = sums.second_moments - sums.successor_moments
         if gain is not None:
-            y = self._window_sums(windows, sums.reward_moments - gain * sums.feature_sums)
+            y = sums.reward_moments - gain * sums.feature_sums
         else:
-            both = np.stack((sums.reward_moments, sums.feature_sums), axis=2)
-            y = self._window_sums(windows, both)
-        return _means(X, Z, y, n_samples)
+            y = np.stack((sums.reward_moments, sums.feature_sums), axis=2)
+        return _means(X, sums.second_moments, y, self._n_samples(windows))
 
     def equations(self, windows: IntArray, gain: float | None, rcond: float) -> Moments:
         """Moments of windows by themselves; two right-hand sides where the gain is unknown."""
@@ -202,48 +250,45 @@ class MomentStatistics:
 
     def linked_equations(self, windows: IntArray, rcond: float) -> Moments:
         """Moments with open ends; see `Statistics.linked_equations`."""
-        sums, one = self.sums, self.intercept
-        last = windows[:, 1] - 1
-        inside = np.stack((windows[:, 0], last), axis=1)
-        n = windows[:, 1] - windows[:, 0]
-        f = self._window_sums(windows, sums.feature_sums)
-        following = self._window_sums(inside + 1, sums.feature_sums)
-        rewards = self._window_sums(windows, sums.reward_sums[:, None])
-        number = (n * sums.n_trials).astype(np.float64)
-        Z = _border(self._window_sums(windows, sums.second_moments), f, f, number, one)
+        one, last = self.intercept, windows[:, 1] - 1
+        inside = self.sums.over(np.stack((windows[:, 0], last), axis=1))
+        end = self.sums.over(np.stack((last, last + 1), axis=1))
+        n_samples, n_leaving = self._n_samples(windows), self.trials_at[last].astype(np.float64)
+        after = self.sums.following
+        following = np.stack([after[a : b - 1].sum(axis=0) for a, b in windows.tolist()])
+        f = inside.feature_sums + end.feature_sums
+        number = n_samples.astype(np.float64)
+        Z = _border(inside.second_moments + end.second_moments, f, f, number, one)
         S = _border(
-            self._window_sums(inside, sums.successor_moments),
-            self._window_sums(inside, sums.feature_sums),
-            following,
-            number - sums.n_trials,
-            one,
+            inside.successor_moments, inside.feature_sums, following, number - n_leaving, one
         )
-        leaving = _border(
-            sums.successor_moments[last],
-            sums.feature_sums[last],
-            sums.feature_sums[windows[:, 1]],
-            np.full(len(n), float(sums.n_trials)),
-            one,
-        )
-        y = np.empty((len(n), f.shape[1] + 1, 2))
-        y[:, :-1, 0] = self._window_sums(windows, sums.reward_moments)
-        y[:, -1, 0] = one * rewards[:, 0]
+        leaving = _border(end.successor_moments, end.feature_sums, after[last], n_leaving, one)
+        y = np.empty((len(windows), f.shape[1] + 1, 2))
+        y[:, :-1, 0] = inside.reward_moments + end.reward_moments
+        y[:, -1, 0] = one * (inside.reward_sums + end.reward_sums)
         y[:, :-1, 1] = f
-        y[:, -1, 1] = one * n * sums.n_trials
-        moments = _means(Z - S, Z, np.concatenate((y, leaving), axis=2), n * sums.n_trials)
+        y[:, -1, 1] = one * number
+        moments = _means(Z - S, Z, np.concatenate((y, leaving), axis=2), n_samples)
         return replace(moments, scale=self.feature_scale)
 
     def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
 
     def step(self, t: int) -> Step | None:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """There is none."""
-        raise InvalidInputError(_ONE_STEP)
+        raise InvalidInputError(_NOT_COUNTED)
+
+    def walk(self, rcond: float) -> TrialWalk:
+        """Return the walk along trials, which must have been kept."""
+        kept = self._kept
+        if kept is None:
+            raise InvalidInputError(_SINGLE_STEPS)
+        return TrialWalk(kept, self._rows, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""
@@ -251,24 +296,20 @@ class MomentStatistics:
 
     def occupancy_of(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Christoffel function of each window at observations (m, k), as a function of them."""
-        christoffel, rows = self._christoffel(windows), self._rows
-        # It outlives these statistics, whose sums it must not keep in memory.
-        return lambda states: christoffel(dense(rows(states)))
+        christoffel = self._christoffel(windows)
+        return lambda states: christoffel(self.features(states))
 
     def _christoffel(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
-        """Return the function of features (m, d), decomposing the windows' Z once."""
-        scale = self.feature_scale
-        n_samples = (windows[:, 1] - windows[:, 0]) * self.n_trials
-        f = self._window_sums(windows, self.sums.feature_sums)
-        Z = self._window_sums(windows, self.sums.second_moments)
-        Z = _border(Z, f, f, n_samples.astype(np.float64), 1.0) / n_samples[:, None, None]
-        eigenvalues, bases = np.linalg.eigh(Z / np.outer(scale, scale))
+        """Return the function of features (m, d)."""
+        scale, n_samples = self.feature_scale, self._n_samples(windows)
+        decomposed = self._decomposed(windows)
 
         def occupancy(features: FloatArray) -> FloatArray:
             x = np.hstack((features, np.ones((len(features), 1)))) / scale
             size = np.linalg.norm(x, axis=1)
             shares = np.empty((len(windows), len(features)))
-            for k, (eigenvalue, U) in enumerate(zip(eigenvalues, bases, strict=True)):
+            for k in range(len(windows)):
+                eigenvalue, U = decomposed(k)
                 keep = eigenvalue > _RANGE_RCOND * eigenvalue[-1]
                 along = x @ U[:, keep]
                 outside = np.linalg.norm(x - along @ U[:, keep].T, axis=1)
@@ -279,16 +320,31 @@ class MomentStatistics:
 
         return occupancy
 
+    def _decomposed(self, windows: IntArray) -> Callable[[int], tuple[FloatArray, FloatArray]]:
+        """Return eigenvalues and bases of scaled Z by window, kept as far as there is room."""
+        scale, n_samples = self.feature_scale, self._n_samples(windows)
+
+        def decompose(k: int) -> tuple[FloatArray, FloatArray]:
+            start, stop = windows[k]
+            # In two parts, which linked equations have asked for already.
+            parts = self.sums.over(np.array([[start, stop - 1], [stop - 1, stop]]))
+            f, number = parts.feature_sums.sum(axis=0)[None], np.array([float(n_samples[k])])
+            Z = _border(parts.second_moments.sum(axis=0)[None], f, f, number, 1.0)[0] / number
+            eigenvalue, U = np.linalg.eigh(Z / np.outer(scale, scale))
+            return eigenvalue, U
+
+        return lru_cache(max(1, self._room // (8 * scale.size**2)))(decompose)
+
     def independent_samples(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Occupancy times the number of samples of each window, (n, m)."""
         occupancy = self.occupancy_of(windows)
-        n_samples = (windows[:, 1] - windows[:, 0]) * self.n_trials
+        n_samples = self._n_samples(windows)
         return lambda states: occupancy(states) * n_samples[:, None]
 
     @cached_property
     def starts(self) -> FloatArray:
         """Observations in which stored trials start."""
-        return np.unique(self.trials[:N_CANDIDATES, 0], axis=0)
+        return np.unique(self.trials[:N_CANDIDATES, 0].astype(np.float64), axis=0)
 
     def start_groups(
         self,
@@ -301,7 +357,8 @@ class MomentStatistics:
         kept = [batch for batch in batches if isinstance(batch, KeptTrials)]
         if len(kept) == len(batches):
             return group_trials(kept, lambda states, t: values_of(self.features(states), t), gain)
-        return group_moments([batch.condense(self._rows) for batch in batches], values_of, gain)
+        sums = [batch for batch in batches if isinstance(batch, MomentSums)]
+        return group_moments(sums, values_of, gain)
 
     def tolerable(self, undetermined: BoolArray) -> BoolArray:
         """Return which undetermined starts are none to warn of.
@@ -327,8 +384,7 @@ class MomentStatistics:
     @cached_property
     def feature_scale(self) -> FloatArray:
         """Root mean squares of the features (f, 1) over all timesteps, shape (d + 1,)."""
-        squares = np.einsum("tdd->d", self.sums.second_moments)
-        scale = np.sqrt(squares / (self.n_trials * (self.t_max + 1)))
+        scale = np.sqrt(self.sums.squares / self.trials_at.sum())
         return np.append(np.where(scale > _UNSEEN, scale, 1.0), 1.0)
 
     def zero(self, window: IntArray) -> tuple[int, FloatArray]:
@@ -337,7 +393,7 @@ class MomentStatistics:
             index = -1 if self.terminal is None else self.terminal
             return index, np.zeros(self.candidate_features.shape[1])
         start = (self.t_max + 1) // 2
-        return -1, self.sums.feature_sums[start:].mean(axis=0) / self.n_trials
+        return -1, self.sums.feature_sums[start:].mean(axis=0) / self.trials_at[start:].mean()
 
     def candidate(self, index: int) -> Any:
         """Return a candidate reference state as it is encoded."""
@@ -345,16 +401,20 @@ class MomentStatistics:
 
     def mean_features(self, t: int) -> FloatArray:
         """Mean features (d,) at a timestep."""
-        return np.asarray(self.sums.feature_sums[t] / self.n_trials)
+        return np.asarray(self.sums.feature_sums[t] / self.trials_at[t])
+
+    def mean_following_features(self, t: int) -> FloatArray:
+        """Mean features (d,) of what followed a timestep, of the trials that have it."""
+        return np.asarray(self.sums.following[t] / self.trials_at[t])
 
     def mean_reward(self, start: int, stop: int) -> float:
         """Mean reward over the timesteps from start up to stop."""
-        return float(self.sums.reward_sums[start:stop].mean() / self.n_trials)
+        return float(self.sums.reward_sums[start:stop].mean() / self.trials_at[start:stop].mean())
 
     @property
     def mean_rewards(self) -> FloatArray:
         """Mean reward of each timestep, shape (t_max + 1,)."""
-        return np.asarray(self.sums.reward_sums / self.n_trials)
+        return np.asarray(self.sums.reward_sums / np.maximum(self.trials_at, 1))
 
     def total_variation(self) -> SquaredDistance:
         """There is none."""
@@ -363,6 +423,11 @@ class MomentStatistics:
     def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
         """Linear-time squared MMD between timesteps, from the stored trials."""
         check_pairs("linear", len(self.trials))
+        lengths = (~np.isinf(self.trials[:, :, 0])).sum(axis=1)
+        if (lengths <= self.t_max).any():
+            features = self._distance_features.swapaxes(0, 1)
+            kernel = kernel.fit_width(self.candidate_features)
+            return cut_pairs_discrepancy(features, lengths[: len(features)], kernel.paired)
         return paired_vector_discrepancy(
             self._distance_features, kernel.fit_width(self.candidate_features)
         )
@@ -372,14 +437,18 @@ class MomentStatistics:
         """Features of as many stored trials as a distance works on, shape (t_max + 1, m, d)."""
         d = self.candidate_features.shape[1]
         m = max(2, _N_DISTANCE_NUMBERS // (d * (self.t_max + 1)))
-        states = self.trials[:m].swapaxes(0, 1)
+        states = self.trials[:m]
+        # Where a trial was cut short its start stands in; it is not looked at.
+        states = np.where(np.isinf(states), states[:, :1], states).swapaxes(0, 1)
         n_timesteps, m, k = states.shape
         return self.features(states.reshape(-1, k)).reshape(n_timesteps, m, -1)
 
-    def _window_sums(self, windows: IntArray, by_timestep: FloatArray) -> FloatArray:
-        """Sum an array (t_max + 1, ...) over each window."""
-        sums = window_sums(windows, self.t_max) @ by_timestep.reshape(len(by_timestep), -1)
-        return np.asarray(sums.reshape(len(windows), *by_timestep.shape[1:]))
+
+def _windowed(
+    sums: MomentSums | KeptTrials | TrialMoments, rows: RowsOf, n_batches: int = 1
+) -> MomentSums | TrialMoments:
+    """Return what sums over windows: moments themselves, or kept trials with their features."""
+    return TrialMoments.of(sums, rows, n_batches) if isinstance(sums, KeptTrials) else sums
 
 
 def _groups(vectors: FloatArray) -> IntArray:
@@ -427,6 +496,7 @@ def _candidates(trials: FloatArray) -> FloatArray:
     timestep = np.concatenate((even, early)).astype(np.int64)
     # Observations that occur twice are kept once; the terminal state (NaN), if any, comes first.
     chosen = trials[np.arange(n) % m, timestep]
-    living = np.unique(chosen[~np.isnan(chosen).any(axis=1)], axis=0)
+    # What is infinite is of timesteps that a trial does not have.
+    living = np.unique(chosen[np.isfinite(chosen).all(axis=1)], axis=0)
     ended = trials[np.isnan(trials).any(axis=2)]
     return np.concatenate((ended[:1], living))

@@ -2,17 +2,66 @@
 
 The paper's estimator: with trials (x, y) in disjoint pairs, the mean over pairs of
 k(x_a, y_a) + k(x_t, y_t) - k(x_a, y_t) - k(y_a, x_t). It is unbiased, and may be negative.
+
+Of trials that were cut short, the longest are paired with each other, and timestep t is compared
+by the pairs that both have it: the same trials then and at the anchor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.statistics.interface import SquaredDistance
+
+PairKernel = Callable[[NDArray[Any], NDArray[Any]], FloatArray]
+"""Kernel (p,) between the states of p trials and those of as many others."""
+
+
+def cut_pairs_discrepancy(
+    trials: NDArray[Any], lengths: IntArray, kernel: PairKernel
+) -> SquaredDistance:
+    """Return the squared MMD between timesteps of trials some of which were cut short.
+
+    Parameters
+    ----------
+    trials : ndarray, shape (m, t_max + 1, ...)
+        Whatever the kernel takes, by trial.
+    lengths : ndarray of int, shape (m,)
+        How many timesteps each has.
+    kernel : callable
+
+    Returns
+    -------
+    callable
+        What no pair has counts like the last timestep that one has.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    n_pairs = len(order) // 2
+    first, second = order[0 : 2 * n_pairs : 2], order[1 : 2 * n_pairs : 2]
+    common = lengths[second]  # the shorter of each pair; they descend
+
+    def mean(x: IntArray, s: int, y: IntArray, t: int) -> float:
+        return float(kernel(trials[x, s], trials[y, t]).mean())
+
+    def at(anchor: int, t: int) -> float:
+        t = min(t, int(common[0]) - 1)
+        anchor = min(anchor, t)
+        n = int(np.count_nonzero(common > t))
+        x, y = first[:n], second[:n]
+        within = mean(x, anchor, y, anchor) + mean(x, t, y, t)
+        return within - mean(x, anchor, y, t) - mean(y, anchor, x, t)
+
+    def squared(anchor: int, start: int, stop: int) -> FloatArray:
+        return np.array([at(anchor, t) for t in range(start, stop)])
+
+    return squared
 
 
 def paired_mean_discrepancy(trials: NDArray[np.integer], gram: FloatArray) -> SquaredDistance:

@@ -86,7 +86,7 @@ def pooled_model(
     S = transitions.shape[0]
     values, open_share = np.zeros(S), np.ones(S)
     open_share[main] = 0.0
-    solvable = _leading_to(transitions, main)
+    solvable = leading_to(transitions, main)
     solvable = solvable[solvable != main]
     if solvable.size == 0:
         return PooledModel(values, open_share, n_trials)
@@ -105,7 +105,7 @@ def pooled_model(
     return PooledModel(values, open_share, n_trials)
 
 
-def _leading_to(transitions: sparse.csr_array, main: int) -> IntArray:
+def leading_to(transitions: sparse.csr_array, main: int) -> IntArray:
     """Return the states from which transitions lead to a state, that one among them."""
     from scipy.sparse.csgraph import breadth_first_order  # takes long to import
 

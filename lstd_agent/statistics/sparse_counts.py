@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.statistics.equations import SparseEquations
-
-if TYPE_CHECKING:
-    from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.trials.counting import TransitionCounts
 
 # Features are taken for sparse if there are at least so many, and so small a part is not zero.
 _FEWEST_SPARSE = 1000
@@ -33,17 +31,33 @@ def sparse_features(features: FloatArray) -> sparse.csr_array | None:
     return sparse.csr_array(features) if constant else None
 
 
+class Counted(Protocol):
+    """What equations are made of: `lstd_agent.statistics.counts.CountStatistics`."""
+
+    counts: TransitionCounts
+
+    @property
+    def visits(self) -> sparse.csr_array:
+        """Number of visits of each state at each timestep, CSR (t_max + 1, S)."""
+
+    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
+        """Return the state that the window visits most, and its features."""
+
+    def transitions(self, windows: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Return window, number, state and next state of the pairs of windows (n, 2)."""
+
+
 class SparseCounts:
     """What `lstd_agent.system.sparse` asks of counts.
 
     Parameters
     ----------
-    statistics : CountStatistics
+    statistics : Counted
         Of a task that does not end.
     sparse_features : csr_array, shape (S, d)
     """
 
-    def __init__(self, statistics: CountStatistics, sparse_features: sparse.csr_array) -> None:
+    def __init__(self, statistics: Counted, sparse_features: sparse.csr_array) -> None:
         self._statistics = statistics
         self.sparse_features = sparse_features
 

@@ -29,11 +29,11 @@ from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
 
-ValuesOf = Callable[[FloatArray, int], FloatArray]
-"""Values (n,) by features (n, d) at a timestep."""
+ValuesOf = Callable[[FloatArray, IntArray], FloatArray]
+"""Values (n,) by features (n, d) at timesteps (n,)."""
 
-StateValues = Callable[[Any, int], FloatArray]
-"""Values (n,) of encoded observations (n, ...) at a timestep."""
+StateValues = Callable[[Any, IntArray], FloatArray]
+"""Values (n,) of encoded observations (n, ...) at timesteps (n,)."""
 
 MIN_TRIALS = 20
 """Groups of fewer trials are not looked at: their standard errors tell little."""
@@ -94,10 +94,16 @@ def group_trials(batches: Sequence[KeptTrials], value_of: StateValues, gain: flo
     start = np.concatenate([batch.observations[:, 0] for batch in batches]).astype(np.float64)
     predicted = _in_chunks(value_of, start, 0)
     direct = np.empty((len(start), len(horizons)))
+    lengths = np.concatenate([batch.all_lengths for batch in batches])
     for k, h in enumerate(horizons.tolist()):
-        reached = np.concatenate([batch.observations[:, h] for batch in batches])
-        earned = np.concatenate([batch.rewards[:, :h].sum(axis=1) for batch in batches])
-        direct[:, k] = earned - gain * h + _in_chunks(value_of, reached.astype(np.float64), h)
+        # A trial that was cut short before is compared with the value where it was.
+        until = np.minimum(h, lengths)
+        parts = np.split(until, np.cumsum([batch.n_trials for batch in batches])[:-1])
+        pairs = list(zip(batches, parts, strict=True))
+        reached = np.concatenate([b.observations[np.arange(len(t)), t] for b, t in pairs])
+        earned = np.concatenate([_earned(b.rewards[:, :h], t) for b, t in pairs])
+        at_end = _in_chunks(value_of, reached.astype(np.float64), until)
+        direct[:, k] = earned - gain * until + at_end
     cells, parent = cells_of(start)
     difference = direct - predicted[:, None]
     n = np.array([len(cell) for cell in cells])
@@ -116,13 +122,20 @@ def group_trials(batches: Sequence[KeptTrials], value_of: StateValues, gain: flo
     )
 
 
+def _earned(rewards: FloatArray, until: IntArray) -> FloatArray:
+    """Return sums of the rewards (m, h) before timesteps (m,)."""
+    return np.asarray((rewards * (np.arange(rewards.shape[1]) < until[:, None])).sum(axis=1))
+
+
 def group_moments(batches: Sequence[MomentSums], values_of: ValuesOf, gain: float) -> StartGroups:
     """Return the one group that moments tell of; errors are by batches."""
     horizons = np.append(0, horizons_to(batches[0].t_max))
     n_trials = np.array([batch.n_trials for batch in batches])
     weight = n_trials / n_trials.sum()
     features = [np.stack([b.feature_sums[h] / b.n_trials for b in batches]) for h in horizons]
-    values = np.stack([values_of(f, h) for f, h in zip(features, horizons.tolist(), strict=True)])
+    values = np.stack(
+        [_in_chunks(values_of, f, h) for f, h in zip(features, horizons, strict=True)]
+    )
     earned = np.array([np.append(0.0, np.cumsum(b.reward_sums))[horizons] for b in batches])
     direct = values.T + earned / n_trials[:, None] - gain * horizons
     deviation = direct - direct[:, :1]
@@ -131,6 +144,8 @@ def group_moments(batches: Sequence[MomentSums], values_of: ValuesOf, gain: floa
     if len(batches) > 1:
         error = np.sqrt(weight @ deviation**2 / (len(batches) - 1))
     mean = weight @ direct
+    if any(batch.n_at is not None for batch in batches):
+        mean[1:] = np.nan  # trials that go on may be of other starts than those that do not
     return StartGroups(
         example=np.empty((0, 1)),
         n_starts=np.zeros(1, dtype=np.int64),
@@ -209,8 +224,11 @@ def _backwards(
     N = counts.transition_counts.sorted_indices()
     R = counts.reward_sums.sorted_indices()
     ahead = np.zeros((S, len(horizons)))
+    left = np.zeros(0, dtype=np.int64) if counts.n_at is not None else None
     for t in range(int(horizons[-1]) - 1, -1, -1):
         here, paid = slice(N.indptr[t], N.indptr[t + 1]), slice(R.indptr[t], R.indptr[t + 1])
+        if here.start == here.stop:  # all trials were cut short before
+            continue
         state, next_state = np.divmod(N.indices[here].astype(np.int64), S)
         count = N.data[here].astype(np.float64)
         begun = np.flatnonzero(horizons == t + 1)
@@ -218,6 +236,10 @@ def _backwards(
             reached = np.unique(next_state)
             ahead[reached, begun[0]] = _in_chunks(value_of, reached, t + 1)
         on = slice(int(np.searchsorted(horizons, t + 1)), None)
+        if left is not None and on.start < len(horizons):
+            # What all trials were cut short in is worth its value.
+            stopped = np.setdiff1d(next_state, left)
+            ahead[stopped, on] = _in_chunks(value_of, stopped, t + 1)[:, None]
         first = np.flatnonzero(np.diff(state, prepend=-1))
         states, visits = state[first], np.add.reduceat(count, first)
         following = np.add.reduceat(count[:, None] * ahead[next_state, on], first)
@@ -226,6 +248,7 @@ def _backwards(
         living = states != (-1 if terminal is None else terminal)
         sums = following + (rewards - gain * visits)[:, None]
         ahead[states[living], on] = (sums / visits[:, None])[living]
+        left = states if counts.n_at is not None else None
     if horizons[-1] == 0:
         states = counted_step(counts, 0, terminal).states
         ahead[states, 0] = _in_chunks(value_of, states, 0)
@@ -271,7 +294,9 @@ def _middle(vectors: FloatArray) -> FloatArray:
     return np.asarray(vectors[np.argmin(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1))])
 
 
-def _in_chunks(value_of: StateValues, states: Any, t: int) -> FloatArray:
-    """Return values of states, without features of all of them at once."""
-    pieces = [value_of(states[i : i + _CHUNK], t) for i in range(0, len(states), _CHUNK)]
+def _in_chunks(value_of: StateValues, states: Any, t: IntArray | int) -> FloatArray:
+    """Return values of states at timesteps, without features of all of them at once."""
+    timestep = np.broadcast_to(np.asarray(t), len(states))
+    chunks = [slice(i, i + _CHUNK) for i in range(0, len(states), _CHUNK)]
+    pieces = [value_of(states[chunk], timestep[chunk]) for chunk in chunks]
     return np.concatenate(pieces) if pieces else np.zeros(0)

@@ -79,6 +79,15 @@ class BudgetedEnv(VectorWrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Start a trial in each copy.
 
+        Parameters
+        ----------
+        seed : int, optional
+        options : dict, optional
+
+        Returns
+        -------
+        observations, infos
+
         Raises
         ------
         BudgetError
@@ -96,6 +105,14 @@ class BudgetedEnv(VectorWrapper):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in each copy.
+
+        Parameters
+        ----------
+        actions : ndarray, shape (num_envs,)
+
+        Returns
+        -------
+        observations, rewards, terminated, truncated, infos
 
         Raises
         ------

@@ -18,6 +18,7 @@ from lstd_agent.statistics.equations import (
 )
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pooled import PooledModel, pooled_model
+from lstd_agent.statistics.walks import StateWalk
 from unichain_gym import MarkovChain
 
 
@@ -120,6 +121,10 @@ class ExactStatistics:
         if self.terminal is None:
             return Step(states, p, P, chain.reward, 0)
         return Step(states, p[living], P[living], chain.reward[living], 0)
+
+    def walk(self, rcond: float) -> StateWalk:
+        """Return the walk over states."""
+        return StateWalk(self, rcond)
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """Return the chain's own values, 0 at the main reference state."""

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.errors import MissingDependencyError
+from lstd_agent.figure_style import (
+    COLORS,
+    DASHES,
+    DIVERGING,
+    MARKERS,
+    WIDTH,
+    label_ends,
+    log_scale,
+    new_figure,
+    styled,
+)
 from lstd_agent.study.reference_study import median_multiples
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampling_study import PANELS
@@ -21,43 +30,13 @@ from lstd_agent.study.tables import METRICS, Cell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_STYLES = {"p01": "-", "p02md": "--", "paxmd": "-.", "pinf": ":"}
+METRIC_NAMES = {
+    "total_repb": "total repb (in units of reward)",
+    "total_rems": "total rems (in units of reward)",
+}
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of a size in inches.
-
-    Raises
-    ------
-    MissingDependencyError
-        Without matplotlib.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError(
-            'pictures need matplotlib: pip install "unichain-gym[plot]"'
-        ) from None
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def picture(figure: Figure, suffix: str, description: str = "") -> bytes:
-    """Return a figure as the content of a file.
-
-    Parameters
-    ----------
-    figure : Figure
-    suffix : str
-        Such as ``".png"`` or ``".pdf"``.
-    description : str
-        Kept in the file's metadata.
-    """
-    field = {".pdf": "Subject"}.get(suffix, "Description")
-    content = BytesIO()
-    figure.savefig(content, format=suffix[1:], dpi=150, metadata={field: description})
-    return content.getvalue()
-
-
+@styled
 def ratio_heat_map(ratios: Mapping[Cell, float]) -> Figure:
     """Draw log10(ours / paper) of every cell, a row for each environment and ρ."""
     columns = [(metric, scheme) for metric in METRICS for scheme in SCHEMES]
@@ -70,46 +49,58 @@ def ratio_heat_map(ratios: Mapping[Cell, float]) -> Figure:
     grid = np.array(
         [[ratios.get((env, rho, m, s), np.nan) for m, s in columns] for env, rho in lines]
     ).reshape(len(lines), len(columns))
-    figure = new_figure(9, 1.5 + 0.19 * len(lines))
-    axes = figure.subplots()
-    image = axes.imshow(grid, cmap="RdBu_r", vmin=-2, vmax=2, aspect="auto")
-    axes.set_xticks(range(len(columns)), [scheme for _, scheme in columns], rotation=90)
-    axes.set_yticks(range(len(lines)), [f"{env}  ρ={rho}" for env, rho in lines], fontsize=7)
-    axes.axvline(len(SCHEMES) - 0.5, color="black", linewidth=1)
-    grey = " (grey: no figure)" if np.isnan(grid).any() else ""
-    axes.set_title(f"total repb  |  total rems: ours over the paper's{grey}", fontsize=10)
-    figure.colorbar(image, label="log10 ratio", extend="both")
-    axes.set_facecolor("lightgrey")
+    figure = new_figure(WIDTH, 1.9 + 0.2 * len(lines))
+    n = len(SCHEMES)
+    halves: Any = figure.subplots(1, 2, sharey=True)
+    for k, (axes, metric) in enumerate(zip(halves, METRICS, strict=True)):
+        half = grid[:, k * n : (k + 1) * n]
+        image = axes.imshow(half, cmap=DIVERGING, vmin=-2, vmax=2, aspect="auto")
+        axes.set_xticks(range(n), SCHEMES, rotation=90)
+        axes.set_yticks(range(len(lines)), [f"{env}  ρ = {rho}" for env, rho in lines])
+        axes.tick_params(labelsize=10, length=0)
+        axes.set_title(f"total {metric[-4:]}")
+        axes.set_facecolor("0.6")
+        axes.grid(visible=False)
+    grey = "; grey: no figure" if np.isnan(grid).any() else ""
+    figure.colorbar(
+        image,
+        ax=halves,
+        location="top",
+        aspect=40,
+        extend="both",
+        label=f"log10 of ours over the paper's{grey}",
+    )
     return figure
 
 
+@styled
 def sampling_curves(rows: Sequence[Row]) -> Figure:
-    """Draw the four panels: ε_PB (left, red) and ε_MS (right, blue) against trials.
+    """Draw ε_PB (above) and ε_MS (below) against trials, a column for each panel of the paper.
 
-    Lines are means over seeds; bands are the middle half of the seeds.
+    Lines are means over seeds; bands hold the middle half of the seeds.
     """
-    figure = new_figure(12, 8)
-    for panel, left in zip(PANELS, figure.subplots(2, 2).flat, strict=True):
-        right = left.twinx()
-        for axes, metric, color in (
-            (left, "total_repb", "tab:red"),
-            (right, "total_rems", "tab:blue"),
-        ):
+    figure = new_figure(1.25 * WIDTH, 8.0)
+    grid: Any = figure.subplots(2, len(PANELS), sharex="col")
+    for column, panel in zip(grid.T, PANELS, strict=True):
+        for axes, metric in zip(column, METRIC_NAMES, strict=True):
             curves = _curves(rows, panel.env, panel.n_features, metric)
-            for scheme, (n_trials, values) in curves.items():
-                axes.plot(n_trials, values.mean(axis=1), _STYLES[scheme], color=color, label=scheme)
+            for k, (n_trials, values) in enumerate(curves.values()):
+                thousands, color = np.array(n_trials) / 1000, COLORS[k]
                 low, high = np.quantile(values, (0.25, 0.75), axis=1)
-                axes.fill_between(n_trials, low, high, color=color, alpha=0.08, linewidth=0)
-            axes.set_yscale("log")
-            axes.set_ylabel("total " + metric[-4:], color=color)
-            axes.tick_params(axis="y", which="both", colors=color)
-        left.set_xlabel("trials")
-        left.set_title(
-            f"{panel.env}, {panel.n_features} feature{'s' * (panel.n_features > 1)} "
-            f"(ρ = {panel.rho}, at most {panel.n_anchors_max} anchors)"
+                axes.fill_between(thousands, low, high, color=color, alpha=0.13, linewidth=0)
+                for edge in (low, high):
+                    axes.plot(thousands, edge, DASHES[k], color=color, linewidth=0.9)
+                axes.plot(thousands, values.mean(axis=1), DASHES[k], color=color, linewidth=2.4)
+            log_scale(axes)
+            ends = [values[-1].mean() for _, values in curves.values()]
+            label_ends(axes, thousands[-1], ends, list(curves), COLORS[: len(curves)])
+        column[0].set_title(
+            f"{panel.env}, {panel.n_features} feature{'s' * (panel.n_features > 1)}"
         )
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    figure.suptitle("Means over seeds; bands hold the middle half of the seeds")
+        column[1].set_xlabel("thousands of trials")
+    for axes, name in zip(grid[:, 0], METRIC_NAMES.values(), strict=True):
+        axes.set_ylabel(name)
+    figure.suptitle("Means over seeds; bands, edged by thin lines, hold the middle half")
     return figure
 
 
@@ -128,13 +119,14 @@ def _curves(
     }
 
 
+@styled
 def reference_multiples(rows: Sequence[Row]) -> Figure:
-    """Draw ε_MS as a multiple of the projection limit: a dot a row, medians over seeds."""
+    """Draw ε_MS as a multiple of the projection limit: a mark a row, medians over seeds."""
     medians = median_multiples(rows)
     combinations = sorted({c for by_combination in medians.values() for c in by_combination})
     schemes = sorted({scheme for scheme, _, _ in medians})
     environments = [e for e in ENVIRONMENTS if any(env == e for _, env, _ in medians)]
-    figure = new_figure(11, 4.2 * len(schemes))
+    figure = new_figure(WIDTH, 1.0 + 3.6 * len(schemes))
     panels: Any = figure.subplots(len(schemes), 1, squeeze=False)[:, 0]
     for scheme, axes in zip(schemes, panels, strict=True):
         for k, combination in enumerate(combinations):
@@ -142,14 +134,17 @@ def reference_multiples(rows: Sequence[Row]) -> Figure:
             for i, env in enumerate(environments):
                 rhos = sorted((r for s, e, r in medians if (s, e) == (scheme, env)), reverse=True)
                 for j, rho in enumerate(rhos):
-                    x.append(i + 0.18 * k - 0.27 + 0.02 * j)
+                    x.append(i + 0.27 * (k - 1) - 0.08 + 0.035 * j)
                     y.append(medians[scheme, env, rho][combination])
-            axes.plot(x, y, "o", markersize=4, label=", ".join(combination), alpha=0.8)
+            label = f"{combination[0]} ({combination[1]})" if combination[1] != "none" else "linked"
+            axes.plot(x, y, MARKERS[k], markersize=5, color=COLORS[k], alpha=0.85, label=label)
         axes.axhline(1.0, color="black", linewidth=0.8)
-        axes.set_yscale("log")
+        log_scale(axes)
         axes.set_xticks(range(len(environments)), environments)
-        axes.set_ylabel("total rems / projection limit")
-        axes.set_title(f"{scheme}: one dot for each ρ, largest first")
+        axes.set_xlim(-0.5, len(environments) - 0.5)
+        axes.grid(visible=False, axis="x")
+        axes.set_ylabel("total rems / limit")
+        axes.set_title(f"{scheme}: one mark for each ρ, the largest to the left")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(combinations))
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(combinations))
     return figure

@@ -8,52 +8,101 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from lstd_agent import baselines
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import FitWarning
 from lstd_agent.features.tables import OneHot
 from lstd_agent.study.budget import Budget, BudgetedEnv
+from lstd_agent.trials.counting import TransitionCounts
 
 Method = Callable[..., Any]
+
+DISCOUNT = 0.99
 
 
 def certainty_equivalence(
     env: BudgetedEnv, policy: IntArray, budget: Budget, seed: int
 ) -> tuple[FloatArray, float]:
     """Solve the model that the transitions of all trials together make up, without features."""
-    agent = SeminormLSTDAgent(OneHot(), n_anchors=1, backup="model")
-    return _answer(agent, env, policy, budget, seed)
+    counts = _counts(env, policy, budget, seed)
+    tail = slice((budget.t_max + 1) // 2, None)
+    gain = float(counts.reward_sums[tail].sum() / counts.transition_counts[tail].sum())
+    values = baselines.certainty_equivalence(counts, gain)
+    return np.where(np.isfinite(values), values, 0.0), gain  # 0 is the mean of all values
 
 
 def linked(
     env: BudgetedEnv, policy: IntArray, budget: Budget, seed: int, *, features: FloatArray
 ) -> tuple[FloatArray, float]:
-    """Two neighbourhoods by our defaults: solved backwards in time."""
+    """Fit two neighbourhoods by our defaults, solved backwards in time."""
     return _answer(SeminormLSTDAgent(features), env, policy, budget, seed)
 
 
 def paper(
     env: BudgetedEnv, policy: IntArray, budget: Budget, seed: int, *, features: FloatArray
 ) -> tuple[FloatArray, float]:
-    """Two neighbourhoods by the paper's rules."""
+    """Fit two neighbourhoods by the paper's rules."""
     return _answer(SeminormLSTDAgent.paper(features), env, policy, budget, seed)
 
 
+def linear_baseline(
+    estimate: Callable[..., baselines.LinearValue],
+    env: BudgetedEnv,
+    policy: IntArray,
+    budget: Budget,
+    seed: int,
+    *,
+    features: FloatArray,
+) -> FloatArray:
+    """Return values by one of `lstd_agent.baselines`, shape (S,).
+
+    Parameters
+    ----------
+    estimate : callable
+        From counts and features.
+    env, policy, budget, seed, features
+        See `lstd_agent.study.score`.
+    """
+    return estimate(_counts(env, policy, budget, seed), features)(features)
+
+
 BUILT_IN: dict[str, Method] = {
-    method.__name__: method for method in (certainty_equivalence, linked, paper)
+    "certainty_equivalence": certainty_equivalence,
+    "linked": linked,
+    "paper": paper,
+    "lstd": partial(linear_baseline, baselines.average_reward_lstd),
+    "discounted_lstd": partial(
+        linear_baseline, partial(baselines.discounted_lstd, discount=DISCOUNT)
+    ),
+    "differential_td": partial(linear_baseline, baselines.differential_td),
+    "monte_carlo": partial(linear_baseline, baselines.monte_carlo),
 }
 """By name; the first is what scores are multiples of."""
+
+
+def _collected(
+    agent: SeminormLSTDAgent, env: BudgetedEnv, policy: IntArray, budget: Budget, seed: int
+) -> SeminormLSTDAgent:
+    return agent.collect(
+        env, policy, budget.n_trials, t_max=budget.t_max, seed=seed, progress=False
+    )
+
+
+def _counts(env: BudgetedEnv, policy: IntArray, budget: Budget, seed: int) -> TransitionCounts:
+    return _collected(SeminormLSTDAgent(OneHot()), env, policy, budget, seed).counts
 
 
 def _answer(
     agent: SeminormLSTDAgent, env: BudgetedEnv, policy: IntArray, budget: Budget, seed: int
 ) -> tuple[FloatArray, float]:
     """Collect, fit, and return values of shape (t_max + 1, S), and the gain."""
-    agent.collect(env, policy, budget.n_trials, t_max=budget.t_max, seed=seed, progress=False)
+    _collected(agent, env, policy, budget, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # the score says how far off the values are
         agent.fit()

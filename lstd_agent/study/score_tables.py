@@ -75,7 +75,12 @@ class Scores:
         return [value for value in found if value is not None]
 
     def summary(self) -> str:
-        """Return a table in Markdown with medians over all problems, a row for each method."""
+        """Return a table in Markdown with medians over all problems, a row for each method.
+
+        Returns
+        -------
+        str
+        """
         heads = [head for head, _ in MEASURES.values()]
         lines = [
             f"Medians over {len(self._reference)} problems. *limit*: the projection limit of the "
@@ -97,6 +102,10 @@ class Scores:
         ----------
         measure : str
             A key of `MEASURES`.
+
+        Returns
+        -------
+        str
         """
         head, of = MEASURES[measure]
         lines = [

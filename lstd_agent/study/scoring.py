@@ -253,8 +253,9 @@ def source_of(method: Method) -> str:
     variables around a function that is made by another, are not looked at.
     """
     if isinstance(method, partial):
-        text = f"{source_of(method.func)}{method.args!r}{sorted(method.keywords.items())!r}"
-        return _digest(text.encode())
+        bound = (*method.args, *(value for _, value in sorted(method.keywords.items())))
+        parts = (source_of(value) if callable(value) else repr(value) for value in bound)
+        return _digest(" ".join((source_of(method.func), *method.keywords, *parts)).encode())
     named = method if hasattr(method, "__qualname__") else type(method)
     try:
         path = inspect.getsourcefile(named)

@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.statistics.interface import SampledStatistics, SquaredDistance
@@ -43,6 +43,13 @@ class MMD:
         The paper's pairs of trials (from the stored sample of trials), or all pairs (from
         counts: uses every trial, costs O(S²) whatever their number).
     kernel : Kernel
+
+    Examples
+    --------
+    >>> from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
+    >>> distance = MMD("quadratic", Kernel(width="median"))
+    >>> SeminormLSTDAgent(OneHot(), distance=distance).distance.estimator
+    'quadratic'
     """
 
     estimator: str = "linear"
@@ -70,7 +77,7 @@ def total_variation(distributions: FloatArray) -> SquaredDistance:
 
 
 def mean_discrepancy(
-    distributions: FloatArray, gram: FloatArray, n_trials: int | None = None
+    distributions: FloatArray, gram: FloatArray, n_trials: IntArray | int | None = None
 ) -> SquaredDistance:
     """Return the squared MMD between rows of ``distributions`` (t_max + 1, S).
 
@@ -79,15 +86,17 @@ def mean_discrepancy(
     distributions : ndarray, shape (t_max + 1, S)
     gram : ndarray, shape (S, S)
         k(s, s').
-    n_trials : int, optional
-        Where the distributions are frequencies over this many trials: leaves the pairs of a
+    n_trials : int or ndarray of int, shape (t_max + 1,), optional
+        Where the distributions are frequencies over so many trials: leaves the pairs of a
         trial with itself out of the two within-timestep means, which makes them unbiased. The
         cross mean keeps its n pairs within a trial among n², a bias of order 1/n.
     """
     embedding = distributions @ gram
     norm = np.einsum("ts,ts->t", embedding, distributions)
     if n_trials is not None:
-        norm = (n_trials * norm - distributions @ np.diagonal(gram)) / (n_trials - 1)
+        n = np.broadcast_to(n_trials, norm.shape)
+        unbiased = (n * norm - distributions @ np.diagonal(gram)) / np.maximum(n - 1, 1)
+        norm = np.where(n > 1, unbiased, norm)
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         cross = embedding[start:stop] @ distributions[anchor]
@@ -193,4 +202,4 @@ def _quadratic_mmd(kernel: Kernel, statistics: SampledStatistics) -> SquaredDist
         )
     check_pairs("quadratic", statistics.n_trials)
     kernel = kernel.fit_width(features)
-    return mean_discrepancy(distributions, kernel(features, features), statistics.n_trials)
+    return mean_discrepancy(distributions, kernel(features, features), statistics.trials_at)

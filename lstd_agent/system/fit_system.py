@@ -62,6 +62,17 @@ class Neighborhood:
         Numerical rank of Z^{†/2} X, of linked ones with the intercept.
     condition : float
         Ratio of its largest to its smallest singular value kept.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 1, 1, 1])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> agent.add(unichain_gym.simulate_counts(chain, 10_000, 40, 0)).fit()
+    <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
+    >>> [(each.anchor, each.stop, each.n_samples) for each in agent.neighborhoods_]
+    [(0, 5, 50000), (5, 41, 360000)]
     """
 
     anchor: int
@@ -95,6 +106,28 @@ class System:
     open_directions : ndarray, shape (n, d + 1, q)
         Of (weights, offset), for scaled features: what the samples leave open, where that was
         kept track of; see `lstd_agent.system.linked`.
+
+    neighborhoods : list of Neighborhood
+        Its parts, in order of time.
+
+    Methods
+    -------
+    neighborhood_at(t)
+        Which neighbourhood predicts at a timestep.
+    values(features, neighborhood)
+        Values of features, each by its neighbourhood.
+    open_share(features, neighborhood)
+        How much of a value hangs on what the samples leave open.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 1, 1, 1])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> system = agent.add(unichain_gym.simulate_counts(chain, 10_000, 40, 0)).fit().system_
+    >>> system.neighborhood_at(np.array([4, 5])).tolist()
+    [0, 1]
     """
 
     weights: FloatArray
@@ -131,14 +164,40 @@ class System:
         ]
 
     def neighborhood_at(self, t: IntArray | int) -> IntArray:
-        """Index of the neighbourhood that predicts for timestep t (the last, beyond t_max)."""
+        """Index of the neighbourhood that predicts for timestep t (the last, beyond t_max).
+
+        Parameters
+        ----------
+        t : int or ndarray of int
+
+        Returns
+        -------
+        ndarray of int
+            From 0; of the shape of ``t``.
+
+        Raises
+        ------
+        InvalidInputError
+            If a timestep is no integer from 0 on.
+        """
         timestep = np.asarray(t)
         if not np.issubdtype(timestep.dtype, np.integer) or (timestep < 0).any():
             raise InvalidInputError(f"a timestep is an integer from 0; got {t!r}")
         return np.asarray(np.searchsorted(self.anchors, timestep, side="right") - 1)
 
     def values(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
-        """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,)."""
+        """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,).
+
+        Parameters
+        ----------
+        features : ndarray, shape (m, d)
+        neighborhood : ndarray of int, shape (m,)
+
+        Returns
+        -------
+        ndarray, shape (m,)
+            In units of the reward.
+        """
         if features.size > _MOST_AT_ONCE:
             linear = np.empty(len(features))
             for k in np.unique(neighborhood):
@@ -156,12 +215,19 @@ class System:
         scaled : ndarray, shape (m, d + 1)
             Features (f, 1) divided by `Statistics.feature_scale`.
         neighborhood : ndarray of int, shape (m,)
+
+        Returns
+        -------
+        ndarray, shape (m,)
         """
         if self.open_directions.size == 0:
             return np.zeros(len(scaled))
-        along = np.einsum("md,mdq->mq", scaled, self.open_directions[neighborhood])
+        along = np.empty(len(scaled))
+        for k in np.unique(neighborhood):
+            here = neighborhood == k
+            along[here] = np.linalg.norm(scaled[here] @ self.open_directions[k], axis=1)
         size = np.linalg.norm(scaled, axis=1)
-        return np.asarray(np.linalg.norm(along, axis=1) / np.where(size > 0.0, size, 1.0))
+        return np.asarray(along / np.where(size > 0.0, size, 1.0))
 
 
 def fit_system(

@@ -153,12 +153,13 @@ def _minimize_scaled(
 ) -> Minimizer:
     """Minimize in features divided by their sizes, and return to the features themselves."""
     sizes = np.outer(scale, scale)
-    y = moments.y / scale[:, None]
+    of_sides = scale if moments.y.ndim == 2 else scale[:, None]
+    y = moments.y / of_sides
     scaled = Moments(moments.X / sizes, moments.Z / sizes, y, moments.n_samples)
     found = _minimize_moments(scaled, rcond, directions)
     # The functional q·(scale w) of scaled weights is (scale q)·w.
     determined = None if found.determined is None else found.determined * scale[:, None]
-    return replace(found, weights=found.weights / scale[:, None], determined=determined)
+    return replace(found, weights=found.weights / of_sides, determined=determined)
 
 
 def _minimize_factors(factors: Factors, rcond: float, directions: bool) -> Minimizer:

@@ -28,33 +28,11 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep, Step, Targets
-from lstd_agent.statistics.equations import Factors, FeatureBasis
+from lstd_agent.statistics.equations import FeatureBasis
 from lstd_agent.statistics.interface import Statistics
+from lstd_agent.statistics.walks import Walk
 from lstd_agent.system.linked import OPEN, LinkedSolution, null_directions
 from lstd_agent.system.minimizer import Minimizer, minimize
-
-
-class _Sums:
-    """Sums of targets over a window."""
-
-    def __init__(self, n_states: int, n_columns: int) -> None:
-        self._visits = np.zeros(n_states)
-        self._targets = np.zeros((n_states, n_columns))
-        self.n_samples = 0
-
-    def add(self, step: Step, targets: FloatArray) -> None:
-        self._visits[step.states] += step.visits
-        self._targets[step.states] += step.visits[:, None] * targets
-        self.n_samples += step.n_samples
-
-    def factors(self, basis: FeatureBasis) -> Factors:
-        """Return the window's equations; the unknown coefficients are the first columns."""
-        visited = np.flatnonzero(self._visits)
-        root = np.sqrt(self._visits[visited] / self._visits.sum())[:, None]
-        mean = self._targets[visited] / self._visits[visited, None]
-        U, r = basis.U[visited], basis.U.shape[1]
-        A, B, c = root * U, root * (U - mean[:, :r]), root * mean[:, r:]
-        return Factors(A[None], B[None], c[None], basis, np.array([self.n_samples]))
 
 
 def solve_windows_multistep(
@@ -76,27 +54,28 @@ def solve_windows_multistep(
     backup : MultiStep or LambdaReturn
     """
     _check_dense(statistics)
-    basis = statistics.basis(rcond, intercept=False)
-    S, r = basis.U.shape
-    values = np.hstack((basis.U, np.zeros((S, 1))))
-    targets = Targets(backup, gain, values, r, statistics.t_max + 1)
-    sums = [_Sums(S, r + 1) for _ in windows]
-    forever = statistics.step(statistics.t_max + 1)
+    walk = statistics.walk(rcond)
+    basis = walk.basis(intercept=False)
+    r, end = basis.U.shape[1], statistics.t_max + 1
+    sums = [walk.sums(basis, r + 1) for _ in windows]
+    targets = Targets(backup, gain, walk.unknown(end, basis, 1), r, end)
+    forever = walk.step(end)
     if forever is not None:
-        targets.go_on_forever(forever, values)
+        targets.go_on_forever(forever, walk.unknown(end, basis, 1))
         worth = targets.worth[-1, forever.states]
         for each, p in zip(sums, statistics.occupancy(windows), strict=True):
-            each.add(replace(forever, visits=p[forever.states]), worth)
+            each.add(end, replace(forever, visits=p[forever.states]), worth)
     else:
-        for t in reversed(range(windows[:, 0].min(), statistics.t_max + 1)):
-            step = _step(statistics, t)
-            now = targets.go_back(step, values)
+        for t in reversed(range(windows[:, 0].min(), end)):
+            step = _step(walk, t)
+            now = targets.go_back(step, walk.unknown(t + 1, basis, 1))
             for k in np.flatnonzero((windows[:, 0] <= t) & (t < windows[:, 1])):
-                sums[k].add(step, now)
-    found = Minimizer.concatenate([minimize(each.factors(basis), rcond) for each in sums])
+                sums[k].add(t, step, now)
+    equations = [each.equations() for each in sums]
+    found = Minimizer.concatenate([minimize(each, rcond) for each in equations])
     return (
         replace(found, weights=found.weights[:, :, 0]),
-        np.array([each.n_samples for each in sums]),
+        np.concatenate([each.n_samples for each in equations]),
     )
 
 
@@ -123,41 +102,39 @@ def solve_backwards_multistep(
         Whether to keep track of what the samples leave open.
     """
     _check_dense(statistics)
-    n, S = len(windows), len(statistics.candidate_features)
-    one = np.full((S, 1), statistics.intercept)
-    features = np.hstack((statistics.candidate_features, one))
+    n, walk = len(windows), statistics.walk(rcond)
+    scale, intercept = statistics.feature_scale, statistics.intercept
     main, zero_features = statistics.zero(windows[-1])
     found: list[_Solved] = []
     rank, condition, n_samples = np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64)
-    basis = statistics.basis(rcond, intercept=False)
-    unknown = np.hstack((basis.U, np.zeros((S, 1))))
-    targets = Targets(backup, gain, unknown, basis.U.shape[1], statistics.t_max + 1)
-    values = unknown
+    basis = walk.basis(intercept=False)
+    end, n_columns = statistics.t_max + 1, 1
+    # Of what comes after the window: at the end of trials, too, targets are those of the window.
+    values = walk.unknown(end, basis, n_columns)
+    targets = Targets(backup, gain, values, basis.U.shape[1], end)
     for k in reversed(range(n)):
-        sums = _Sums(S, unknown.shape[1])
+        sums = walk.sums(basis, values.shape[1])
         for t in reversed(range(*windows[k])):
-            step = _step(statistics, t)
-            sums.add(step, targets.go_back(step, values))
-            values = unknown
+            step = _step(walk, t)
+            sums.add(t, step, targets.go_back(step, values))
+            values = walk.unknown(t, basis, n_columns)
         last = k == n - 1
-        equations = sums.factors(basis)
+        equations = sums.equations()
         solution = minimize(equations, rcond, directions=directions)
         rank[k], condition[k] = solution.rank[0], solution.condition[0]
-        n_samples[k] = sums.n_samples
-        solved = _Solved.of(
-            solution, statistics.feature_scale, zero_features if last else None, directions
-        )
-        worth = solved.numbers(targets.worth, basis, statistics.intercept)
+        n_samples[k] = equations.n_samples[0]
+        solved = _Solved.of(solution, scale, zero_features if last else None, directions)
+        worth = solved.numbers(targets.worth, basis, intercept)
         if directions:
-            solved, worth = solved.compressed(worth, step, statistics.feature_scale)
+            solved, worth = solved.compressed(worth, step, scale)
         found.append(solved)
         if k == 0:
             break
         if last:
-            basis = statistics.basis(rcond, intercept=True)
+            basis = walk.basis(intercept=True)
+        n_columns = solved.columns.shape[1]
         targets.restart(_after_unknowns(worth, basis), basis.U.shape[1])
-        values = _after_unknowns(features @ solved.columns, basis)
-        unknown = np.hstack((basis.U, np.zeros((S, solved.columns.shape[1]))))
+        values = _after_unknowns(solved.values(walk.features(t), intercept), basis)
     weights = np.stack([solved.columns[:, 0] for solved in reversed(found)])
     return LinkedSolution(
         weights=weights[:, :-1],
@@ -166,7 +143,7 @@ def solve_backwards_multistep(
         n_samples=n_samples,
         condition=condition,
         open_directions=_stacked([solved.columns[:, 1:] for solved in reversed(found)])
-        * statistics.feature_scale[:, None],
+        * scale[:, None],
         main=main,
     )
 
@@ -208,6 +185,10 @@ class _Solved:
         offset = intercept * self.columns[-1] if self.offset_only else 0.0
         return np.asarray(worth_of_weights + known + offset)
 
+    def values(self, features: FloatArray, intercept: float) -> FloatArray:
+        """Return the values of features (m, d), as numbers."""
+        return np.asarray(features @ self.columns[:-1] + intercept * self.columns[-1])
+
     def compressed(
         self, worth: FloatArray, step: Step, scale: FloatArray
     ) -> tuple[_Solved, FloatArray]:
@@ -231,8 +212,8 @@ class _Solved:
         return replace(self, columns=turned(self.columns)), turned(worth)
 
 
-def _step(statistics: Statistics, t: int) -> Step:
-    step = statistics.step(t)
+def _step(walk: Walk, t: int) -> Step:
+    step = walk.step(t)
     assert step is not None
     return step
 

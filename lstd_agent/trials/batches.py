@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.encoding import States
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
 from lstd_agent.trials.recording import Round, Sums
@@ -29,11 +30,18 @@ class Batches:
         More batches take more memory, each as much as all trials together at worst.
     n_stored_trials : int
         How many trials to keep whole. Trials are alike, so the first are as good as any.
+
+    Attributes
+    ----------
+    sums : list of sums
+    taken : ActionCounts or None
+        What actions led to, in all trials of which that was recorded.
     """
 
     n_batches: int
     n_stored_trials: int
     sums: list[Any] = field(default_factory=list)
+    taken: ActionCounts | None = None
     _stored: list[States] = field(default_factory=list)
 
     @property
@@ -95,6 +103,8 @@ class Batches:
             smallest = int(np.argmin([batch.n_trials for batch in self.sums]))
             self.sums[smallest] = self.sums[smallest] + finished.sums
         self.keep(finished.stored)
+        if isinstance(finished.taken, ActionCounts):
+            self.taken = finished.taken if self.taken is None else self.taken + finished.taken
 
     def keep(self, trials: States) -> None:
         """Store whole trials (m, t_max + 1, ...), as many as there is room for."""
@@ -108,10 +118,18 @@ class Batches:
         self.check_t_max(other.t_max)
         if self.sums:  # all or nothing: before the first batch is added
             self.sums[0].check_adds(other.sums[0])
+        if self.taken is not None and other.taken is not None:
+            self.taken.check_adds(other.taken)
         # Read before anything is added, since the other may be this one.
-        sums, stored = list(other.sums), None if other.are_kept else other.trials
+        sums, stored, taken = (
+            list(other.sums),
+            None if other.are_kept else other.trials,
+            other.taken,
+        )
         for each in sums:
             self.add(Round(each, np.empty(0)))
+        if taken is not None:
+            self.taken = taken if self.taken is None else self.taken + taken
         if stored is not None:
             self.keep(stored)
 

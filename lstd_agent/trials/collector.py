@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import (
@@ -30,14 +31,18 @@ from lstd_agent.trials.encoding import (
     VectorEncoding,
     make_encoding,
 )
+from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged import LoggedTrials
+from lstd_agent.trials.logged_policy import check_actions
+from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
 from lstd_agent.trials.merging import counted_round, counts_of, logged_round, merge_batches
 from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.recording import RecorderMaker, Round, Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, collect_rounds, single_spaces
-from lstd_agent.trials.same_policy import same_policy
+from lstd_agent.trials.same_policy import StatedPolicy
 from lstd_agent.trials.sharding import EnvSource, collect_shards, make_env
 from lstd_agent.trials.storage import Storage
 from lstd_agent.trials.user_loop import Actions, ObservedTrials
@@ -74,6 +79,8 @@ class TrialCollector:
         All of them, where they are counted, and where they are kept as they came.
     encoding : Encoding or None
         Of observations; None until their space is known.
+    actions : tuple of int or None
+        How many Discrete actions there are, and the first of them, once that is known.
     policy : policy or None
         Whose trials they are; None where nobody said.
 
@@ -85,6 +92,8 @@ class TrialCollector:
         The user's own loop.
     add, merge
         Trials that somebody else has collected.
+    add_trials
+        Logged trials.
     use_features, reset
         Other features, of the same trials; no trials.
     restore
@@ -94,6 +103,15 @@ class TrialCollector:
     -----
     The methods that the agent has too are described there, by `SeminormLSTDAgent`. Whatever
     raises `InvalidInputError` has changed nothing.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, TrialCollector
+    >>> collector = TrialCollector(OneHot())
+    >>> collector.collect("Unichain-h6-v0", [0] * 6, Request(n_trials=100, t_max=20, seed=0))
+    >>> collector.counts.transition_counts.sum(axis=1).tolist() == [100] * 21
+    True
     """
 
     def __init__(
@@ -120,7 +138,8 @@ class TrialCollector:
         self._encoding: Encoding | None = None
         self._observed: ObservedTrials | None = None
         self._actions: Actions | None = None
-        self._policy: Policy | None = None
+        self._stated: StatedPolicy | None = None
+        self._action_numbers: tuple[int, int] | None = None
 
     @property
     def batches(self) -> Batches:
@@ -136,7 +155,12 @@ class TrialCollector:
     @property
     def policy(self) -> Policy | None:
         """The policy whose trials there are; None where nobody said."""
-        return self._policy
+        return None if self._stated is None else self._stated.policy
+
+    @property
+    def actions(self) -> tuple[int, int] | None:
+        """How many Discrete actions there are, and the first of them, once that is known."""
+        return self._action_numbers
 
     @property
     def n_trials(self) -> int:
@@ -188,14 +212,14 @@ class TrialCollector:
                     "workers make their own environments: pass an id, or a function that makes "
                     f"an environment, instead of {env}"
                 )
-            space, _ = single_spaces(env)
+            space, action_space = single_spaces(env)
             run = partial(collect_rounds, env)
         else:
             with closing(make_env(env, 1)) as sample:
-                space, _ = single_spaces(sample)
+                space, action_space = single_spaces(sample)
             run = partial(collect_shards, env)
         encoding = self._encoding_of(space)
-        self._check_policy(policy, request.is_same_policy)
+        stated = self._check_policy(policy, request.is_same_policy)
         self._count_waiting()
         self._batches.check_t_max(request.t_max)
         request = replace(request, n_stored=self._n_to_store())
@@ -205,9 +229,11 @@ class TrialCollector:
 
         def keep(finished: Round) -> None:
             self._storage.add(encoding, finished)
-            self._encoding, self._policy = encoding, policy
+            self._encoding, self._stated = encoding, stated
+            if isinstance(action_space, spaces.Discrete):
+                self._action_numbers = discrete_actions(action_space)
 
-        run(encoding, policy, plan, keep, request)
+        run(encoding, stated.policy, plan, keep, request)
 
     def attach(
         self,
@@ -232,10 +258,10 @@ class TrialCollector:
             t_max = check_integer("t_max", t_max, 0)
         if seed is not None:
             seed = check_integer("seed", seed, 0)
-        actions = None
+        actions, stated = None, self._stated
         if policy is not None:
-            self._check_policy(policy, is_same_policy)
-            actor = make_actor(policy, observation_space, action_space, batched)
+            stated = self._check_policy(policy, is_same_policy)
+            actor = make_actor(stated.policy, observation_space, action_space, batched)
             actions = Actions(actor, np.random.default_rng(seed), observation_space)
         self._count_waiting()
         if t_max is not None:
@@ -243,7 +269,7 @@ class TrialCollector:
         self._encoding = encoding
         self._observed = self._observe_with(encoding, t_max)
         if actions is not None:
-            self._actions, self._policy = actions, policy
+            self._actions, self._stated = actions, stated
 
     def act(self, observation: Any) -> Any:
         """Return the policy's action, or its actions; see `SeminormLSTDAgent.act`."""
@@ -294,6 +320,34 @@ class TrialCollector:
         self._storage.add(encoding, finished)
         self._encoding = encoding
 
+    def add_trials(
+        self,
+        trials: LoggedTrials,
+        *,
+        t_max: int | None = None,
+        policy: Policy | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+    ) -> None:
+        """Add logged trials of any lengths; see `SeminormLSTDAgent.add_trials`."""
+        space = observation_space or implied_space(trials)
+        if self._encoding is not None and observation_space is None:
+            encoding = self._encoding
+        else:
+            encoding = self._implied_encoding() if space is None else self._encoding_of(space)
+        stated = self._stated
+        if policy is not None:
+            stated = self._check_policy(policy, is_same_policy)
+            check_actions(stated.policy, trials, encoding.space, batched)
+        self._count_waiting()
+        encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max)
+        self._batches.check_t_max(encoded.t_max)
+        for finished in encoded.rounds(self._batches):
+            self._storage.add(encoding, finished)
+        self._encoding = encoding
+        self._stated = stated
+
     def merge(self, other: TrialCollector) -> None:
         """Add the trials of another agent's collector; see `SeminormLSTDAgent.merge`."""
         theirs = other.batches
@@ -310,12 +364,13 @@ class TrialCollector:
                 "one of the agents counts its observations and the other does not: give both the "
                 "same observations="
             )
-        if not (callable(self._policy) or callable(other._policy)) and other._policy is not None:
-            self._check_policy(other._policy, False)
+        if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
+            self._check_policy(other.policy, False)
         self._count_waiting()
         merge_batches(self._storage, encoding, theirs, other._encoding)
         self._encoding = encoding
-        self._policy = other._policy if self._policy is None else self._policy
+        self._stated = other._stated if self._stated is None else self._stated
+        self._action_numbers = self._action_numbers or other._action_numbers
 
     def use_features(self, features: Features) -> None:
         """Use other features, of the trials so far too; see `SeminormLSTDAgent.use_features`."""
@@ -338,6 +393,8 @@ class TrialCollector:
         batches: list[Sums],
         trials: States | None = None,
         policy: Policy | None = None,
+        taken: ActionCounts | None = None,
+        actions: tuple[int, int] | None = None,
     ) -> None:
         """Take what another collector held, such as a file does, into one without trials.
 
@@ -351,6 +408,10 @@ class TrialCollector:
             Those that it kept whole beside their sums.
         policy : policy, optional
             Whose trials they are.
+        taken : ActionCounts, optional
+            What actions led to.
+        actions : (int, int), optional
+            How many there are, and the first of them.
 
         Raises
         ------
@@ -366,7 +427,8 @@ class TrialCollector:
             self._batches.sums.append(sums)
         if trials is not None:
             self._batches.keep(trials)
-        self._policy = policy
+        self._stated = None if policy is None else StatedPolicy.of(policy)
+        self._batches.taken, self._action_numbers = taken, actions
 
     def _encoding_of(self, space: gym.Space[Any]) -> Encoding:
         """Return the encoding of an observation space, which must be that of all trials."""
@@ -384,7 +446,8 @@ class TrialCollector:
         """Return the encoding that a feature table, one row a state, implies."""
         if not is_table(self.features):
             raise NotFittedError(
-                "the observation space is not known: call attach(env) before observe() or add()"
+                "the observation space is not known: call attach(env) before observe() or add(), "
+                "or give add_trials() an observation_space"
             )
         table: Any = self.features
         return self._encoding_of(spaces.Discrete(np.shape(table)[0]))
@@ -399,15 +462,18 @@ class TrialCollector:
         """Return how many trials to store whole beside sums that do not hold them."""
         return self._batches.n_stored_missing if not self._batches.are_kept else 0
 
-    def _check_policy(self, policy: Policy, is_same: bool) -> None:
-        if self._policy is None or is_same or not self._batches.sums:
-            return
-        if not same_policy(self._policy, policy):
+    def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
+        """Return the policy of trials to come, or raise unless it is that of the trials so far."""
+        stated = StatedPolicy.of(policy)
+        if self._stated is None or is_same or not self._batches.sums:
+            return stated
+        if not self._stated.is_same(stated):
             raise InvalidInputError(
                 "the trials so far are of another policy, and values are those of one policy: "
                 "forget them with reset(), make a new agent, or say that it is the same with "
                 "is_same_policy=True"
             )
+        return stated
 
     def _count_waiting(self) -> None:
         """Add up trials that wait, and measure what features are standardized by."""

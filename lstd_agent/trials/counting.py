@@ -8,15 +8,16 @@ they add up across batches, processes and machines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.trials.lengths import add_lengths, check_lengths, has_gaps, trials_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +34,38 @@ class TransitionCounts:
         N_t(s, s') in column s * S + s'.
     reward_sums : csr_array of float, shape (t_max + 1, S)
         Sum of the rewards on leaving s at t.
+    n_at : ndarray of int, shape (t_max + 1,), optional
+        How many trials have each timestep, where some were cut short; None where all have all.
+    t_max : int
+        The last timestep.
+    trials_at : ndarray of int, shape (t_max + 1,)
+        How many trials have each timestep.
+
+    Methods
+    -------
+    of(counts)
+        Counts that somebody else made, checked.
+    check_adds(other)
+        Raise unless the other has as many states and timesteps.
+
+    Examples
+    --------
+    Trials of the same task add up, wherever they were collected:
+
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent, TransitionCounts
+    >>> chain = unichain_gym.make_mdp("h6").induce(np.zeros(6, dtype=int))
+    >>> here, there = (unichain_gym.simulate_counts(chain, 500, 20, seed) for seed in (0, 1))
+    >>> both = TransitionCounts.of(here) + TransitionCounts.of(there)
+    >>> SeminormLSTDAgent(OneHot()).add(both).n_trials
+    1000
     """
 
     n_states: int
     n_trials: int
     transition_counts: sparse.csr_array
     reward_sums: sparse.csr_array
+    n_at: IntArray | None = None
 
     @classmethod
     def of(cls, counts: CountsLike) -> TransitionCounts:
@@ -48,6 +75,10 @@ class TransitionCounts:
         ----------
         counts : TransitionCounts, or anything with its attributes
             Such as `unichain_gym.simulate_counts` returns.
+
+        Returns
+        -------
+        TransitionCounts
 
         Raises
         ------
@@ -62,12 +93,22 @@ class TransitionCounts:
                 check_integer("n_trials", counts.n_trials, 1),
                 sparse.csr_array(counts.transition_counts),
                 sparse.csr_array(counts.reward_sums),
+                getattr(counts, "n_at", None),
             )
         _check_counts(checked)
         return checked
 
     def check_adds(self, other: TransitionCounts) -> None:
-        """Raise `InvalidInputError` unless the other has as many states and timesteps."""
+        """Raise `InvalidInputError` unless the other has as many states and timesteps.
+
+        Parameters
+        ----------
+        other : TransitionCounts
+
+        Raises
+        ------
+        InvalidInputError
+        """
         if not isinstance(other, TransitionCounts):
             raise InvalidInputError(f"counts do not add to {type(other).__name__}")
         if other.n_states != self.n_states or other.t_max != self.t_max:
@@ -83,7 +124,13 @@ class TransitionCounts:
             self.n_trials + other.n_trials,
             self.transition_counts + other.transition_counts,
             self.reward_sums + other.reward_sums,
+            add_lengths(self, other),
         )
+
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return trials_at(self)
 
     @property
     def t_max(self) -> int:
@@ -123,42 +170,79 @@ class CountRecorder:
         self.n_states = n_states
         self._pairs: list[tuple[IntArray, IntArray]] = []
         self._rewards: list[tuple[IntArray, FloatArray]] = []
+        self._n_at: list[int] = []
 
-    def record(self, state: IntArray, reward: FloatArray, next_state: IntArray) -> None:
-        """Count the next timestep's transitions of all trials, each array of shape (n,)."""
+    def record(
+        self,
+        state: IntArray,
+        reward: FloatArray,
+        next_state: IntArray,
+        explored: BoolArray | None = None,
+    ) -> None:
+        """Count the next timestep's transitions of all trials, each array of shape (n,).
+
+        Those that were explored do not count.
+        """
+        if explored is not None and explored.any():
+            state, reward, next_state = state[~explored], reward[~explored], next_state[~explored]
+        self._n_at.append(state.size)
         S = self.n_states
         present, count = _count(state * S + next_state, S * S)
         self._pairs.append((present, count))
         # Pairs ascend, so those of one state are neighbors.
         origin = present // S
-        visited = origin[np.append(True, origin[1:] != origin[:-1])]
+        visited = origin[np.append(True, origin[1:] != origin[:-1])[: origin.size]]
         sums = np.bincount(state, weights=reward, minlength=S)[visited]
         self._rewards.append((visited, sums))
 
     def sums(self, n_trials: int) -> TransitionCounts:
         """Return what has been recorded of ``n_trials`` complete trials."""
-        S = self.n_states
+        S, n_at = self.n_states, np.array(self._n_at)
         return TransitionCounts(
             S,
             n_trials,
             _stack_rows(self._pairs, S * S),
             _stack_rows(self._rewards, S),
+            None if (n_at == n_trials).all() else n_at,
         )
 
-    def of_whole(self, states: IntArray, rewards: FloatArray) -> TransitionCounts:
-        """Return the counts of whole trials: states (t_max + 2, n), rewards (t_max + 1, n)."""
+    def of_whole(
+        self,
+        states: IntArray,
+        rewards: FloatArray,
+        lengths: IntArray | None = None,
+        explored: BoolArray | None = None,
+    ) -> TransitionCounts:
+        """Return the counts of whole trials: states (t_max + 2, n), rewards (t_max + 1, n).
+
+        With ``lengths`` (n,) only so many timesteps of each count, and not those that were
+        explored (t_max + 1, n).
+        """
         S, (T, n) = self.n_states, rewards.shape
+        timestep, has, n_at = np.arange(T)[:, None], None, None
+        if lengths is not None:
+            has = timestep < lengths
+        if explored is not None and explored.any():
+            has = ~explored if has is None else has & ~explored
+        if has is not None:
+            n_at = has.sum(axis=1)
         if T * S * S >= 2**62:
             for t in range(T):
-                self.record(states[t], rewards[t], states[t + 1])
-            return self.sums(n)
-        timestep = np.arange(T)[:, None]
-        pairs = ((timestep * S + states[:-1]) * S + states[1:]).ravel()
-        present, count = np.unique(pairs, return_counts=True)
-        visited, place = np.unique((timestep * S + states[:-1]).ravel(), return_inverse=True)
-        paid = np.bincount(place, weights=rewards.ravel())
+                at = slice(None) if has is None else has[t]
+                self.record(states[t][at], rewards[t][at], states[t + 1][at])
+            return replace(self.sums(n), n_at=n_at)
+        left = timestep * S + states[:-1]
+        pairs = left * S + states[1:]
+        here = slice(None) if has is None else has
+        present, count = np.unique(pairs[here].ravel(), return_counts=True)
+        visited, place = np.unique(left[here].ravel(), return_inverse=True)
+        sums = np.bincount(place, weights=rewards[here].ravel())
         return TransitionCounts(
-            S, n, _rows_of_keys(present, count, T, S * S), _rows_of_keys(visited, paid, T, S)
+            S,
+            n,
+            _rows_of_keys(present, count, T, S * S),
+            _rows_of_keys(visited, sums, T, S),
+            n_at,
         )
 
 
@@ -213,10 +297,12 @@ def _check_counts(counts: TransitionCounts) -> None:
         )
     if R.dtype.kind not in "fiu" or not np.isfinite(R.data).all():
         raise InvalidInputError("reward_sums must be finite numbers")
-    off = np.flatnonzero(N.sum(axis=1) != n)
+    if counts.n_at is not None:
+        check_lengths(counts.n_at, n, T - 1)
+    off = np.flatnonzero(N.sum(axis=1) != counts.trials_at)
     if off.size:
         raise InvalidInputError(
-            f"the transitions of {n} trials at timestep {off[0]} sum to "
+            f"the transitions of {counts.trials_at[off[0]]} trials at timestep {off[0]} sum to "
             f"{N[[off[0]]].sum()}: every trial has one at each timestep"
         )
     timestep = np.repeat(np.arange(T), np.diff(N.indptr))
@@ -225,6 +311,12 @@ def _check_counts(counts: TransitionCounts) -> None:
         sparse.csr_array((N.data, (timestep, s)), shape=(T, S)) for s in (state, next_state)
     )
     unlike = sparse.coo_array(left[1:] - reached[:-1])
+    if counts.n_at is not None:  # trials are cut short, but none begins late
+        unlike.data = np.maximum(unlike.data, 0)
+    if has_gaps(counts.n_at):  # nor do more come back than were missing
+        came = np.bincount(unlike.row, unlike.data, minlength=T - 1)
+        missing = n - counts.trials_at[:-1]
+        unlike.data[(came <= missing)[unlike.row]] = 0
     unlike.eliminate_zeros()
     if unlike.nnz:
         t, s = int(unlike.row[0]), int(unlike.col[0])

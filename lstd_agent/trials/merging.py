@@ -10,6 +10,7 @@ from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States, VectorEncoding
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.logged_rounds import recorded
 from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.recording import Round
 from lstd_agent.trials.storage import Storage
@@ -39,14 +40,10 @@ def counted_round(encoding: Encoding, counts: TransitionCounts) -> Round:
 
 def logged_round(storage: Storage, encoding: Encoding, trials: KeptTrials) -> Round:
     """Return logged trials as a round, recorded as the storage records its own."""
-    trials = KeptTrials.of(trials.observations, trials.rewards)
-    states = encoding.encode_logged(trials.observations)
-    if isinstance(encoding, VectorEncoding):
-        return Round(KeptTrials(states, trials.rewards), np.empty(0))
-    recorder = storage.plan(encoding, None, None, states[:1, 0])()
-    sums = recorder.of_whole(states.T, trials.rewards.T)
+    trials = KeptTrials.of(trials.observations, trials.rewards, trials.lengths)
+    states = encoding.encode_logged(trials.observations).swapaxes(0, 1)
     n_stored = storage.batches.n_stored_missing
-    return Round(sums, states[:n_stored, :-1].astype(encoding.dtype))
+    return recorded(encoding, states, trials.rewards.T, trials.lengths, n_stored)
 
 
 def merge_batches(storage: Storage, encoding: Encoding, theirs: Batches, other: Encoding) -> None:

@@ -7,15 +7,16 @@ and Σ r_t: (t_max + 1) (2 d² + 2 d + 1) numbers, however many trials there are
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.features.rows import Rows, dense
+from lstd_agent.trials.lengths import add_lengths, check_lengths, trials_at
 
 VectorFeatures = Callable[[NDArray[Any]], FloatArray]
 """Features (n, d) of flattened observations (n, k)."""
@@ -38,6 +39,10 @@ class MomentSums:
     reward_moments, feature_sums : ndarray, shape (t_max + 1, d)
         Σ r f and Σ f.
     reward_sums : ndarray, shape (t_max + 1,)
+    successor_sums : ndarray, shape (t_max + 1, d), optional
+        Σ f', where some trials were cut short: else it is Σ f a timestep later.
+    n_at : ndarray of int, shape (t_max + 1,), optional
+        How many trials have each timestep, where some were cut short.
     """
 
     n_trials: int
@@ -46,6 +51,8 @@ class MomentSums:
     reward_moments: FloatArray
     feature_sums: FloatArray
     reward_sums: FloatArray
+    successor_sums: FloatArray | None = None
+    n_at: IntArray | None = None
 
     @classmethod
     def of(cls, sums: MomentSums) -> MomentSums:
@@ -60,6 +67,9 @@ class MomentSums:
             "feature_sums": (T, d),
             "reward_sums": (T,),
         }
+        if sums.n_at is not None:
+            expected["successor_sums"] = (T, d)
+            check_lengths(sums.n_at, sums.n_trials, T - 1)
         for name, right in expected.items():
             array = getattr(sums, name)
             if not T or not d or array.shape != right or array.dtype.kind != "f":
@@ -67,7 +77,9 @@ class MomentSums:
                     f"moments have {name} of shape (t_max + 1, d, ...); got {array.shape}, "
                     f"{array.dtype}"
                 )
-            if not np.isfinite(array).all():
+            # No equation has successors of the last timestep by themselves.
+            known = array[:-1] if name == "successor_sums" else array
+            if not np.isfinite(known).all():
                 raise InvalidInputError(f"moments must be finite; {name} are not")
         return sums
 
@@ -90,16 +102,36 @@ class MomentSums:
             self.reward_moments + other.reward_moments,
             self.feature_sums + other.feature_sums,
             self.reward_sums + other.reward_sums,
+            *self._cut_short(other),
         )
+
+    def _cut_short(self, other: MomentSums) -> tuple[FloatArray | None, IntArray | None]:
+        """Return ``successor_sums`` and ``n_at`` of both together."""
+        n_at = add_lengths(self, other)
+        return (None if n_at is None else self.following + other.following), n_at
+
+    @property
+    def following(self) -> FloatArray:
+        """Σ f' at each timestep, shape (t_max + 1, d); NaN at the last where it was not kept."""
+        if self.successor_sums is not None:
+            return self.successor_sums
+        unknown = np.full((1, self.feature_sums.shape[1]), np.nan)
+        return np.concatenate((self.feature_sums[1:], unknown))
+
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return trials_at(self)
 
     @property
     def t_max(self) -> int:
         """The last timestep."""
         return len(self.reward_sums) - 1
 
-    def condense(self, features: object) -> MomentSums:
-        """Return the sums themselves, which are of the features that they were made with."""
-        return self
+    @property
+    def squares(self) -> FloatArray:
+        """Σ f² over all timesteps, shape (d,)."""
+        return np.asarray(np.einsum("tdd->d", self.second_moments))
 
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window of timesteps, one entry a window.
@@ -110,7 +142,9 @@ class MomentSums:
             Timesteps ``start`` up to, not including, ``stop``.
         """
 
-        def total(by_timestep: FloatArray) -> FloatArray:
+        def total(by_timestep: Any) -> Any:
+            if by_timestep is None:
+                return None
             return np.stack([by_timestep[start:stop].sum(axis=0) for start, stop in windows])
 
         parts = {k: total(v) for k, v in vars(self).items() if k != "n_trials"}
@@ -130,9 +164,19 @@ class MomentRecorder:
         self._features = features
         self._sums: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]] = []
         self._following: tuple[NDArray[Any], Rows] | None = None
+        self._cut: list[tuple[FloatArray, int]] = []
 
-    def record(self, state: NDArray[Any], reward: FloatArray, next_state: NDArray[Any]) -> None:
-        """Add the next timestep's transitions of all trials, arrays of n rows."""
+    def record(
+        self,
+        state: NDArray[Any],
+        reward: FloatArray,
+        next_state: NDArray[Any],
+        explored: BoolArray | None = None,
+    ) -> None:
+        """Add the next timestep's transitions of all trials, arrays of n rows.
+
+        Those that were explored do not count.
+        """
         # The state is nearly always the very array that came next a timestep ago.
         if self._following is not None and state is self._following[0]:
             f = self._following[1]
@@ -140,6 +184,10 @@ class MomentRecorder:
             f = self._features(state)
         successor = self._features(next_state)
         self._following = (next_state, successor)
+        if explored is not None:
+            own = ~explored
+            f, successor, reward = f[own], successor[own], reward[own]
+            self._cut.append((successor.T @ np.ones(len(reward)), len(reward)))
         self._sums.append(
             (
                 dense(f.T @ f),
@@ -152,11 +200,19 @@ class MomentRecorder:
 
     def sums(self, n_trials: int) -> MomentSums:
         """Return what has been recorded of ``n_trials`` complete trials."""
-        return MomentSums(n_trials, *(np.array(sums) for sums in zip(*self._sums, strict=True)))
+        parts: Any = [np.array(sums) for sums in zip(*self._sums, strict=True)]
+        if not self._cut or all(n == n_trials for _, n in self._cut):
+            return MomentSums(n_trials, *parts)
+        successor_sums = np.array([sums for sums, _ in self._cut])
+        n_at = np.array([n for _, n in self._cut])
+        return replace(MomentSums(n_trials, *parts), successor_sums=successor_sums, n_at=n_at)
 
-    def of_whole(self, states: NDArray[Any], rewards: FloatArray) -> MomentSums:
+    def of_whole(
+        self, states: NDArray[Any], rewards: FloatArray, explored: BoolArray | None = None
+    ) -> MomentSums:
         """Return the moments of whole trials: states (t_max + 2, n, k), rewards (t_max + 1, n)."""
         by_timestep = list(states)
-        for state, reward, next_state in zip(by_timestep, rewards, by_timestep[1:], strict=False):
-            self.record(state, reward, next_state)
+        for t, reward in enumerate(rewards):
+            at = None if explored is None else explored[t]
+            self.record(by_timestep[t], reward, by_timestep[t + 1], at)
         return self.sums(rewards.shape[1])

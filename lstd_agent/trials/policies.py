@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.learned_policies import as_function, is_model, is_module
 from lstd_agent.trials.observations import as_batch, batch_size, part_sizes, take
 
 Policy: TypeAlias = ArrayLike | Callable[[Any], Any]
@@ -37,7 +38,8 @@ def make_actor(
     ----------
     policy : array_like or callable
         Shape (S,) of int: an action a state. Shape (S, A): action probabilities. A callable
-        gets observations and returns actions, or (actions, None) as Stable-Baselines3 does.
+        gets observations and returns actions, or (actions, None) as Stable-Baselines3 does. A
+        model of that library and a torch module: see `lstd_agent.trials.learned_policies`.
     observation_space, action_space : Space
         Of a single environment.
     batched : bool or None
@@ -55,13 +57,11 @@ def make_actor(
     given in lower precision, within one rounding of that an entry (four at least); then they
     are divided by their sums in double precision. `unichain_gym` has the same rule.
     """
+    if is_model(policy) or is_module(policy):
+        batched = True if is_module(policy) and not is_model(policy) else batched
+        policy = as_function(policy, observation_space, action_space)
     if callable(policy):
         return CallableActor(policy, action_space, batched)
-    if callable(getattr(policy, "predict", None)):
-        raise InvalidInputError(
-            f"a policy is an array or a function of observations; got {type(policy).__name__}, "
-            "which has a predict method: pass that, policy=model.predict"
-        )
     array = np.asarray(policy)
     if not isinstance(observation_space, spaces.Discrete) or not isinstance(
         action_space, spaces.Discrete

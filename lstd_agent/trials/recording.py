@@ -17,6 +17,7 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.trials.action_counts import ActionCounts, ActionRecorder, Taken, TakenActions
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.kept_trials import KeptTrials
@@ -29,15 +30,23 @@ Sums: TypeAlias = TransitionCounts | MomentSums | KeptTrials
 class Recorder(Protocol):
     """Adds up trials of one kind."""
 
-    def record(self, state: Any, reward: FloatArray, next_state: Any) -> None:
-        """Record the next timestep of all trials."""
+    def record(
+        self, state: Any, reward: FloatArray, next_state: Any, explored: BoolArray | None = None
+    ) -> None:
+        """Record the next timestep of all trials; what was explored is none of the policy's."""
 
     def sums(self, n_trials: int) -> Sums:
         """Return what has been recorded of complete trials."""
 
-    def of_whole(self, states: Any, rewards: FloatArray) -> Sums:
+    def of_whole(
+        self, states: Any, rewards: FloatArray, *, explored: BoolArray | None = None
+    ) -> Sums:
         """Return the sums of whole trials: states (t_max + 2, n, ...), rewards (t_max + 1, n)."""
 
+
+# What rounds of single trials are cut by.
+_ROUNDS = 20
+_ROUND_TIMESTEPS = 2**18
 
 RecorderMaker: TypeAlias = Callable[[], Recorder]
 
@@ -51,10 +60,13 @@ class Round:
     sums : TransitionCounts, MomentSums or KeptTrials
     stored : ndarray, shape (n_stored, t_max + 1) or (n_stored, t_max + 1, k)
         The states of its first trials, kept beside sums that do not tell them.
+    taken : ActionCounts or TakenActions, optional
+        What the actions that were taken led to, or which they were, where that was asked for.
     """
 
     sums: Sums
     stored: States
+    taken: ActionCounts | TakenActions | None = None
 
 
 class LockstepTrials:
@@ -69,10 +81,17 @@ class LockstepTrials:
         In which they start, encoded.
     n_stored : int
         How many of them to keep whole.
+    actions : ActionRecorder, optional
+        A fresh one, where it is asked for what actions lead to.
     """
 
     def __init__(
-        self, encoding: Encoding, recorder: Recorder, states: States, n_stored: int
+        self,
+        encoding: Encoding,
+        recorder: Recorder,
+        states: States,
+        n_stored: int,
+        actions: ActionRecorder | None = None,
     ) -> None:
         self.n_timesteps = 0
         self._encoding = encoding
@@ -80,6 +99,7 @@ class LockstepTrials:
         self._n_stored = n_stored
         self._stored: list[States] = []
         self._recorder = recorder
+        self._actions = actions
         self._living: BoolArray | None = None
 
     @property
@@ -93,7 +113,11 @@ class LockstepTrials:
         return np.ones(len(self._state), dtype=bool) if self._living is None else self._living
 
     def advance(
-        self, reward: FloatArray, next_state: States, terminated: BoolArray | None = None
+        self,
+        reward: FloatArray,
+        next_state: States,
+        terminated: BoolArray | None = None,
+        taken: Taken | None = None,
     ) -> None:
         """Record the next timestep of all trials.
 
@@ -103,6 +127,8 @@ class LockstepTrials:
         next_state : ndarray, shape (n,) or (n, k)
         terminated : ndarray of bool, shape (n,), optional
             What a trial that has terminated before observes does not matter.
+        taken : Taken, optional
+            By which actions, where that is recorded.
         """
         if self._living is not None:
             reward = np.where(self._living, reward, 0.0)
@@ -118,7 +144,12 @@ class LockstepTrials:
         if self._living is not None:
             next_state = next_state.copy()
             next_state[~self._living] = self._encoding.terminal
-        self._recorder.record(self._state, reward, next_state)
+        if self._actions is None:
+            self._recorder.record(self._state, reward, next_state)
+        else:
+            assert taken is not None
+            self._recorder.record(self._state, reward, next_state, taken.explored)
+            self._actions.record(self._state, taken, reward, next_state)
         if self._n_stored:
             self._stored.append(_compact(self._encoding, self._state[: self._n_stored]))
         self._state = next_state
@@ -127,9 +158,10 @@ class LockstepTrials:
     def finish(self) -> Round:
         """Return what the trials leave behind, all of them over the same timesteps."""
         sums = self._recorder.sums(len(self._state))
+        taken = None if self._actions is None else self._actions.sums()
         if not self._stored:
-            return Round(sums, np.empty(0))
-        return Round(sums, np.ascontiguousarray(np.stack(self._stored).swapaxes(0, 1)))
+            return Round(sums, np.empty(0), taken)
+        return Round(sums, np.ascontiguousarray(np.stack(self._stored).swapaxes(0, 1)), taken)
 
 
 class SequentialTrials:
@@ -147,9 +179,10 @@ class SequentialTrials:
         self.terminated = False
         self._encoding = encoding
         self._hold = encoding.hold
-        self._finished: list[tuple[States, FloatArray]] = []
+        self._finished: list[tuple[States, FloatArray, list[Taken]]] = []
         self._held: list[Any] = []
         self._rewards: list[float] = []
+        self._taken: list[Taken] = []
 
     @property
     def n_finished(self) -> int:
@@ -168,9 +201,12 @@ class SequentialTrials:
 
     def start(self, observation: Any) -> None:
         """Start a trial with an observation, in place of any that is under way."""
-        self._held, self._rewards, self.terminated = [self._hold(observation)], [], False
+        self.drop()
+        self._held.append(self._hold(observation))
 
-    def advance(self, reward: Any, observation: Any, terminated: bool) -> None:
+    def advance(
+        self, reward: Any, observation: Any, terminated: bool, taken: Taken | None = None
+    ) -> None:
         """Record the next timestep of the trial under way."""
         if type(reward) is not float:
             reward = as_reward(reward, len(self._rewards))
@@ -185,6 +221,8 @@ class SequentialTrials:
         else:
             self._held.append(self._hold(observation))
         self._rewards.append(reward)
+        if taken is not None:
+            self._taken.append(taken)
 
     def end(self) -> None:
         """Finish the trial under way.
@@ -214,7 +252,7 @@ class SequentialTrials:
             states[n:] = self._encoding.terminal
         rewards = np.concatenate((np.asarray(self._rewards), np.zeros(n_missing)))
         self.t_max = t_max
-        self._finished.append((states, rewards))
+        self._finished.append((states, rewards, self._taken))
         self.drop()
 
     def _encode_held(self) -> States:
@@ -233,18 +271,43 @@ class SequentialTrials:
 
     def drop(self) -> None:
         """Forget the trial under way."""
-        self._held, self._rewards, self.terminated = [], [], False
+        self._held, self._rewards, self._taken, self.terminated = [], [], [], False
 
-    def finish(self, recorder: Recorder, n_stored: int) -> Round:
+    def finish(
+        self, recorder: Recorder, n_stored: int, actions: ActionRecorder | None = None
+    ) -> Round:
         """Return what the finished trials leave behind, and forget them."""
-        states = np.stack([states for states, _ in self._finished], axis=1)
-        rewards = np.stack([rewards for _, rewards in self._finished], axis=1)
+        states = np.stack([states for states, _, _ in self._finished], axis=1)
+        rewards = np.stack([rewards for _, rewards, _ in self._finished], axis=1)
+        taken, explored = None, None
+        if actions is not None:
+            each = self._all_taken(rewards)
+            actions.record(states[:-1], each, rewards, states[1:])
+            taken, explored = actions.sums(), each.explored
         self._finished = []
         stored = np.empty(0)
         if n_stored:
             by_trial = states[:-1, :n_stored].swapaxes(0, 1)
             stored = np.ascontiguousarray(_compact(self._encoding, by_trial))
-        return Round(recorder.of_whole(states, rewards), stored)
+        return Round(recorder.of_whole(states, rewards, explored=explored), stored, taken)
+
+    def _all_taken(self, rewards: FloatArray) -> Taken:
+        """Return the actions of the finished trials, arrays (t_max + 1, n)."""
+        action = np.zeros(rewards.shape, dtype=np.int64)
+        explored = np.zeros(rewards.shape, dtype=bool)
+        for trial, (_, _, taken) in enumerate(self._finished):
+            for t, each in enumerate(taken):
+                action[t, trial], explored[t, trial] = each.action[0], each.explored[0]
+        return Taken(action, explored)
+
+
+def round_size(n_trials: int, t_max: int) -> int:
+    """Return how many single trials to add up together, after so many.
+
+    A twentieth of those so far: any number of trials then makes about twenty batches, for
+    standard errors to compare, of about one size; and never more than fit in little memory.
+    """
+    return max(1, min(n_trials // _ROUNDS, _ROUND_TIMESTEPS // (t_max + 1)))
 
 
 def as_reward(reward: Any, t: int) -> float:
@@ -262,8 +325,7 @@ def as_reward(reward: Any, t: int) -> float:
 
 def _compact(encoding: Encoding, states: States) -> States:
     """Return a copy of states in the smallest type that holds them: a view would keep them all."""
-    dtype = encoding.dtype if isinstance(encoding, CountedEncoding) else np.float64
-    return states.astype(dtype)
+    return states.astype(encoding.dtype if isinstance(encoding, CountedEncoding) else states.dtype)
 
 
 def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Any
 
+from lstd_agent.arrays import BoolArray
 from lstd_agent.errors import check_integer
+from lstd_agent.trials.exploration import Explore, check_explore
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,11 @@ class Request:
         The policy is that of earlier trials, although it looks like another.
     n_stored : int
         How many trials to keep whole beside their sums.
+    explore : int, float or callable, optional
+        How to explore; None, as 0 does not, leaves out which actions were taken. See
+        `lstd_agent.trials.exploration`.
+    wherever : callable, optional
+        Where to explore at any timestep.
 
     Raises
     ------
@@ -49,6 +58,8 @@ class Request:
     shard_size: int | None = None
     is_same_policy: bool = False
     n_stored: int = 0
+    explore: Explore | None = None
+    wherever: Callable[[Any], BoolArray] | None = None
 
     def __post_init__(self) -> None:
         smallest = {"n_trials": 1, "t_max": 0, "seed": 0, "workers": 1, "shard_size": 1}
@@ -56,6 +67,8 @@ class Request:
             value = getattr(self, name)
             if value is not None or name in ("n_trials", "t_max", "workers"):
                 object.__setattr__(self, name, check_integer(name, value, least))
+        if self.explore is not None:
+            object.__setattr__(self, "explore", check_explore(self.explore, self.t_max))
 
     @property
     def n_steps(self) -> int:

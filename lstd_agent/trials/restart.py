@@ -19,6 +19,21 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
     env : Env
         Not a vector environment: wrap its copies.
 
+    Methods
+    -------
+    reset(seed, options)
+        Reset the environment.
+    step(action)
+        Take a step, or start again if the last one reached an end.
+
+    Examples
+    --------
+    >>> env = Restart(gym.make("FrozenLake-v1", is_slippery=False, max_episode_steps=-1))
+    >>> env.reset(seed=0)[0]
+    0
+    >>> [env.step(action)[:4] for action in (2, 1, 0)]  # beside a hole, into it, and out again
+    [(1, 0, False, False), (5, 0, False, False), (0, 0.0, False, False)]
+
     Notes
     -----
     It is how `unichain_gym.TabularMDP.from_gymnasium` continues with
@@ -32,12 +47,34 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment."""
+        """Reset the environment.
+
+        Parameters
+        ----------
+        seed : int, optional
+        options : dict, optional
+            Of the environment.
+
+        Returns
+        -------
+        observation, info
+        """
         self._over = False
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step, or start again if the last one reached an end."""
+        """Take a step, or start again if the last one reached an end.
+
+        Parameters
+        ----------
+        action : object
+            Not taken where the environment starts again.
+
+        Returns
+        -------
+        observation, reward, terminated, truncated, info
+            With False for both ends; the step that starts again pays 0.
+        """
         if self._over:
             self._over = False
             observation, info = super().reset()

@@ -20,7 +20,14 @@ from tqdm import tqdm
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.progress import progress_bar
-from lstd_agent.trials.encoding import Encoding, States
+from lstd_agent.trials.action_counts import (
+    ActionCountRecorder,
+    ActionRecorder,
+    Taken,
+    TakenActionsRecorder,
+)
+from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
+from lstd_agent.trials.exploration import Exploration
 from lstd_agent.trials.observations import replace
 from lstd_agent.trials.policies import Actor, Policy, make_actor
 from lstd_agent.trials.recording import (
@@ -77,8 +84,11 @@ def collect_rounds(
     rng = np.random.default_rng(policy_seed)
     n_trials = request.n_trials
     size = min(_TRIALS_PER_ROUND, -(-n_trials // _ROUNDS))
+    exploration = _exploration(env, request)
     with step_bar(request.n_steps, request.progress) as bar:
-        rounds = _Rounds(env, encoding, actor, rng, plan, keep, request.t_max, env_seed, bar)
+        rounds = _Rounds(
+            env, encoding, actor, rng, plan, keep, request.t_max, env_seed, bar, exploration
+        )
         run = rounds.one_by_one
         if isinstance(env, VectorEnv):
             size, run = env.num_envs, rounds.in_lockstep
@@ -125,13 +135,24 @@ class _Rounds:
     t_max: int
     seed: int | None
     bar: tqdm[Any]
+    exploration: Exploration | None = None
     _make_recorder: RecorderMaker | None = None
 
-    def _reset(self) -> Any:
+    def _reset(self) -> tuple[Any, dict[str, Any]]:
         """Start over, the first time with the seed."""
-        observation, _ = self.env.reset(seed=self.seed)
+        observation, info = self.env.reset(seed=self.seed)
         self.seed = None
-        return observation
+        return observation, info
+
+    def _action_recorder(self) -> ActionRecorder | None:
+        """Return what counts or keeps the actions taken, where that is asked for."""
+        encoding = self.encoding
+        if self.exploration is None:
+            return None
+        if not isinstance(encoding, CountedEncoding):
+            return TakenActionsRecorder()
+        terminal = encoding.terminal if encoding.ends else None
+        return ActionCountRecorder(encoding.n_states, self.exploration.n_actions, terminal)
 
     def _recorder(self, states: States) -> Recorder:
         if self._make_recorder is None:
@@ -142,11 +163,18 @@ class _Rounds:
         """Run one trial in each copy of a vector environment; add up the first n."""
         env, encoding, t_max = self.env, self.encoding, self.t_max
         mode = env.metadata.get("autoreset_mode")
-        observation = self._reset()
+        observation, info = self._reset()
         states = encoding.encode(observation)[:n]
-        trials = LockstepTrials(encoding, self._recorder(states), states, n_stored)
+        recorder, actions = self._recorder(states), self._action_recorder()
+        trials = LockstepTrials(encoding, recorder, states, n_stored, actions)
+        exploration, taken = self.exploration, None
+        if exploration is not None:
+            exploration.begin(env.num_envs)
         for t in range(t_max + 1):
             action = self.actor(observation, self.rng)
+            if exploration is not None:
+                action, taken = exploration.choose(t, observation, action, info)
+                taken = Taken(taken.action[:n], taken.explored[:n])
             observation, reward, terminated, truncated, info = env.step(action)
             ended = terminated | truncated
             following, newly_ended = observation, None
@@ -162,28 +190,33 @@ class _Rounds:
                     following = replace(observation, index, last)
                 if mode == AutoresetMode.DISABLED and t < t_max:
                     # Copies whose trial has ended go on, unobserved, so that the others can.
-                    observation, _ = env.reset(options={"reset_mask": ended})
+                    observation, info = env.reset(options={"reset_mask": ended})
             rewards = as_rewards(reward, env.num_envs, t)
-            trials.advance(rewards[:n], encoding.encode(following)[:n], newly_ended)
+            trials.advance(rewards[:n], encoding.encode(following)[:n], newly_ended, taken)
             self.bar.update(n)
         self.keep(trials.finish())
 
     def one_by_one(self, n: int, n_stored: int) -> None:
         """Run n trials one after the other; keep the finished ones even if it breaks off."""
         env, t_max, act, rng = self.env, self.t_max, self.actor.one, self.rng
-        trials = SequentialTrials(self.encoding, t_max)
+        trials, exploration, taken = SequentialTrials(self.encoding, t_max), self.exploration, None
         try:
             for _ in range(n):
-                observation = self._reset()
+                observation, info = self._reset()
                 trials.start(observation)
+                if exploration is not None:
+                    exploration.begin(1)
                 if self._make_recorder is None:
                     # Told before the first step, by the states that trials start in.
                     self._recorder(self.encoding.encode_held([trials.last]))
                 for t in range(t_max + 1):
-                    observation, reward, terminated, truncated, _ = env.step(act(observation, rng))
+                    action = act(observation, rng)
+                    if exploration is not None:
+                        action, taken = exploration.choose_one(t, observation, action, info)
+                    observation, reward, terminated, truncated, info = env.step(action)
                     if truncated and not terminated:
                         _check_truncation(np.ones(1, dtype=bool), t, t_max)
-                    trials.advance(reward, observation, terminated)
+                    trials.advance(reward, observation, terminated, taken)
                     if terminated:
                         break
                 trials.end()
@@ -191,7 +224,24 @@ class _Rounds:
         finally:
             if trials.n_finished:
                 assert self._make_recorder is not None
-                self.keep(trials.finish(self._make_recorder(), n_stored))
+                actions = self._action_recorder()
+                self.keep(trials.finish(self._make_recorder(), n_stored, actions))
+
+
+def _exploration(env: AnyEnv, request: Request) -> Exploration | None:
+    """Return what explores and tells which actions were taken, where that is asked for."""
+    if request.explore is None:
+        return None
+    # A stream of its own, so that the policy draws what it would draw without.
+    sequence = np.random.SeedSequence(request.seed, spawn_key=(2,))
+    return Exploration(
+        request.explore,
+        single_spaces(env)[1],
+        request.t_max,
+        np.random.default_rng(sequence),
+        request.batched,
+        request.wherever,
+    )
 
 
 def as_rewards(reward: Any, n: int, t: int) -> FloatArray:

@@ -3,10 +3,39 @@
 from __future__ import annotations
 
 import types
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+
+from lstd_agent.trials.learned_policies import fingerprint, is_model
+from lstd_agent.trials.policies import Policy
+
+
+@dataclass(frozen=True, eq=False)
+class StatedPolicy:
+    """A policy as it was when trials were said to be its own.
+
+    Attributes
+    ----------
+    policy : policy
+        Of a model its ``predict`` method.
+    fingerprint : str or None
+        Of the parameters of one that learns.
+    """
+
+    policy: Policy
+    fingerprint: str | None = None
+
+    @classmethod
+    def of(cls, policy: Any) -> StatedPolicy:
+        """Return a policy with its parameters' fingerprint."""
+        return cls(policy.predict if is_model(policy) else policy, fingerprint(policy))
+
+    def is_same(self, other: StatedPolicy) -> bool:
+        """Tell whether two policies are the same, and none has learned in between."""
+        return self.fingerprint == other.fingerprint and same_policy(self.policy, other.policy)
 
 
 def same_policy(a: Any, b: Any) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TypeAlias
 
@@ -117,7 +117,9 @@ def collect_shards(
             # The sequence that spawn() would give, without spawning those before it.
             spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
             seed = int(spawned.generate_state(1, np.uint64)[0])
-            own = Request(n, request.t_max, seed, request.batched, n_stored=stored)
+            own = replace(
+                request, n_trials=n, seed=seed, progress=False, executor=None, n_stored=stored
+            )
             yield Shard(number, source, slim, policy, make_recorder, own)
 
     early: dict[int, Round] = {}
@@ -185,7 +187,10 @@ def collect_shard(shard: Shard) -> Outcome:
             stored = rounds[0].stored
             if len(finished.stored):
                 stored = np.concatenate((stored, finished.stored))
-            finished = Round(rounds[0].sums + finished.sums, stored)  # type: ignore[operator]
+            taken = rounds[0].taken
+            if taken is not None and finished.taken is not None:
+                taken = taken + finished.taken  # type: ignore[operator]
+            finished = Round(rounds[0].sums + finished.sums, stored, taken)  # type: ignore[operator]
         rounds[:] = [finished]
 
     def plan(states: States) -> RecorderMaker:

@@ -8,10 +8,13 @@ limit. The choice follows from the sizes alone, which are known before the first
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
+from lstd_agent.trials.action_counts import TakenActions
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States, VectorEncoding
@@ -76,14 +79,20 @@ class Storage:
 
     def add(self, encoding: Encoding, finished: Round) -> None:
         """Add a round, and condense kept trials that have outgrown their room."""
-        sums = finished.sums
+        sums, taken = finished.sums, finished.taken
+        if isinstance(sums, KeptTrials) and isinstance(taken, TakenActions):
+            explored = taken.explored if taken.explored.any() else None
+            sums = replace(sums, actions=taken.action, explored=explored)
+            finished = Round(sums, finished.stored)
         if isinstance(sums, KeptTrials) and isinstance(encoding, VectorEncoding):
             if self.batches.sums and isinstance(self.batches.sums[0], MomentSums):
-                stored = sums.states(self.batches.n_stored_missing)
+                # A copy, so that the trials themselves are let go.
+                stored = sums.states(self.batches.n_stored_missing).copy()
                 self.batches.add(Round(sums.condense(encoding.rows), stored))
                 return
             d = encoding.n_features(sums.observations[:1, 0])
-            self.batches.add(finished)
+            # Kept trials are whole: there is no need of a sample beside them.
+            self.batches.add(Round(sums, np.empty(0)))
             if self.batches.nbytes > self._limit(sums.t_max, d):
                 trial = sums.observations[0].nbytes
                 self._condense(encoding, d, sums.t_max, trial, self.batches.nbytes)
@@ -115,9 +124,7 @@ class Storage:
                 "kept, and mean and deviation of Standardized features are not known yet: give "
                 "Standardized(features).measured(samples), or raise max_bytes"
             )
-        # Their float64 copy is what is stored.
-        as_doubles = max(trial, 8 * encoding.n_components * (t_max + 1))
-        n_stored = max(_FEWEST_STORED, self.max_bytes // as_doubles)
+        n_stored = max(_FEWEST_STORED, self.max_bytes // trial)
         n_stored = min(self.batches.n_stored_trials, n_stored)
         fewer = f", in {n_batches} batches" if n_batches < self.batches.n_batches else ""
         warnings.warn(

@@ -21,11 +21,8 @@ from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.kept_trials import TrialRecorder
 from lstd_agent.trials.observations import is_batch
 from lstd_agent.trials.policies import Actor
-from lstd_agent.trials.recording import LockstepTrials, RecorderMaker, SequentialTrials
+from lstd_agent.trials.recording import LockstepTrials, RecorderMaker, SequentialTrials, round_size
 from lstd_agent.trials.rollouts import Keep, Plan, as_rewards
-
-# Single trials are counted together in rounds of this many.
-_TRIALS_PER_ROUND = 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +177,8 @@ class ObservedTrials:
             self._sequential.t_max = self.t_max
             self._sequential.end()
             self._longest = -1
-            if self._sequential.n_finished >= _TRIALS_PER_ROUND:
+            assert self.t_max is not None
+            if self._sequential.n_finished >= round_size(self._batches.n_trials, self.t_max):
                 self.flush()
         else:
             raise InvalidInputError("no trial is under way: observe its timesteps first")

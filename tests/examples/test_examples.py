@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +19,14 @@ def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Import an example as a script finds its neighbours: from its own folder."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Iterator[str]:
+    """Yield where an example is to draw, and see that it did."""
+    path = tmp_path / "picture.png"
+    yield str(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def relative_value(env: gym.Env[int, int], state: int, other: int) -> float:
@@ -36,12 +45,12 @@ def relative_value(env: gym.Env[int, int], state: int, other: int) -> float:
 
 @pytest.mark.parametrize("example", ["queue_backlog"], indirect=True)
 def test_a_backlog_costs_what_queueing_theory_says(
-    example: ModuleType, capsys: pytest.CaptureFixture[str]
+    example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     n = example.BACKLOG
     closed_form = n * (n + 1) / (2 * (example.SERVICE - example.ARRIVAL))
     assert relative_value(example.make_queue(), 0, n) == pytest.approx(closed_form, rel=1e-6)
-    cost = example.main(n_runs=3, n_trials=150)
+    cost = example.main(n_runs=3, n_trials=150, picture=picture)
     assert abs(cost.value - closed_form) < 4 * cost.error
     assert cost.error < 0.15 * closed_form
     assert "a crew for 500 is worth it, by" in capsys.readouterr().out
@@ -49,10 +58,10 @@ def test_a_backlog_costs_what_queueing_theory_says(
 
 @pytest.mark.parametrize("example", ["machine_warm_up"], indirect=True)
 def test_a_warm_start_is_worth_what_the_bellman_equation_says(
-    example: ModuleType, capsys: pytest.CaptureFixture[str]
+    example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exact = relative_value(example.make_machine(), example.WARM, 0)
-    worth = example.main(n_runs=3, n_trials=150)
+    worth = example.main(n_runs=3, n_trials=150, picture=picture)
     assert abs(worth.value - exact) < 4 * worth.error
     assert worth.error < 0.1 * exact
     assert "preheating for 12 pieces is worth it, by" in capsys.readouterr().out
@@ -60,11 +69,11 @@ def test_a_warm_start_is_worth_what_the_bellman_equation_says(
 
 @pytest.mark.parametrize("example", ["inventory_lead_time"], indirect=True)
 def test_full_shelves_are_worth_what_the_bellman_equation_says(
-    example: ModuleType, capsys: pytest.CaptureFixture[str]
+    example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full, empty = example.state_of(example.TARGET, 0), example.state_of(0, 0)
     exact = relative_value(example.make_shop(), full, empty)
-    worth = example.main(n_runs=3, n_trials=300)
+    worth = example.main(n_runs=3, n_trials=300, picture=picture)
     assert abs(worth.value - exact) < 4 * worth.error
     assert worth.error < 0.1 * exact
     assert "an express delivery for 20 is too dear, by" in capsys.readouterr().out
@@ -72,14 +81,46 @@ def test_full_shelves_are_worth_what_the_bellman_equation_says(
 
 @pytest.mark.parametrize("example", ["taxi_shift"], indirect=True)
 def test_the_better_rank_is_found_from_samples(
-    example: ModuleType, capsys: pytest.CaptureFixture[str]
+    example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    worth = example.main(n_runs=3, n_trials=1200)
+    worth = example.main(n_runs=3, n_trials=1200, picture=picture)
     printed = capsys.readouterr().out
     exact = float(printed.split("exactly ")[1].split()[0])
     assert abs(worth.value - exact) < 4 * worth.error
     assert worth.value > 2 * worth.error
     assert "start at red" in printed
+
+
+@pytest.mark.parametrize("example", ["learned_queue"], indirect=True)
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_learned_policy_is_worth_what_the_bellman_equation_says(
+    example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = example.main(n_steps=1000, every=1000, n_trials=1000, t_max=300)
+    printed = capsys.readouterr().out
+    if not found:
+        assert printed.startswith("left out: this callback needs Stable-Baselines3: pip install ")
+        pytest.skip(printed)
+    assert [evaluation.n_steps for evaluation in found] == [0, 1000]
+    n = example.MOST + 1
+    actions, _ = found[-1].agent.collector.policy(np.arange(n))
+    arrive, serve = example.ARRIVAL, np.array(example.SERVICE)[actions]
+    transitions = np.zeros((n, n))
+    place = np.arange(n)
+    np.add.at(transitions, (place, np.minimum(place + 1, n - 1)), arrive)
+    np.add.at(transitions, (place, np.maximum(place - 1, 0)), serve)
+    np.add.at(transitions, (place, place), 1.0 - arrive - serve)
+    stationary = np.linalg.matrix_power(transitions, 100_000)[0]
+    rewards = -place - example.PRICE * actions
+    gain = float(stationary @ rewards)
+    bias = np.linalg.lstsq(
+        np.vstack((np.eye(n) - transitions, stationary)), np.append(rewards - gain, 0.0), rcond=None
+    )[0]
+    start = float(bias[: example.BACKLOG + 1].mean())
+    assert found[-1].gain == pytest.approx(gain, abs=0.1 * abs(gain))
+    assert found[-1].start_value == pytest.approx(start, rel=0.1)
+    assert "put to work the policy after" in printed
 
 
 SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem != "small_models")

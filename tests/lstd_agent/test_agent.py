@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from lstd_agent import GaussianFeatures, OneHot, SeminormLSTDAgent
+from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError, MissingDependencyError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.trials.counting import TransitionCounts
@@ -271,15 +272,19 @@ def test_the_figure_shows_values_occupancies_and_distances(agent: Any) -> None:
     figure = agent.plot()
     titles = [axes.get_title() for axes in figure.axes]
     assert titles[:3] == [
-        "Relative values where they were seen",
-        "Occupancies",
-        "Squared distance from the anchor",
+        "Relative values where they were seen, ± 2 standard errors",
+        "Occupancy",
+        "Neighborhoods: squared distance from the anchor",
     ]
     first = agent.neighborhoods_[0]
     points = figure.axes[0].lines[0].get_xydata()
     seen = np.flatnonzero(first.occupancy > 0)
     assert_allclose(points, np.stack((seen, agent.predict(seen, 0)), axis=1))
-    assert_array_equal(figure.axes[1].images[0].get_array(), agent.system_.occupancy)
+    bars = figure.axes[0].collections[0].get_segments()
+    lengths = [bar[1, 1] - bar[0, 1] for bar in bars]
+    assert_allclose(lengths, 4.0 * agent.standard_errors(seen, 0), rtol=1e-9)
+    shares = np.asarray(figure.axes[1].collections[0].get_array()).reshape(6, -1)
+    assert_allclose(np.nan_to_num(shares[:, 0]), agent.fitted_statistics_.distributions[0])
     assert figure.axes[2].lines[0].get_xdata()[-1] == first.stop - 1
 
 
@@ -290,6 +295,34 @@ def test_the_figure_is_of_the_fit_even_after_more_trials() -> None:
     before = agent.plot().axes[2].lines[0].get_ydata()
     agent.collect(env, POLICY, 50, 20, seed=1)
     assert_array_equal(agent.plot().axes[2].lines[0].get_ydata(), before)
+
+
+class Pair(gym.Env[Any, int]):
+    """Observations of two numbers, one of which is a coin."""
+
+    observation_space = gym.spaces.Dict(
+        {"level": gym.spaces.Box(-9.0, 9.0, (1,)), "coin": gym.spaces.Discrete(2)}
+    )
+    action_space = gym.spaces.Discrete(1)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.level = np.full(1, 5.0, dtype=np.float32)
+        return {"level": self.level, "coin": 0}, {}
+
+    def step(self, action: int) -> Any:
+        coin = int(self.np_random.integers(2))
+        self.level = np.float32(0.8) * self.level + np.float32(0.1 * coin)
+        return {"level": self.level, "coin": coin}, float(self.level[0]), False, False, {}
+
+
+def test_observations_that_are_no_single_number_are_drawn_by_index() -> None:
+    agent = SeminormLSTDAgent(Polynomial(1)).collect(Pair(), lambda _: 0, 60, 30, seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        figure = agent.fit().plot()
+    assert figure.axes[0].get_xlabel() == "index of a stored observation"
+    assert_array_equal(figure.axes[1].images[0].get_array(), agent.system_.occupancy)
 
 
 def test_a_figure_without_matplotlib_names_the_extra(agent: Any, monkeypatch: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from lstd_agent import OneHot, Polynomial, SeminormLSTDAgent
+from lstd_agent import OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep
 from lstd_agent.statistics.counts import CountStatistics
@@ -242,14 +242,3 @@ def test_bad_backups_are_refused(walk: Any) -> None:
     for decay in (-0.1, 1.1, float("nan"), "0"):
         with pytest.raises(InvalidInputError, match="must be from 0 to 1; got"):
             LambdaReturn(decay)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("backup", [LambdaReturn(0.5), MultiStep(2)])
-@pytest.mark.parametrize("calibration", ["linked", "references"])
-def test_vector_observations_have_single_steps_only(
-    walk: Any, backup: Any, calibration: Any
-) -> None:
-    agent = SeminormLSTDAgent(Polynomial(2), 1, backup=backup, calibration=calibration)
-    agent.collect(walk(kind="box"), lambda x: 0, n_trials=10, t_max=8, seed=0)
-    with pytest.raises(InvalidInputError, match="single steps only: use backup='one_step'"):
-        agent.fit()

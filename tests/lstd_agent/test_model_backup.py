@@ -177,7 +177,7 @@ def test_it_is_saved_and_loaded(tmp_path: Any, walk: Any) -> None:
 def test_it_needs_countable_states_and_no_reference_states(walk: Any) -> None:
     agent = SeminormLSTDAgent(Polynomial(2), 1, backup="model")
     agent.collect(walk(kind="box"), lambda x: 0, n_trials=10, t_max=8, seed=0)
-    with pytest.raises(InvalidInputError, match="single steps only: use backup='one_step'"):
+    with pytest.raises(InvalidInputError, match="can be counted: for vector observations"):
         agent.fit()
     with pytest.raises(InvalidInputError, match="no use for calibration='references'"):
         SeminormLSTDAgent(OneHot(), backup="model", calibration="references")

@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose
 from lstd_agent.commands.main import main as unichain
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.study import Budget, BudgetedEnv, BudgetError, ScoringError, score, trials
+from lstd_agent.study.methods import BUILT_IN
 from lstd_agent.study.problems import random_chain, random_policy
 from lstd_agent.study.scoring import root_errors, source_of
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
@@ -47,8 +48,8 @@ def zeros(env: Any, policy: Any, budget: Any, seed: int) -> Any:
 
 def test_a_method_of_ten_lines_is_scored_beside_ours(average_returns: Any, tmp_path: Path) -> None:
     scores = score(average_returns, **SMALL, out=tmp_path)
-    assert scores.methods == ("average_returns", "certainty_equivalence", "linked", "paper")
-    assert len(scores.rows) == 8
+    assert scores.methods == ("average_returns", *BUILT_IN)
+    assert len(scores.rows) == 2 * (1 + len(BUILT_IN))
     assert min(scores.measures("average_returns", "total_to_reference")) > 1.0
     assert max(scores.measures("average_returns", "total_to_limit")) < 1.0  # it needs no features
     assert scores.measures("certainty_equivalence", "total_to_reference") == [1.0, 1.0]
@@ -90,7 +91,8 @@ def test_values_by_timestep_count_at_their_own() -> None:
 def test_the_limit_bounds_methods_with_its_features(tmp_path: Path) -> None:
     small = {**SMALL, "environments": ["h6", "c10"], "n_trials": 1000}
     scores = score({}, rhos=[0.49], **small, out=tmp_path)
-    assert min(scores.measures("linked", "total_to_limit")) > 0.95
+    for method in ("linked", "paper", "lstd", "discounted_lstd", "differential_td", "monte_carlo"):
+        assert min(scores.measures(method, "total_to_limit")) > 0.95, method
 
 
 def test_rows_that_are_there_are_not_computed_again(tmp_path: Path) -> None:
@@ -101,12 +103,12 @@ def test_rows_that_are_there_are_not_computed_again(tmp_path: Path) -> None:
         return zeros(env, policy, budget, seed)
 
     for n in (1, 2, 2):
-        scores = score(counted, **{**SMALL, "seeds": n}, out=tmp_path)
+        scores = score(counted, **{**SMALL, "seeds": n}, against=(), out=tmp_path)
     assert calls == [0, 1]
-    assert len(scores.rows) == 2 * 4
+    assert len(scores.rows) == 2 * 2
     # By a method without features once, whatever the number of regimes.
     ten = {**SMALL, "environments": ["c10"], "seeds": 1}
-    score(counted, rhos=[0.49, 0.33], **ten, out=tmp_path)
+    score(counted, rhos=[0.49, 0.33], **ten, against=(), out=tmp_path)
     assert calls == [0, 1, 0]
 
 
@@ -121,17 +123,19 @@ def test_rows_of_a_method_that_has_changed_are_not_taken_for_its_own(tmp_path: P
         exec(compile(path.read_text(), str(path), "exec"), names)
         return names["f"]
 
-    first = score(written(0.0), **SMALL, out=tmp_path / "out")
-    other = score(written(1.0), **SMALL, out=tmp_path / "out")
+    first = score(written(0.0), **SMALL, against=(), out=tmp_path / "out")
+    other = score(written(1.0), **SMALL, against=(), out=tmp_path / "out")
     assert first.measures("f", "total_to_limit") != other.measures("f", "total_to_limit")
     assert len(other.rows) == len(first.rows)
     assert source_of(partial(zeros, a=1)) != source_of(partial(zeros, a=2))
+    assert "0x" in repr(partial(zeros, a=exact))  # an address, which does not count
+    assert source_of(partial(zeros, a=exact)) == source_of(partial(zeros, a=zeros))
 
 
 def test_workers_compute_the_same_scores(tmp_path: Path) -> None:
     methods = {"a": exact}
-    one = score(methods, **SMALL, out=tmp_path / "one")
-    two = score(methods, **SMALL, out=tmp_path / "two", workers=2)
+    one = score(methods, **SMALL, against=["lstd"], out=tmp_path / "one")
+    two = score(methods, **SMALL, against=["lstd"], out=tmp_path / "two", workers=2)
     drop = ("seconds",)
     assert [{k: v for k, v in r.items() if k not in drop} for r in one.rows] == [
         {k: v for k, v in r.items() if k not in drop} for r in two.rows
@@ -142,10 +146,10 @@ def test_an_mdp_of_ones_own_is_a_problem_too(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     P, R = rng.dirichlet(np.ones(12), (12, 2)), rng.normal(size=(12, 2))
     own = {"mine": TabularMDP.from_arrays(P, R, np.eye(12)[0])}
-    scores = score(exact, **{**SMALL, "environments": own}, out=tmp_path)
+    scores = score(exact, **{**SMALL, "environments": own}, against=(), out=tmp_path)
     assert {row["env"] for row in scores.rows} == {"mine"}
     changed = {"mine": TabularMDP.from_arrays(P, R + 1.0, np.eye(12)[0])}
-    again = score(exact, **{**SMALL, "environments": changed}, out=tmp_path)
+    again = score(exact, **{**SMALL, "environments": changed}, against=(), out=tmp_path)
     assert {r["model"] for r in again.rows}.isdisjoint(r["model"] for r in scores.rows)
 
 
@@ -180,8 +184,8 @@ def test_a_method_that_fails_says_where_and_rows_before_it_are_kept(tmp_path: Pa
         return zeros(env, policy, budget, seed)
 
     with pytest.raises(ScoringError, match=r"failing on h6, ρ = 0.19, seed 1: ZeroDivisionError"):
-        score(failing, **SMALL, out=tmp_path)
-    assert len((tmp_path / "score_rows.jsonl").read_text().splitlines()) == 4
+        score(failing, **SMALL, against=(), out=tmp_path)
+    assert len((tmp_path / "score_rows.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -142,3 +142,21 @@ def test_distributions_of_every_rank_are_minimized_as_if_they_were_alone() -> No
         expected = np.linalg.pinv(M @ X[k], rcond=1e-10) @ M @ y[k]
         assert_allclose(solution.weights[k], expected, rtol=1e-6, atol=1e-9)
         assert solution.rank[k] <= min(n_visited[k], d)
+
+
+def test_sizes_of_features_change_no_fitted_value_of_one_or_of_several_right_sides() -> None:
+    rng = np.random.default_rng(0)
+    F, noise = rng.standard_normal((2, 40, 4))
+    sizes = np.array([1e-3, 1.0, 50.0, 1e4])
+    y = rng.standard_normal((40, 2))
+    fitted = []
+    for scale in (np.ones(4), sizes):
+        G, H = F * scale, noise * scale
+        for right in (y, y[:, 0]):
+            moments = Moments(
+                (G.T @ (G - H))[None], (G.T @ G)[None], (G.T @ right)[None], np.array([40]), scale
+            )
+            fitted.append(G @ minimize(moments).weights[0])
+    expected = F @ np.linalg.solve(F.T @ (F - noise), F.T @ y)
+    for found in fitted:
+        assert_allclose(found, expected if found.ndim == 2 else expected[:, 0], rtol=1e-8)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
-import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import VectorObservationWrapper
+from scipy import sparse
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning
-from lstd_agent.statistics.start_groups import MIN_TRIALS, cells_of, horizons_to
+from lstd_agent.statistics.start_groups import (
+    MIN_TRIALS,
+    cells_of,
+    group_counts,
+    group_trials,
+    horizons_to,
+)
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.kept_trials import KeptTrials
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
 
@@ -163,17 +170,6 @@ def test_horizons_double_up_to_the_last_timestep() -> None:
     ]
 
 
-def test_occupancies_of_observations_do_not_keep_the_sums_in_memory() -> None:
-    mdp = two_ways_in(0.0)
-    statistics = collected(SeminormLSTDAgent(Polynomial(1)), mdp, vectors=True).statistics
-    occupancy_of = statistics.occupancy_of(np.array([[0, 5], [5, 41]]))
-    kept = weakref.ref(statistics)
-    del statistics
-    gc.collect()
-    assert kept() is None
-    assert (occupancy_of(np.zeros((1, 1))) > 0.0).all()
-
-
 def test_bumps_far_from_all_that_was_seen_leave_values_undetermined_without_a_warning() -> None:
     agent = SeminormLSTDAgent(RadialBasis.grid([0], [100], 50))
     with warnings.catch_warnings():
@@ -182,3 +178,40 @@ def test_bumps_far_from_all_that_was_seen_leave_values_undetermined_without_a_wa
         far = np.array([[30.0], [60.0], [100.0]])
         assert np.isinf(agent.standard_errors(far)).all()
         assert not agent.determined(far).any()
+
+
+def test_a_trial_that_was_cut_short_is_compared_with_the_value_where_it_was() -> None:
+    """From 0 with 10 a step for two timesteps, and from 1 with 1 a step for four."""
+    observations = np.array([[0.0, 5.0, 6.0, 0.0, 0.0], [1.0, 5.0, 6.0, 7.0, 8.0]])
+    rewards = np.array([[10.0, 10.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+    kept = KeptTrials.of(observations[:, :, None], rewards, lengths=[2, 4])
+    groups = group_trials([kept], lambda states, t: 100.0 * states[:, 0] + t, gain=0.5)
+    assert groups.horizons.tolist() == [1, 2, 3]
+    direct = np.array([[10.0, 20.0, 20.0], [1.0, 2.0, 3.0]])
+    time = np.array([[1, 2, 2], [1, 2, 3]])
+    expected = direct - 0.5 * time + [[500, 600, 600], [500, 600, 700]] + time
+    np.testing.assert_allclose(groups.direct[0], expected.mean(axis=0))
+    assert groups.predicted.tolist() == [50.0]
+
+
+def test_counts_of_trials_that_were_cut_short_go_on_with_the_value_where_they_were() -> None:
+    """One of two trials from 0 goes on from 1; all that came to 2 were cut short there."""
+    counts = TransitionCounts.of(
+        TransitionCounts(
+            3,
+            2,
+            sparse.csr_array(
+                np.array([[0, 1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0, 0, 0, 0], [0] * 9])
+            ),
+            sparse.csr_array(np.array([[6.0, 0, 0], [0, 4.0, 0], [0, 0, 0]])),
+            np.array([2, 1, 0]),
+        )
+    )
+    groups = group_counts(
+        [counts], counts, lambda states, t: 10.0 * states + t, 0.5, None, lambda found: True
+    )
+    # At timestep 1 the states 1 and 2 are worth 11 and 21; rewards are 3 on average before. Then
+    # state 1 pays 4 and leads to itself, worth 12 at timestep 2.
+    assert groups.horizons.tolist() == [1, 2]
+    expected = [3.0 - 0.5 + (11.0 + 21.0) / 2, 3.0 - 0.5 + (4.0 - 0.5 + 12.0 + 21.0) / 2]
+    assert groups.direct.tolist() == [expected]

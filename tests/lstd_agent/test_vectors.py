@@ -245,7 +245,7 @@ def test_scikit_learn_transformers_are_features() -> None:
         agent.fit()  # five trials are few
     assert agent.system_.weights.shape == (1, 10)
     discrete = SeminormLSTDAgent(StandardScaler().fit(np.arange(6.0)[:, None]), 1)
-    discrete.collect(gym.make("unichain_gym:Unichain-h6-v0"), ACTIONS, 5, 5)
+    discrete.collect(gym.make("unichain_gym:Unichain-h6-v0"), ACTIONS, 5, 5, seed=0)
     with pytest.warns(FitWarning, match="fewer than 10 samples"):
         discrete.fit()
     assert discrete.system_.weights.shape == (1, 1)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lstd_agent.commands import study, update_results
+from lstd_agent.commands.main import COMMANDS
 from lstd_agent.commands.main import main as unichain
 from lstd_agent.study import exact_study
 from lstd_agent.study.headlines import GLOSSARY, _references
@@ -30,7 +31,15 @@ def exact(out: Path, *argv: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "name", ["exact_tables", "sampling_curves", "compare_references", "update_results"]
+    "name",
+    [
+        "exact_tables",
+        "sampling_curves",
+        "compare_references",
+        "compare_estimators",
+        "sample_complexity",
+        "update_results",
+    ],
 )
 def test_a_missing_plot_extra_is_told_before_the_work(
     name: str,
@@ -51,6 +60,8 @@ def test_a_missing_plot_extra_is_told_before_the_work(
     ("argv", "message"),
     [
         (("references", "--trials", "1"), "--trials: needs an integer from 2; got '1'"),
+        (("estimators", "--trials", "19"), "--trials: needs an integer from 20; got '19'"),
+        (("complexity", "--trials", "100", "1"), "--trials: needs an integer from 2; got '1'"),
         (("exact", "--seeds", "0"), "--seeds: needs an integer from 1; got '0'"),
         (("sampling", "--workers", "-1"), "--workers: needs an integer from 1; got '-1'"),
         (("exact", "--envs", "h7"), "invalid choice: 'h7'"),
@@ -271,7 +282,7 @@ def test_the_command_names_its_commands_version_and_statuses(
     assert "did you mean evaluate?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["evaluate", "study", "bench", "list"])
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_explains_itself_with_an_example(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +294,7 @@ def test_every_command_explains_itself_with_an_example(
     shown = capsys.readouterr().out
     assert f"usage: unichain {name}" in shown
     assert f"  unichain {name}" in shown.partition("example")[2]
+    assert "--quiet" in shown or name in ("list", "optimal", "study")  # study's own have it
 
 
 def test_the_list_has_every_registered_mnemonic(capsys: pytest.CaptureFixture[str]) -> None:

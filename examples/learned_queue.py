@@ -1,0 +1,94 @@
+# %% [markdown]
+"""A queue whose policy is learned.
+
+A counter may serve at its normal pace, or have a helper come for a price a minute.
+Stable-Baselines3 learns when. Its reports are mean rewards of episodes. But it is Monday morning,
+up to 20 customers are waiting, and one of the policies on the way is to be put to work: which?
+
+Two numbers a policy tell: the gain, what it earns a minute in the long run, and the mean bias of
+the start, what it earns above that while the backlog is worked off.
+"""
+
+# %%
+from typing import Any
+
+import gymnasium as gym
+
+from lstd_agent import OneHot
+
+MOST, BACKLOG, PRICE = 30, 20, 2.0
+ARRIVAL, SERVICE = 0.35, (0.4, 0.65)  # in a minute at most one happens
+
+
+class Counter(gym.Env[int, int]):
+    """So many customers, and a helper or not; each minute and customer costs 1."""
+
+    def __init__(self) -> None:
+        self.observation_space = gym.spaces.Discrete(MOST + 1)
+        self.action_space = gym.spaces.Discrete(2)
+        self.n = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Open with any number up to the backlog."""
+        super().reset(seed=seed)
+        self.n = int(self.np_random.integers(BACKLOG + 1))
+        return self.n, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Let a minute pass."""
+        reward = -float(self.n) - PRICE * int(action)
+        u = self.np_random.random()
+        if u < ARRIVAL:
+            self.n = min(self.n + 1, MOST)
+        elif u > 1.0 - SERVICE[int(action)]:
+            self.n = max(self.n - 1, 0)
+        return self.n, reward, False, False, {}
+
+
+# %% [markdown]
+# Learning, as it is always done, with a callback that looks at the policy now and then.
+
+
+# %%
+def main(
+    n_steps: int = 12_000, every: int = 3_000, n_trials: int = 300, t_max: int = 300
+) -> list[Any]:
+    """Learn, evaluate on the way, and choose."""
+    try:
+        from lstd_agent.sb3 import StartValueCallback
+    except ImportError as error:
+        print(f"left out: {error}")
+        return []
+    from stable_baselines3 import DQN
+
+    learned_on = gym.wrappers.TimeLimit(Counter(), max_episode_steps=200)
+    many = gym.vector.SyncVectorEnv([Counter] * 100)  # one call of the network for all
+    callback = StartValueCallback(
+        many, OneHot(), every=every, n_trials=n_trials, t_max=t_max, verbose=1
+    )
+    model = DQN(
+        "MlpPolicy",
+        learned_on,
+        learning_rate=1e-3,
+        learning_starts=500,
+        target_update_interval=250,
+        seed=0,
+        device="cpu",
+    )
+    model.learn(n_steps, callback=callback)
+    for found in callback.evaluations:
+        print(f"after {found.n_steps} steps: {value_of_a_day(found):.0f} in a day of 480 minutes")
+    best = max(callback.evaluations, key=value_of_a_day)
+    print(f"put to work the policy after {best.n_steps} steps")
+    return callback.evaluations
+
+
+def value_of_a_day(found: Any) -> float:
+    """Return what a day of 480 minutes earns on average, from its start on."""
+    return float(480 * found.gain + found.start_value)
+
+
+if __name__ == "__main__":
+    main()

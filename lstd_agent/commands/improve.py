@@ -1,0 +1,342 @@
+"""Improve a policy from sampled trials alone, beside the exact optimum where there is one.
+
+Runs trials with a few exploratory actions, evaluates their policy, improves it, and repeats until
+nothing changes: for the largest gain and, with that, the largest value of the start. Any
+environment with Discrete actions will do; observations that cannot be counted need --features.
+One with an exact model (env.unwrapped.mdp; with --restart, the table P of FrozenLake and its like)
+also gets exact figures and a default for --t-max. Time limits give way to --t-max.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from lstd_agent import PolicyIteration, Polynomial, RadialBasis, RandomFourier, Standardized
+from lstd_agent.commands.evaluation_inputs import (
+    check_cost,
+    default_t_max,
+    exact_model,
+    find_id,
+    make_copies,
+)
+from lstd_agent.commands.outputs import check_picture, check_writable, write_files
+from lstd_agent.commands.running import at_least, interrupted_status, run, say
+from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.figure_style import picture
+from lstd_agent.study.provenance import one_line, provenance
+from unichain_gym import TabularMDP
+from unichain_gym.errors import UnichainError
+
+_EXAMPLES = """examples:
+  unichain improve Unichain-h36c-v0
+  unichain improve CliffWalking-v1 --restart --t-max 500
+  unichain improve Unichain-c35c-v0 --trials 500 --plot learning.png --save search.npz
+  unichain improve my_package:MyEnv-v0 --t-max 300 --features grid:8 --json"""
+
+_HEADER = "iteration    timesteps         gain   start value  changes"
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Parse the command line, search, and show the result; return the exit status."""
+    args = command_line(prog).parse_args(argv)
+    args.argv = [prog or "improve_policy.py", *(sys.argv[1:] if argv is None else argv)]
+    return run(lambda: improve(args))
+
+
+def improve(args: argparse.Namespace) -> int:
+    """Search, and put the result where the arguments ask for it."""
+    check_destinations(args)
+    env_id = find_id(args.env_id)
+    with closing(gym.make(env_id)) as env:
+        mdp = exact_model(env, args.restart)
+        space = env.observation_space
+        features = None if args.features is None else read_features(args, space)
+    t_max = args.t_max if args.t_max is not None else _t_max_of(mdp)
+    optimum = None if mdp is None or args.no_exact else Optimum(mdp)
+    status = 0
+    with closing(make_copies(env_id, args.trials, t_max, args.restart)) as envs:
+        search = make_search(args, envs, t_max, features)
+        if isinstance(space, gym.spaces.Discrete) and isinstance(
+            envs.single_action_space, gym.spaces.Discrete
+        ):
+            uniform = np.full((int(space.n), int(envs.single_action_space.n)), 0.0)
+            uniform[:, 0] = 1.0
+            if mdp is None or bool(mdp.allowed_actions[:, 0].all()):
+                check_cost(envs, uniform, args.trials, t_max, args.max_minutes, quiet=args.quiet)
+        try:
+            iterate(args, search)
+        except KeyboardInterrupt as interrupt:
+            status = interrupted_status(interrupt)
+            if not search.iterations:
+                say("interrupted: no iteration has finished")
+                return status
+            say(f"interrupted: {len(search.iterations)} iterations finished")
+        except TerminationError as error:
+            hint = ". Here, --restart has it start again" if "terminated" in str(error) else ""
+            raise TerminationError(f"{error}{hint}") from error
+    report = make_report(args, search, t_max, optimum)
+    if args.plot:
+        figure = search.plot(None if optimum is None else (optimum.gain, optimum.start_value))
+        origin = one_line(report["provenance"])
+        write_files({args.plot: picture(figure, args.plot.suffix, origin)})
+    print(json.dumps(report) if args.json else as_text(report))
+    return status
+
+
+def make_search(args: argparse.Namespace, envs: Any, t_max: int, features: Any) -> PolicyIteration:
+    """Return a search, or the one to go on with."""
+    if args.resume:
+        search = PolicyIteration.load(args.save, envs, features=features)
+        if (search.t_max, search.n_trials) != (t_max, args.trials):
+            raise InvalidInputError(
+                f"the search in {args.save} has --t-max {search.t_max} --trials "
+                f"{search.n_trials}: go on with these"
+            )
+        return search
+    return PolicyIteration(
+        envs,
+        t_max,
+        args.trials,
+        explore=args.explore,
+        features=features,
+        n_errors=args.n_errors,
+        seed=args.seed,
+    )
+
+
+def iterate(args: argparse.Namespace, search: PolicyIteration) -> None:
+    """Run iterations, and show and save each."""
+    shows = not args.json
+    if shows:
+        print(_HEADER)
+        for each in search.iterations:
+            print(_line(asdict(each)), flush=True)
+    while not search.converged and len(search.iterations) < args.iterations:
+        done = search.iterate(progress=None if not args.quiet else False)
+        if shows:
+            print(_line(asdict(done)), flush=True)
+        if args.save:
+            search.save(args.save)
+
+
+def _line(each: dict[str, Any]) -> str:
+    return (
+        f"{each['number']:9d} {each['n_steps']:12,d} {each['gain']:12.6g} "
+        f"{each['start_value']:13.6g} {each['n_changes']:8d}"
+    )
+
+
+class Optimum:
+    """The exact optimum of a model: the largest gain and, with that, the largest bias."""
+
+    def __init__(self, mdp: TabularMDP) -> None:
+        self.mdp = mdp
+        found = mdp.optimal_policy("bias")
+        self.gain = float(mdp.initial_distribution @ found.gain)
+        self.start_value = float(mdp.initial_distribution @ found.bias)
+        self.span = float(np.ptp(found.bias))
+        self.actions = found.optimal_actions
+
+    def of(self, policy: Any) -> dict[str, Any]:
+        """Return what a policy, an action (from 0) a state, is by the exact model."""
+        mdp, states = self.mdp, np.arange(self.mdp.n_states)
+        actions = np.where(
+            mdp.allowed_actions[states, policy], policy, np.argmax(mdp.allowed_actions, axis=1)
+        )
+        facts: dict[str, Any] = {
+            "optimal_gain": self.gain,
+            "optimal_start_value": self.start_value,
+            "n_optimal_actions": int(self.actions[states, actions].sum()),
+        }
+        try:
+            chain = mdp.induce(actions)
+            start = float(mdp.initial_distribution @ chain.bias)
+            return {"exact_gain": chain.gain, "exact_start_value": start, **facts}
+        except UnichainError:  # a policy of several recurrent classes has no one gain
+            return {"exact_gain": None, "exact_start_value": None, **facts}
+
+
+def make_report(
+    args: argparse.Namespace, search: PolicyIteration, t_max: int, optimum: Optimum | None
+) -> dict[str, Any]:
+    """Return the result as JSON-able facts; NaN is null."""
+    policy: Any = search.policy_
+    is_table = not callable(policy)
+    iterations = [
+        {k: None if v != v else v for k, v in asdict(each).items()} for each in search.iterations
+    ]
+    exact = None
+    if optimum is not None and is_table:
+        first = int(search.env.single_action_space.start)  # type: ignore[union-attr]
+        exact = optimum.of(np.asarray(policy) - first)
+    return {
+        "env_id": args.env_id,
+        "t_max": t_max,
+        "n_trials": args.trials,
+        "seed": args.seed,
+        "converged": search.converged,
+        "iterations": iterations,
+        "policy": np.asarray(policy).tolist() if is_table else None,
+        "exact": exact,
+        "provenance": provenance(args.argv, seed=args.seed),
+    }
+
+
+def as_text(report: dict[str, Any]) -> str:
+    """Return what is to be told after the iterations."""
+    n = len(report["iterations"])
+    lines = [
+        f"nothing changes after {n} iterations"
+        if report["converged"]
+        else f"stopped after {n} iterations, the last of which changed the policy"
+    ]
+    exact, policy = report["exact"], report["policy"]
+    if exact is not None:
+        if exact["exact_gain"] is None:
+            lines.append("the policy has several recurrent classes, and no one gain")
+        else:
+            lines.append(
+                f"the policy: gain {exact['exact_gain']:.8g} of {exact['optimal_gain']:.8g}, "
+                f"start value {exact['exact_start_value']:.6g} of "
+                f"{exact['optimal_start_value']:.6g} (exact)"
+            )
+        lines.append(
+            f"bias-optimal actions in {exact['n_optimal_actions']} of {len(policy)} states"
+        )
+    if policy is not None and len(policy) <= 200:
+        lines.append(f"policy {policy}")
+    return "\n".join(lines)
+
+
+def _t_max_of(mdp: TabularMDP | None) -> int:
+    """Return ten times the mixing time of the policy that takes all actions alike."""
+    if mdp is None:
+        return default_t_max(None)
+    allowed = mdp.allowed_actions.astype(np.float64)
+    return default_t_max(mdp.induce(allowed / allowed.sum(axis=1, keepdims=True)))
+
+
+def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
+    """Return the features that ``--features`` names, for vectors of a space."""
+    name, _, number = args.features.partition(":")
+    try:
+        n = at_least(1)(number)
+    except argparse.ArgumentTypeError as error:
+        raise InvalidInputError(f"--features NAME:N {error}") from None
+    if name == "grid":
+        if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
+            raise InvalidInputError(
+                f"--features grid:N needs a bounded Box of observations; got {space}: take "
+                "fourier:N or polynomial:N"
+            )
+        return RadialBasis.grid(space.low.ravel(), space.high.ravel(), n)
+    if name == "fourier":
+        return Standardized(RandomFourier(n, seed=args.seed))
+    if name == "polynomial":
+        return Standardized(Polynomial(n))
+    raise InvalidInputError(
+        f"--features is grid:N, fourier:N or polynomial:N; got {args.features!r}"
+    )
+
+
+def command_line(prog: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=__doc__,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("env_id", help="Gymnasium id, or module:id to import a module that registers it")
+    add("--trials", type=at_least(2), default=2000, metavar="N", help="an iteration; default: 2000")
+    add(
+        "--t-max",
+        type=at_least(1),
+        metavar="T",
+        help="last timestep of a trial (default: ten times the exact mixing time of the policy "
+        "that takes all actions alike)",
+    )
+    add("--iterations", type=at_least(1), default=20, metavar="N", help="at most; default: 20")
+    add(
+        "--explore",
+        type=exploration,
+        default=1,
+        metavar="K|P",
+        help="exploratory actions in the first half of a trial: so many (an integer, default: 1), "
+        "or with this probability at each timestep (a number with a point)",
+    )
+    add(
+        "--n-errors",
+        type=float,
+        default=1.0,
+        metavar="Z",
+        help="by how many standard errors an action must be better (default: 1)",
+    )
+    add(
+        "--features",
+        metavar="grid:N|fourier:N|polynomial:N",
+        help="of observations that cannot be counted: N bumps a dimension of a bounded box, N "
+        "random cosines, or monomials up to degree N of standardized components",
+    )
+    add(
+        "--restart",
+        action="store_true",
+        help="start again where the environment terminates, which makes it continuing",
+    )
+    add("--seed", type=at_least(0), default=0, metavar="SEED", help="default: 0")
+    add(
+        "--max-minutes",
+        type=float,
+        default=15.0,
+        metavar="M",
+        help="refuse to begin if an iteration will take longer (default: 15)",
+    )
+    add("--no-exact", action="store_true", help="leave out exact figures")
+    add(
+        "--save",
+        type=Path,
+        metavar="FILE.npz",
+        help="write the search, after each iteration (PolicyIteration.load)",
+    )
+    add("--resume", action="store_true", help="go on with the search in the file of --save")
+    add("--plot", type=Path, metavar="FILE.png", help="draw gain, start value and changes")
+    add("--json", action="store_true", help="print one JSON document instead of tables")
+    add("--quiet", action="store_true", help="show no progress")
+    return parser
+
+
+def exploration(text: str) -> int | float:
+    """Read ``--explore``: a number of actions, or a probability."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"needs a number; got {text!r}") from None
+
+
+def check_destinations(args: argparse.Namespace) -> None:
+    """Raise before the work begins what would go wrong in writing its result."""
+    if args.resume and (args.save is None or not args.save.is_file()):
+        raise InvalidInputError("--resume needs the file of a search: name it with --save")
+    if args.save:
+        check_writable(args.save)
+    if args.plot:
+        check_picture(args.plot)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""The one style of all charts: sizes for a page's width, colours that all can tell apart, labels.
+
+Matplotlib (extra ``plot``) is imported when a figure is asked for, and its state machine (pyplot)
+never: whoever gets a figure owns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lstd_agent.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Arguments = ParamSpec("Arguments")
+
+WIDTH, DPI = 9.0, 150
+"""Inches of a figure, and dots in each: it fills a page, with text as large as the page's."""
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Told apart by people with any color vision (Okabe & Ito 2008), in print too with `DASHES`."""
+
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+SEQUENTIAL = "viridis"
+"""Colour map of amounts; the same in grey as in colour."""
+
+DIVERGING = "RdBu_r"
+"""Colour map of what has a middle."""
+
+_STYLE: Any = {
+    "font.size": 11.0,
+    "axes.titlesize": 11.0,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.8,
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+}
+
+
+def new_figure(width: float = WIDTH, height: float = 5.0) -> Figure:
+    """Return an empty figure of a size in inches.
+
+    Parameters
+    ----------
+    width, height : float
+
+    Raises
+    ------
+    MissingDependencyError
+        Without matplotlib.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependencyError(
+            'pictures need matplotlib: pip install "unichain-gym[plot]"'
+        ) from None
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
+    """Have a function draw in this style.
+
+    Parameters
+    ----------
+    draw : callable
+        Returns a figure, made by `new_figure`.
+    """
+
+    @wraps(draw)
+    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
+        new_figure()  # tells what is missing
+        from matplotlib import rc_context
+
+        with rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def picture(figure: Figure, suffix: str, description: str = "") -> bytes:
+    """Return a figure as the content of a file.
+
+    Parameters
+    ----------
+    figure : Figure
+    suffix : str
+        Such as ``".png"`` or ``".pdf"``.
+    description : str
+        Kept in the file's metadata.
+    """
+    field = {".pdf": "Subject"}.get(suffix, "Description")
+    content = BytesIO()
+    figure.savefig(content, format=suffix[1:], metadata={field: description})
+    return content.getvalue()
+
+
+def log_scale(axes: Axes) -> None:
+    """Make the vertical axis logarithmic, with plain numbers at 1, 2 and 5 of every decade.
+
+    Parameters
+    ----------
+    axes : Axes
+        With everything drawn: over many decades, numbers are at 1 only.
+    """
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    subs = (1.0, 2.0, 5.0) if high < 300.0 * low else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs))
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def label_ends(
+    axes: Axes,
+    x: float,
+    heights: Sequence[float],
+    labels: Sequence[str],
+    colors: Sequence[str],
+    *,
+    line_height: float = 0.07,
+) -> None:
+    """Write a label to the right of where each curve ends, in its color, none upon another.
+
+    To be called last, when the limits of the axes are what they will be.
+
+    Parameters
+    ----------
+    axes : Axes
+    x : float
+        Where the curves end.
+    heights : sequence of float
+        What they end at.
+    labels, colors : sequence of str
+    line_height : float
+        Of a label, as a share of the height of the axes.
+    """
+    to_share = axes.transData + axes.transAxes.inverted()
+    ends = to_share.transform([(x, y) for y in heights])
+    places = spread(ends[:, 1], line_height)
+    for (end_x, end_y), place, label, color in zip(ends, places, labels, colors, strict=True):
+        axes.annotate(
+            label,
+            (end_x, end_y),
+            (1.04, place),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            color=color,
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8},
+        )
+
+
+def spread(places: ArrayLike, gap: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return places moved as little as needed (in sum of squares) to lie a gap apart.
+
+    Parameters
+    ----------
+    places : array_like, shape (n,)
+    gap : float
+        The least distance.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        In the order given.
+    """
+    wanted = np.asarray(places, dtype=np.float64)
+    order = np.argsort(wanted, kind="stable")
+    # Without the gaps, moved places must not decrease: isotonic regression, by pooling neighbours.
+    slack = wanted[order] - gap * np.arange(len(wanted))
+    pools: list[tuple[float, int]] = []
+    for value in slack:
+        total, n = float(value), 1
+        while pools and pools[-1][0] / pools[-1][1] > total / n:
+            before, n_before = pools.pop()
+            total, n = total + before, n + n_before
+        pools.append((total, n))
+    moved = np.concatenate([np.full(n, total / n) for total, n in pools]) if pools else slack
+    result = np.empty_like(wanted)
+    result[order] = moved + gap * np.arange(len(wanted))
+    return result

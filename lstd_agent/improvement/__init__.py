@@ -1,0 +1,1 @@
+"""Better policies from samples: evaluate, improve, repeat."""

@@ -1,0 +1,437 @@
+"""`PolicyIteration`: from samples to policies that are best from the start on.
+
+Run trials of the policy with a few exploratory actions, evaluate it, improve it, repeat until
+nothing changes. The bias tells which action is better *during the start* too, of which a gain
+does not know.
+
+Howard's policy iteration with frequencies in place of probabilities. One-step equations hold for
+transitions of any behaviour, so that the samples of earlier policies stay of use for later ones.
+"""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike
+
+from lstd_agent.arrays import FloatArray
+from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
+from lstd_agent.features.tables import Features
+from lstd_agent.improvement.counted import CountedImprover
+from lstd_agent.improvement.improver import Improver
+from lstd_agent.improvement.plotting import draw_learning
+from lstd_agent.improvement.record import Iteration
+from lstd_agent.improvement.vectors import VectorImprover
+from lstd_agent.packing import pack_space, unpack_space
+from lstd_agent.persistence import read, write
+from lstd_agent.trials.encoding import (
+    CountedEncoding,
+    ObservationKind,
+    VectorEncoding,
+    make_encoding,
+)
+from lstd_agent.trials.exploration import Explore, check_explore, discrete_actions
+from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.recording import Round
+from lstd_agent.trials.request import Request
+from lstd_agent.trials.rollouts import AnyEnv, collect_rounds, single_spaces
+from lstd_agent.trials.sharding import EnvSource, make_env
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from typing_extensions import Self
+
+_KIND = "policy iteration"
+_OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
+
+# A policy is worse than another if its trials earn less by this many standard errors.
+_WORSE = 3.0
+
+
+class PolicyIteration:
+    """Searches for a policy of the largest gain and, with that, of the largest bias.
+
+    Parameters
+    ----------
+    env : Env, VectorEnv, str or callable
+        A continuing task with Discrete actions; an id, or a function that makes an environment.
+        Where states lack actions, ``info["action_mask"]`` tells which they have.
+    t_max : int
+        The last timestep of a trial, well beyond the time that the task takes to settle.
+    n_trials : int
+        Trials of an iteration.
+    explore : int, float or callable
+        How trials are explored in their first half; see `SeminormLSTDAgent.collect`.
+    features : Features, optional
+        Of vector observations; those that are counted need none.
+    pair_features : callable, optional
+        Of vector observations (n, k) and actions (n,) from 0, to features of pairs (n, d). By
+        default ``features`` and a constant, apart for each action.
+    n_errors : float
+        By how many standard errors the advantage of an action must exceed 0.
+    policy : array_like, optional
+        Actions (S,) of Discrete observations to begin with. Without it the first iteration tries
+        out all actions alike, at all timesteps.
+    on_termination : {"raise", "absorb"}
+        As for `SeminormLSTDAgent`.
+    observations : {"auto", "counted", "vectors"}
+        As for `SeminormLSTDAgent`.
+    seed : int, optional
+        The same seed and environment give the same search, interrupted or not.
+
+    Attributes
+    ----------
+    iterations : list of Iteration
+        The record.
+    converged : bool
+        Whether an iteration changed nothing.
+    policy_ : ndarray or callable
+        The best policy so far.
+
+    Methods
+    -------
+    run
+        Iterate.
+    action_values
+        What actions are worth under the current policy.
+    save, load
+        To go on later.
+    plot
+        The record as a figure.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> search = PolicyIteration("Unichain-h6-v0", t_max=100, n_trials=500, seed=0).run()
+    >>> search.converged
+    True
+    >>> search.policy_.tolist()
+    [1, 1, 1, 1, 1, 1]
+    """
+
+    def __init__(
+        self,
+        env: AnyEnv | EnvSource,
+        t_max: int,
+        n_trials: int = 2000,
+        *,
+        explore: Explore = 1,
+        features: Features | None = None,
+        pair_features: Callable[[Any, Any], ArrayLike] | None = None,
+        n_errors: float = 1.0,
+        policy: ArrayLike | None = None,
+        on_termination: Literal["raise", "absorb"] = "raise",
+        observations: ObservationKind = "auto",
+        seed: int | None = None,
+    ) -> None:
+        self.env = env
+        self.t_max = check_integer("t_max", t_max, 1)
+        self.n_trials = check_integer("n_trials", n_trials, 2)
+        self.explore = check_explore(explore, t_max)
+        self.n_errors = _check_n_errors(n_errors)
+        self.on_termination = on_termination
+        self.observations = observations
+        seed = None if seed is None else check_integer("seed", seed, 0)
+        self.entropy: Any = np.random.SeedSequence(seed).entropy
+        self.iterations: list[Iteration] = []
+        self.converged = False
+        self._tried: list[Any] = []
+        self._improver = self._make_improver(features, pair_features, policy)
+
+    def _make_improver(
+        self, features: Any, pair_features: Any, policy: ArrayLike | None
+    ) -> Improver:
+        if isinstance(self.env, gym.Env | VectorEnv):
+            space, action_space = single_spaces(self.env)
+        else:
+            with closing(make_env(self.env, 1)) as sample:
+                space, action_space = single_spaces(sample)
+        n_actions, first_action = discrete_actions(action_space)
+        given = _constant if features is None else features
+        ends = self.on_termination == "absorb"
+        encoding = make_encoding(space, given, ends, self.observations)
+        if isinstance(encoding, CountedEncoding):
+            if features is not None or pair_features is not None:
+                raise InvalidInputError(
+                    "observations that are counted have values of their own and need no features: "
+                    "leave them out, or give observations='vectors'"
+                )
+            actions = None
+            if policy is not None:
+                make_actor(policy, space, action_space, None)
+                actions = np.append(np.asarray(policy) - first_action, [0] * ends)
+            slim = encoding.without_features()
+            return CountedImprover(slim, n_actions, first_action, self.n_errors, actions)
+        if policy is not None:
+            raise InvalidInputError("policy= is an array of actions of Discrete observations")
+        if features is None and pair_features is None:
+            raise InvalidInputError(
+                f"observations of {space} cannot be counted: give features= of them, such as "
+                "RadialBasis.grid(low, high, n)"
+            )
+        assert isinstance(encoding, VectorEncoding)
+        return VectorImprover(encoding, n_actions, first_action, self.n_errors, pair_features)
+
+    def run(self, n_iterations: int = 20, *, progress: bool | None = None) -> Self:
+        """Iterate until nothing changes.
+
+        An interrupt loses the trials of the iteration under way and nothing else; run again to go
+        on.
+
+        Parameters
+        ----------
+        n_iterations : int
+            At most, those so far included.
+        progress : bool or None
+            Show a progress bar of each iteration; None shows one on a terminal only.
+
+        Returns
+        -------
+        Self
+            The search itself.
+        """
+        check_integer("n_iterations", n_iterations, 1)
+        while not self.converged and len(self.iterations) < n_iterations:
+            self.iterate(progress=progress)
+        return self
+
+    def iterate(self, *, progress: bool | None = None) -> Iteration:
+        """Run the trials of one iteration, evaluate their policy, and improve it.
+
+        Parameters
+        ----------
+        progress : bool or None
+            As in `run`.
+
+        Returns
+        -------
+        Iteration
+        """
+        number, improver = len(self.iterations), self._improver
+        rounds: list[Round] = []
+        source = np.random.SeedSequence(self.entropy, spawn_key=(number,))
+        request = Request(
+            self.n_trials,
+            self.t_max,
+            int(source.generate_state(1, np.uint64)[0]) >> 1,
+            batched=True if callable(improver.policy()) else None,
+            progress=progress,
+            explore=self.explore,
+            wherever=improver.unknown(),
+        )
+        env = self.env
+        made = not isinstance(env, gym.Env | VectorEnv)
+        running: Any = make_env(env, self.n_trials) if made else env  # type: ignore[arg-type]
+        try:
+            collect_rounds(
+                running,
+                improver.encoding,
+                improver.policy(),
+                lambda states: improver.recorder(self.t_max),
+                rounds.append,
+                request,
+            )
+        finally:
+            if made:
+                running.close()
+        # Whole iterations only, so that a search that was interrupted goes on as if it was not.
+        tail, whole = improver.add(rounds)
+        gain, start_value = improver.evaluate_start()
+        self._tried.append(improver.snapshot())
+        n_changes = improver.improve()
+        n_trials = self.n_trials * (number + 1)
+        done = Iteration(
+            number=number,
+            n_trials=n_trials,
+            n_steps=n_trials * (self.t_max + 1),
+            gain=gain,
+            start_value=start_value,
+            tail_reward=float(tail.mean()),
+            tail_error=_standard_error(tail),
+            reward=float(whole.mean()),
+            reward_error=_standard_error(whole),
+            n_changes=n_changes,
+        )
+        self.iterations.append(done)
+        self.converged = n_changes <= improver.few_changes
+        return done
+
+    @property
+    def policy_(self) -> Policy:
+        """The best policy so far, as `SeminormLSTDAgent.collect` takes it.
+
+        The latest one, unless its trials earned significantly less than those of another before:
+        then the latest of those that did not. A policy of Discrete observations
+        is an array of actions (S,), of others a function of batches. States that were never met
+        have the first action.
+        """
+        return self._improver.policy(self._best())
+
+    def _best(self) -> Any:
+        if not self.iterations:
+            raise NotFittedError("there is no policy yet: call run first")
+        latest = self._improver.snapshot()
+        if not self.converged:
+            # It has no trials of its own, and is better than the last by all samples.
+            tried, records = [*self._tried, latest], [*self.iterations, self.iterations[-1]]
+        else:
+            tried, records = self._tried, self.iterations
+        rewards = np.array([each.reward for each in records])
+        errors = np.array([each.reward_error for each in records])
+        top = int(np.argmax(rewards))
+        worse = rewards[top] - rewards > _WORSE * np.hypot(errors, errors[top])
+        return tried[int(np.flatnonzero(~worse)[-1])]
+
+    def action_values(self, observations: Any) -> FloatArray:
+        """Return action values of the current policy, relative to one state's value.
+
+        Parameters
+        ----------
+        observations : one observation, or a batch of m
+
+        Returns
+        -------
+        ndarray, shape (m, A) or (A,)
+            NaN where the samples do not tell.
+
+        Raises
+        ------
+        NotFittedError
+            Before `run`.
+        """
+        if not self.iterations:
+            raise NotFittedError("there are no action values yet: call run first")
+        states, shape = self._improver.encoding.encode_any(observations)
+        q = self._improver.action_values(states)
+        return q.reshape(*shape, q.shape[1])
+
+    def __repr__(self) -> str:
+        state = "converged" if self.converged else "not converged"
+        return f"<PolicyIteration after {len(self.iterations)} iterations, {state}>"
+
+    def plot(self, optimum: tuple[float, float] | None = None) -> Figure:
+        """Return a figure of gain, start value and changes over samples.
+
+        Parameters
+        ----------
+        optimum : (float, float), optional
+            The largest gain and, with that, the largest mean bias of the start, if known.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        MissingDependencyError
+            Without matplotlib.
+        """
+        return draw_learning(self.iterations, optimum)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the search to a file, samples and record included, to go on later.
+
+        The environment is not written, nor are features that are functions.
+
+        Parameters
+        ----------
+        path : path
+        """
+        facts = {
+            "kind": _KIND,
+            "options": {name: getattr(self, name) for name in _OPTIONS},
+            "explore": None if callable(self.explore) else self.explore,
+            "entropy": str(self.entropy),
+            "space": pack_space(self._improver.encoding.space),
+            "iterations": [asdict(each) for each in self.iterations],
+            "converged": self.converged,
+        }
+        arrays = self._improver.arrays()
+        if self._tried:
+            arrays["tried"] = np.stack(self._tried)
+        write(path, facts, arrays)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        env: AnyEnv | EnvSource,
+        *,
+        explore: Explore | None = None,
+        features: Features | None = None,
+        pair_features: Callable[[Any, Any], ArrayLike] | None = None,
+    ) -> Self:
+        """Read a search from a file that `save` wrote, to go on with `run`.
+
+        Parameters
+        ----------
+        path : path
+        env : Env, VectorEnv, str or callable
+            The same task.
+        explore : callable, optional
+            Where it was a function, which a file does not hold.
+        features, pair_features : optional
+            The same as before.
+
+        Returns
+        -------
+        PolicyIteration
+
+        Raises
+        ------
+        InvalidInputError
+            If the file is not a search's, is damaged, or is one of other observations.
+        """
+        facts, arrays = read(path)
+        if facts.get("kind") != _KIND:
+            raise InvalidInputError(f"{path} is not a saved policy iteration")
+        if facts["explore"] is None and explore is None:
+            raise InvalidInputError(
+                f"the search in {path} explores by a function, which a file does not hold: pass "
+                "it as load(path, env, explore=...)"
+            )
+        search = cls(
+            env,
+            explore=facts["explore"] if explore is None else explore,
+            features=features,
+            pair_features=pair_features,
+            **facts["options"],
+        )
+        space = unpack_space(facts["space"])
+        if search._improver.encoding.space != space:
+            raise InvalidInputError(
+                f"the search in {path} is one of observations of {space}; the environment has "
+                f"{search._improver.encoding.space}"
+            )
+        try:
+            search.entropy = int(facts["entropy"])
+            search.iterations = [Iteration(**each) for each in facts["iterations"]]
+            search.converged = facts["converged"]
+            search._tried = list(arrays.pop("tried", []))
+            search._improver.restore(arrays)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInputError(f"the search in {path} is damaged: {error!r}") from error
+        return search
+
+
+def _check_n_errors(n_errors: Any) -> float:
+    if isinstance(n_errors, numbers.Real) and 0.0 <= float(n_errors) < np.inf:
+        return float(n_errors)
+    raise InvalidInputError(f"n_errors must be a number of at least 0; got {n_errors!r}")
+
+
+def _standard_error(samples: FloatArray) -> float:
+    return float(samples.std(ddof=1) / np.sqrt(len(samples)))
+
+
+def _constant(observations: Any) -> FloatArray:
+    """Return one feature that tells nothing: counted states need none."""
+    return np.ones((len(observations), 1))

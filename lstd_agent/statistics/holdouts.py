@@ -1,0 +1,263 @@
+r"""Held-out trials: how far predictions are from the excess returns that other trials show.
+
+One half of the trials is fitted, the other one holds the prediction of every timestep against what
+came after it,
+
+.. math:: G_t = \sum_{u \ge t} (r_u - g) + v(s_{t_{max} + 1}),
+
+and then the halves change places. Returns are noisy but unbiased, whatever observations leave out
+and however values are found, so that of two systems the one nearer to the returns is the nearer one
+to the truth, by their difference and its standard error. Of counts, returns are means over the
+trials that meet in a state, by the transitions of each timestep.
+
+The mean square of :math:`v(s_t) - G_t` is taken over the samples of each neighbourhood, and over
+neighbourhoods alike: transients are short, and the bias of their states is what is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
+
+Fitted = TypeVar("Fitted")
+FittedTo = TypeVar("FittedTo", covariant=True)
+
+N_GROUPS = 8
+"""Into so many groups counts are divided, half of them for each half of the trials."""
+
+
+@dataclass(frozen=True, eq=False)
+class Approximators:
+    """Approximators of all neighbourhoods.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (n, d)
+    offsets : ndarray, shape (n,)
+    windows : ndarray of int, shape (n, 2)
+        Timesteps (start, stop), one after the other.
+    """
+
+    weights: FloatArray
+    offsets: FloatArray
+    windows: IntArray
+
+
+class Holdout(Protocol[FittedTo]):
+    """A half of the trials to fit, and the other to hold predictions against."""
+
+    @property
+    def fitted(self) -> FittedTo:
+        """Statistics of the half to fit."""
+
+    def errors(self, system: Approximators, gain: float) -> FloatArray:
+        """Return the mean square errors (m,) of a system, by groups of trials."""
+
+
+@dataclass(frozen=True, eq=False)
+class CountHoldout(Generic[Fitted]):
+    """Held-out counts, in groups.
+
+    Attributes
+    ----------
+    fitted : statistics
+    groups : sequence of TransitionCounts
+    features : ndarray, shape (S, d)
+    terminal : int or None
+    """
+
+    fitted: Fitted
+    groups: Sequence[TransitionCounts]
+    features: FloatArray
+    terminal: int | None
+
+    def errors(self, system: Approximators, gain: float) -> FloatArray:
+        """Return the mean square errors (m,); see `Holdout.errors`."""
+        values = system.weights @ self.features.T + system.offsets[:, None]
+        if self.terminal is not None:
+            values[:, self.terminal] = 0.0
+        return np.array([returns.error(values, system.windows, gain) for returns in self._returns])
+
+    @cached_property
+    def _returns(self) -> list[_Returns]:
+        return [_Returns.of(counts, self.terminal) for counts in self.groups]
+
+
+@dataclass(frozen=True, eq=False)
+class _Returns:
+    """Mean returns by counts: a sparse triangular system, with a row for each (timestep, state).
+
+    Attributes
+    ----------
+    t, state : ndarray of int, shape (k,)
+        Of each row.
+    visits, rewards : ndarray, shape (k,)
+        Rewards are means.
+    solve : callable
+        Right-hand sides to returns.
+    leaving : csr_array, shape (k, l)
+        Frequencies of l transitions after which the group has no more: mostly since trials are
+        over, or because transitions were dealt out to another group.
+    left, next_state : ndarray of int, shape (l,)
+        The timesteps that they lead to, and the states.
+    """
+
+    t: IntArray
+    state: IntArray
+    visits: FloatArray
+    rewards: FloatArray
+    living: BoolArray
+    solve: Callable[[FloatArray], FloatArray]
+    leaving: sparse.csr_array
+    left: IntArray
+    next_state: IntArray
+
+    @classmethod
+    def of(cls, counts: TransitionCounts, terminal: int | None) -> _Returns:
+        from scipy.sparse.linalg import splu  # takes long to import
+
+        S, N, R = counts.n_states, counts.transition_counts, counts.reward_sums
+        t = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr))
+        state, next_state = np.divmod(N.indices.astype(np.int64), S)
+        # In order of time, so that what follows comes later.
+        rows, row = np.unique(t * S + state, return_inverse=True)
+        visits = np.bincount(row, weights=N.data)
+        rewards = np.zeros(rows.size)
+        paid = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr)) * S + R.indices
+        rewards[np.searchsorted(rows, paid)] = R.data
+        share, next_row = N.data / visits[row], (t + 1) * S + next_state
+        following = np.minimum(np.searchsorted(rows, next_row), rows.size - 1)
+        inner = rows[following] == next_row
+        P = sparse.csc_array(
+            (share[inner], (row[inner], following[inner])), shape=(rows.size, rows.size)
+        )
+        n_leaving = int((~inner).sum())
+        return cls(
+            *np.divmod(rows, S),
+            visits,
+            rewards / visits,
+            rows % S != (-1 if terminal is None else terminal),
+            splu(
+                sparse.csc_array(sparse.eye_array(rows.size) - P),
+                permc_spec="NATURAL",
+                diag_pivot_thresh=0.0,
+            ).solve,
+            sparse.csr_array(
+                (share[~inner], (row[~inner], np.arange(n_leaving))), shape=(rows.size, n_leaving)
+            ),
+            np.minimum(t[~inner] + 1, counts.t_max),
+            next_state[~inner],
+        )
+
+    def error(self, values: FloatArray, windows: IntArray, gain: float) -> float:
+        """Return the mean square error of values (n, S) of neighbourhoods."""
+        excess = np.where(self.living, self.rewards - gain, 0.0)
+        after = values[_neighborhood(windows, self.left), self.next_state]
+        returns = self.solve(excess + self.leaving @ after)
+        k = _neighborhood(windows, self.t)
+        squares = self.visits * (values[k, self.state] - returns) ** 2
+        n = len(windows)
+        errors, total = (np.bincount(k, weights=w, minlength=n) for w in (squares, self.visits))
+        return float(np.mean(errors / np.maximum(total, 1.0)))
+
+
+def _neighborhood(windows: IntArray, t: IntArray) -> IntArray:
+    return np.asarray(np.searchsorted(windows[:, 0], t, side="right") - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class TrialHoldout(Generic[Fitted]):
+    """Held-out trials of vectors, each of them a group.
+
+    Attributes
+    ----------
+    fitted : statistics
+    trials : KeptTrials
+    rows : callable
+        Features of observations, (n, k) to (n, d), dense or CSR.
+    """
+
+    fitted: Fitted
+    trials: KeptTrials
+    rows: RowsOf
+
+    def errors(self, system: Approximators, gain: float) -> FloatArray:
+        """Return the mean square errors (m,); see `Holdout.errors`."""
+        trials, windows = self.trials, system.windows
+        returns = self._values(system, trials.t_max + 1, len(windows) - 1)
+        errors = np.zeros(trials.n_trials)
+        for k in reversed(range(len(windows))):
+            start, stop = windows[k]
+            for t in reversed(range(start, stop)):
+                ended = np.isnan(trials.observations[:, t]).any(axis=1)
+                returns = returns + np.where(ended, 0.0, trials.rewards[:, t] - gain)
+                errors += (self._values(system, t, k) - returns) ** 2 / (stop - start)
+        return errors / len(windows)
+
+    def _values(self, system: Approximators, t: int, k: int) -> FloatArray:
+        """Return values (m,) of all trials at a timestep, by neighbourhood k."""
+        f = self.rows(self.trials.observations[:, t])
+        return np.asarray(f @ system.weights[k] + system.offsets[k])
+
+
+def count_holdouts(
+    make: Callable[[TransitionCounts], Fitted],
+    batches: Sequence[TransitionCounts],
+    features: FloatArray,
+    terminal: int | None,
+) -> list[CountHoldout[Fitted]]:
+    """Return each half of counts, by batches of trials where there are enough, with the other.
+
+    Otherwise transitions are dealt out at random, always alike: those of Markov states are as
+    independent as trials.
+    """
+    if len(batches) >= N_GROUPS:
+        groups = [_total(batches[g::N_GROUPS]) for g in range(N_GROUPS)]
+    else:
+        groups = _dealt(_total(batches), N_GROUPS, np.random.default_rng(0))
+    halves = groups[::2], groups[1::2]
+    return [
+        CountHoldout(make(_total(own)), other, features, terminal)
+        for own, other in (halves, halves[::-1])
+    ]
+
+
+def trial_holdouts(
+    make: Callable[[KeptTrials], Fitted], trials: KeptTrials, rows: RowsOf
+) -> list[TrialHoldout[Fitted]]:
+    """Return each half of kept trials, at least two, with the other."""
+    halves = [KeptTrials(trials.observations[i::2], trials.rewards[i::2]) for i in range(2)]
+    return [TrialHoldout(make(own), other, rows) for own, other in (halves, halves[::-1])]
+
+
+def _total(batches: Sequence[TransitionCounts]) -> TransitionCounts:
+    return sum(batches[1:], batches[0])
+
+
+def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[TransitionCounts]:
+    """Deal transitions out to n groups, and rewards with the visits that they were paid for."""
+    N, R, S = counts.transition_counts, counts.reward_sums, counts.n_states
+    dealt = rng.multinomial(N.data, np.full(n, 1.0 / n)).T
+    t = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr))
+    rows, row = np.unique(t * S + N.indices // S, return_inverse=True)
+    paid = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr)) * S + R.indices
+    place = np.searchsorted(rows, paid)
+    visits = np.bincount(row, weights=N.data)
+    groups = []
+    for part in dealt:
+        share = np.bincount(row, weights=part)[place] / visits[place]
+        transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape)
+        rewards = sparse.csr_array((R.data * share, R.indices, R.indptr), shape=R.shape)
+        transitions.eliminate_zeros()
+        rewards.eliminate_zeros()
+        groups.append(TransitionCounts(S, max(1, counts.n_trials // n), transitions, rewards))
+    return groups

@@ -1,0 +1,162 @@
+"""Moments of kept trials, summed when they are asked for: of windows, not of timesteps.
+
+Moments of d features at each timestep take (t_max + 1) 2 d² numbers, those of a window 2 d².
+Algorithms ask for the moments of a few windows, and of single timesteps for means alone. So the
+trials stay what is kept, and the moments of a window are summed from them when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, reduce
+from operator import add
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.trials.kept_trials import KeptTrials, RowsOf, chunk_rows
+from lstd_agent.trials.lengths import trials_at
+from lstd_agent.trials.moment_sums import MomentSums
+
+# Moments are kept for the next time up to so many bytes in all batches together.
+_MAX_KEPT_BYTES = 2**30
+
+_NAMES = "second_moments", "successor_moments", "reward_moments", "feature_sums", "reward_sums"
+
+
+class TrialMoments:
+    """Moments of batches of trials over windows of timesteps; answers like `MomentSums`.
+
+    Those of several add up without being computed again.
+
+    Parameters
+    ----------
+    parts : sequence of BatchMoments
+        At least one.
+    """
+
+    def __init__(self, parts: Sequence[BatchMoments]) -> None:
+        self.parts = list(parts)
+        self.n_trials = sum(part.kept.n_trials for part in parts)
+        self.t_max = parts[0].kept.t_max
+
+    @classmethod
+    def of(cls, kept: KeptTrials, features: RowsOf, n_batches: int = 1) -> TrialMoments:
+        """Return the moments of a batch, of so many that share the memory for them."""
+        return cls([BatchMoments(kept, features, _MAX_KEPT_BYTES // n_batches)])
+
+    def __add__(self, other: TrialMoments) -> TrialMoments:
+        return TrialMoments(self.parts + other.parts)
+
+    @property
+    def kept(self) -> KeptTrials:
+        """All trials together."""
+        return KeptTrials.together([part.kept for part in self.parts])
+
+    @cached_property
+    def feature_sums(self) -> FloatArray:
+        """Σ f at each timestep, shape (t_max + 1, d)."""
+        return reduce(add, [part.means.feature_sums for part in self.parts])
+
+    @cached_property
+    def following(self) -> FloatArray:
+        """Σ f' at each timestep, shape (t_max + 1, d)."""
+        return reduce(add, [part.means.following for part in self.parts])
+
+    @cached_property
+    def squares(self) -> FloatArray:
+        """Σ f² over all timesteps, shape (d,)."""
+        return reduce(add, [part.means.squares for part in self.parts])
+
+    @cached_property
+    def reward_sums(self) -> FloatArray:
+        """Σ r at each timestep, shape (t_max + 1,)."""
+        return reduce(add, [part.kept.reward_sums for part in self.parts])
+
+    @cached_property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return reduce(add, [trials_at(part.kept) for part in self.parts])
+
+    def over(self, windows: IntArray) -> MomentSums:
+        """Return the sums over each window (start, stop), one entry a window."""
+        return reduce(add, [part.over(windows) for part in self.parts])
+
+
+class _Means(NamedTuple):
+    """Σ f and Σ f' at each timestep, (t_max + 1, d), and Σ f² over all (d,)."""
+
+    feature_sums: FloatArray
+    following: FloatArray
+    squares: FloatArray
+
+
+class BatchMoments:
+    """Moments of one batch of trials.
+
+    Parameters
+    ----------
+    kept : KeptTrials
+    features : callable
+        Encoded observations (n, k) to features (n, d), dense or CSR.
+    room : int
+        How many bytes of moments to keep for the next time.
+    """
+
+    def __init__(self, kept: KeptTrials, features: RowsOf, room: int) -> None:
+        self.kept = kept
+        self._features = features
+        self._room = room
+        self._found: dict[tuple[int, ...], dict[str, FloatArray]] = {}
+
+    @cached_property
+    def means(self) -> _Means:
+        """Sums of features, timestep by timestep."""
+        kept, here, after = self.kept, [], []
+        squares: FloatArray = np.zeros(1)
+        for t in range(kept.t_max + 2):
+            observed = kept.observations[:, t]
+            if kept.lengths is None:
+                parts = [observed]
+            else:  # trials that have the timestep, and those of which it is the end
+                parts = [observed[kept.lengths > t], observed[kept.lengths == t]]
+            sums = [self._sums(part) for part in parts]
+            after.append(sum(f for f, _ in sums))
+            if t <= kept.t_max:
+                here.append(sums[0][0])
+                squares = squares + sums[0][1]
+        return _Means(np.array(here), np.array(after[1:]), squares)
+
+    def _sums(self, observed: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+        """Return Σ f and Σ f² of observations (n, k), 0 of none."""
+        if not len(observed):
+            nothing = np.zeros(self._features(self.kept.observations[:1, 0]).shape[1])
+            return nothing, nothing
+        blocks = [self._features(states) for states in chunk_rows(observed)]
+        f = reduce(add, [rows.sum(axis=0) for rows in blocks])
+        return f, reduce(add, [(rows * rows).sum(axis=0) for rows in blocks])
+
+    def over(self, windows: IntArray) -> MomentSums:
+        """Return the sums over each window, one entry a window."""
+        wanted = list(map(tuple, windows.tolist()))
+        missing = [window for window in dict.fromkeys(wanted) if window not in self._found]
+        found = dict(self._found)
+        if missing:
+            summed = self.kept.condense(self._features, np.array(missing))
+            parts = {k: v for k, v in vars(summed).items() if k in _NAMES}
+            for i, window in enumerate(missing):
+                found[window] = {name: array[i] for name, array in parts.items()}
+            self._keep(found)
+        stacked = [np.stack([found[window][name] for window in wanted]) for name in _NAMES]
+        return MomentSums(self.kept.n_trials, *stacked)
+
+    def _keep(self, found: dict[tuple[int, ...], dict[str, FloatArray]]) -> None:
+        """Keep the last of what has been found, copied from the arrays that it was part of."""
+        size = sum(np.asarray(array).nbytes for array in next(iter(found.values())).values())
+        n = self._room // size
+        last = list(found.items())[-n:] if n else []
+        self._found = {
+            window: {name: np.array(array) for name, array in sums.items()} for window, sums in last
+        }

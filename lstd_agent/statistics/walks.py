@@ -1,0 +1,221 @@
+"""What targets of several steps walk over: all timesteps, backwards, row by row.
+
+A row is a state where states can be counted, and a single trial where they cannot. Targets of a
+timestep follow from those of the next by the rows' transitions (`lstd_agent.statistics.backups`):
+from state to state by their frequencies, from each trial to itself. A window's equations are sums
+over its timesteps either way.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.arrays import FloatArray
+from lstd_agent.features.rows import dense
+from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.equations import Equations, Factors, FeatureBasis, Moments
+from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
+
+
+class WindowSums(Protocol):
+    """Sums over the samples of a window, which gains a timestep at a time."""
+
+    def add(self, t: int, step: Step, targets: FloatArray) -> None:
+        """Add timestep t with its targets (k, q), unknown coefficients in the first columns."""
+
+    def equations(self) -> Equations:
+        """Return the window's equations."""
+
+
+class Walk(Protocol):
+    """Rows and what happens to them at each timestep."""
+
+    def step(self, t: int) -> Step | None:
+        """Return what happens at a timestep; see `Stepping.step`."""
+
+    def features(self, t: int) -> FloatArray:
+        """Features (m, d) at a timestep, up to t_max + 1."""
+
+    def basis(self, *, intercept: bool) -> FeatureBasis:
+        """Return the basis in which weights of features f or (f, 1) are unknown."""
+
+    def unknown(self, t: int, basis: FeatureBasis, n_columns: int) -> FloatArray:
+        """Values (m, r + n_columns) at a timestep, up to t_max + 1, by unknown weights.
+
+        Basis features, then columns of zeros: no part of the values is a number.
+        """
+
+    def sums(self, basis: FeatureBasis, n_columns: int) -> WindowSums:
+        """Return the sums of a window without timesteps, for targets of so many columns."""
+
+
+class Stepping(Protocol):
+    """What a walk over states asks: `lstd_agent.statistics.interface.Statistics`."""
+
+    @property
+    def candidate_features(self) -> FloatArray:
+        """Features (M, d) of the candidates."""
+
+    def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
+        """Return an orthonormal basis of their span."""
+
+    def step(self, t: int) -> Step | None:
+        """Return what happens at a timestep, or None where that is not known."""
+
+
+class StateWalk:
+    """The walk over states that can be counted.
+
+    Parameters
+    ----------
+    statistics : Stepping
+        With timesteps.
+    rcond : float
+        Of the basis.
+    """
+
+    def __init__(self, statistics: Stepping, rcond: float) -> None:
+        self._statistics = statistics
+        self._rcond = rcond
+        self._basis: FeatureBasis | None = None
+        self._unknown = np.zeros((0, 0))
+
+    def step(self, t: int) -> Step | None:
+        """Frequencies of transitions and mean rewards."""
+        return self._statistics.step(t)
+
+    def features(self, t: int) -> FloatArray:
+        """Features (S, d), whatever the timestep."""
+        return self._statistics.candidate_features
+
+    def basis(self, *, intercept: bool) -> FeatureBasis:
+        """Return an orthonormal one."""
+        return self._statistics.basis(self._rcond, intercept=intercept)
+
+    def unknown(self, t: int, basis: FeatureBasis, n_columns: int) -> FloatArray:
+        """Values (S, r + n_columns) by unknown weights, whatever the timestep."""
+        if self._basis is not basis or self._unknown.shape[1] != basis.U.shape[1] + n_columns:
+            self._basis = basis
+            self._unknown = np.hstack((basis.U, np.zeros((len(basis.U), n_columns))))
+        return self._unknown
+
+    def sums(self, basis: FeatureBasis, n_columns: int) -> StateSums:
+        """By state, so that equations are square roots."""
+        return StateSums(basis, n_columns)
+
+
+class StateSums:
+    """Visits and targets of each state over a window; see `Factors`."""
+
+    def __init__(self, basis: FeatureBasis, n_columns: int) -> None:
+        self._basis = basis
+        self._visits = np.zeros(len(basis.U))
+        self._targets = np.zeros((len(basis.U), n_columns))
+        self._n_samples = 0
+
+    def add(self, t: int, step: Step, targets: FloatArray) -> None:
+        """Add the targets of a timestep, as often as their states were visited."""
+        self._visits[step.states] += step.visits
+        self._targets[step.states] += step.visits[:, None] * targets
+        self._n_samples += step.n_samples
+
+    def equations(self) -> Factors:
+        """Return A, B and c of the states visited."""
+        basis = self._basis
+        visited = np.flatnonzero(self._visits)
+        root = np.sqrt(self._visits[visited] / self._visits.sum())[:, None]
+        mean = self._targets[visited] / self._visits[visited, None]
+        U, r = basis.U[visited], basis.U.shape[1]
+        A, B, c = root * U, root * (U - mean[:, :r]), root * mean[:, r:]
+        return Factors(A[None], B[None], c[None], basis, np.array([self._n_samples]))
+
+
+class TrialWalk:
+    """The walk along kept trials of vectors.
+
+    Parameters
+    ----------
+    trials : KeptTrials
+    rows : callable
+        Features of observations, (n, k) to (n, d), dense or CSR.
+    scale : ndarray, shape (d + 1,)
+        Sizes of the features (f, 1), for rank decisions.
+    intercept : float
+        The 1 of (f, 1), or 0 in tasks that end.
+    """
+
+    def __init__(
+        self, trials: KeptTrials, rows: RowsOf, scale: FloatArray, intercept: float
+    ) -> None:
+        self._trials = trials
+        self._rows = rows
+        self._scale = scale
+        self._intercept = intercept
+        self._held: dict[int, FloatArray] = {}
+
+    def step(self, t: int) -> Step | None:
+        """Each trial's own transition and reward, but for trials that have ended."""
+        if t > self._trials.t_max:
+            return None
+        observed, n = self._trials.observations[:, t], self._trials.n_trials
+        living = np.flatnonzero(~np.isnan(observed).any(axis=1))
+        itself = sparse.csr_array(
+            (np.ones(living.size), living, np.arange(living.size + 1)), shape=(living.size, n)
+        )
+        rewards = self._trials.rewards[living, t]
+        return Step(living, np.ones(living.size), itself, rewards, n)
+
+    def features(self, t: int) -> FloatArray:
+        """Features (m, d) of the trials' observations."""
+        if t not in self._held:
+            # A timestep is asked for once more as the one that comes after the one before it.
+            self._held = {u: f for u, f in self._held.items() if u == t + 1}
+            self._held[t] = dense(self._rows(self._trials.observations[:, t]))
+        return self._held[t]
+
+    def basis(self, *, intercept: bool) -> FeatureBasis:
+        """Return the features themselves: there are no states to find other coordinates by."""
+        d = len(self._scale) - (not intercept)
+        return FeatureBasis(np.zeros((0, d)), np.ones(d), np.eye(d))
+
+    def unknown(self, t: int, basis: FeatureBasis, n_columns: int) -> FloatArray:
+        """Values (m, r + n_columns) of the trials' observations by unknown weights."""
+        f, r = self.features(t), basis.U.shape[1]
+        values = np.zeros((len(f), r + n_columns))
+        values[:, : f.shape[1]] = f
+        values[:, f.shape[1] : r] = self._intercept
+        return values
+
+    def sums(self, basis: FeatureBasis, n_columns: int) -> TrialSums:
+        """Of products of features and targets."""
+        return TrialSums(self, basis, n_columns, self._scale[: basis.U.shape[1]])
+
+
+class TrialSums:
+    """Products of features and targets, summed over a window; see `Moments`."""
+
+    def __init__(
+        self, walk: TrialWalk, basis: FeatureBasis, n_columns: int, scale: FloatArray
+    ) -> None:
+        r = basis.U.shape[1]
+        self._walk, self._basis, self._scale = walk, basis, scale
+        self._second_moments = np.zeros((r, r))
+        self._targets = np.zeros((r, n_columns))
+        self._n_samples = 0
+
+    def add(self, t: int, step: Step, targets: FloatArray) -> None:
+        """Add the targets of a timestep, trial by trial."""
+        f = self._walk.unknown(t, self._basis, 0)[step.states]
+        self._second_moments += f.T @ f
+        self._targets += f.T @ targets
+        self._n_samples += step.n_samples
+
+    def equations(self) -> Moments:
+        """Return X, Z and y."""
+        r, n = len(self._second_moments), self._n_samples
+        Z, means = self._second_moments / n, self._targets / n
+        X, y = Z - means[:, :r], means[:, r:]
+        return Moments(X[None], Z[None], y[None], np.array([n]), self._scale)

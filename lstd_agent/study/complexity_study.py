@@ -1,0 +1,201 @@
+r"""How many trials it takes to feed how many neighbourhoods.
+
+Errors of linked systems, of one neighbourhood up to one a timestep, by backup, from 10² to 10⁶
+trials whose counts are drawn all at once. An error is the total rems over that of the best
+constant, so that 1 is what one knows without any trials, and is given beside the projection limit
+of the same neighbourhoods, which is what is left with infinitely many.
+
+A rule of thumb is looked for in some environments and held against others
+(`lstd_agent.study.complexity_tables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.statistics.backups import Backup, LambdaReturn
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.study.exact import ExactStatistics, full_distributions
+from lstd_agent.study.metrics import StepwiseErrors
+from lstd_agent.study.problems import population_counts, random_chain, random_features
+from lstd_agent.study.reference_study import projection_limit
+from lstd_agent.study.rows import Row, RowStore
+from lstd_agent.study.schemes import regimes
+from lstd_agent.system.distances import MMD, sampled_distance
+from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.minimizer import DEFAULT_RCOND
+from lstd_agent.system.neighborhoods import find_anchors
+from unichain_gym import make_mdp
+
+KEY = ("env", "rho", "seed", "n_trials", "wanted", "backup")
+
+FINDING = ("h6", "c10", "h36c", "c35c")
+"""Environments in which the rule of thumb is looked for."""
+
+CHECKING = ("h36", "c35", "r20b", "g20b")
+"""Environments that it is held against."""
+
+ENVIRONMENTS = (*FINDING, *CHECKING)
+RHOS = (0.33, 0.19)
+STEPWISE = "stepwise"
+WANTED = ("1", "2", "4", "8", "16", "32", STEPWISE)
+BACKUPS: dict[str, Backup] = {
+    "one step": "one_step",
+    "λ = 0.9": LambdaReturn(0.9),
+    "model": "model",
+}
+
+# Targets of several steps take a hundred times as long as others: a few neighbourhoods have them.
+_WITH_LAMBDA = ("1", "2", "8")
+
+
+@dataclass(frozen=True)
+class ComplexitySettings:
+    """What every row depends on.
+
+    Attributes
+    ----------
+    n_trials : tuple of int
+    rcond : float
+    """
+
+    n_trials: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
+    rcond: float = DEFAULT_RCOND
+
+
+@dataclass(frozen=True)
+class ComplexityTask:
+    """One environment, seed and number of trials."""
+
+    env: str
+    seed: int
+    n_trials: int
+    settings: ComplexitySettings
+
+
+def numbers_of_features(n_states: int) -> list[tuple[float, int]]:
+    """Return ρ and the number of features of the regimes of `RHOS`."""
+    return [(each.rho, each.n_features) for each in regimes(n_states) if each.rho in RHOS]
+
+
+def combinations() -> Iterator[tuple[str, str]]:
+    """Yield the wanted number of neighbourhoods and the name of the backup of all systems."""
+    for wanted in WANTED:
+        for backup in BACKUPS:
+            if backup != "λ = 0.9" or wanted in _WITH_LAMBDA:
+                yield wanted, backup
+
+
+def complexity_rows(task: ComplexityTask) -> list[Row]:
+    """Draw counts once, and fit all systems."""
+    chain = random_chain(task.env, task.seed)
+    t_max = 10 * chain.mixing_time()
+    distributions = full_distributions(chain, t_max)
+    rng = np.random.default_rng(np.random.SeedSequence([task.seed, 4, task.n_trials]))
+    counts = population_counts(chain, task.n_trials, t_max, rng)
+    constant = _total_rems_of_constants(distributions, chain.bias)
+    rows = []
+    for rho, d in numbers_of_features(chain.n_states):
+        F = random_features(chain.n_states, d, task.seed)
+        statistics = CountStatistics(counts, F)
+        exact = ExactStatistics(chain, F, distributions)
+        errors = StepwiseErrors(exact)
+        anchors = {wanted: _anchors(statistics, wanted) for wanted in WANTED}
+        for wanted, backup in combinations():
+            system = fit_system(
+                statistics,
+                anchors[wanted],
+                chain.gain,
+                rcond=task.settings.rcond,
+                backup=BACKUPS[backup],
+            )
+            limit = errors.rems(projection_limit(system, exact)).sum()
+            rows.append(
+                {
+                    "env": task.env,
+                    "rho": rho,
+                    "seed": task.seed,
+                    "n_trials": task.n_trials,
+                    "wanted": wanted,
+                    "backup": backup,
+                    "n_features": d,
+                    "n_anchors": len(system.anchors),
+                    "error": float(errors.rems(system).sum() / constant),
+                    "limit": float(limit / constant),
+                }
+            )
+    return rows
+
+
+def _anchors(statistics: CountStatistics, wanted: str) -> IntArray:
+    if wanted == STEPWISE:
+        return np.arange(statistics.t_max + 1)
+    squared = sampled_distance(MMD("quadratic"), statistics)
+    return find_anchors(squared, statistics.t_max, int(wanted))
+
+
+def _total_rems_of_constants(distributions: FloatArray, bias: FloatArray) -> float:
+    """Return the sum of the standard deviations of the bias over timesteps."""
+    mean = distributions @ bias
+    return float(np.sqrt(np.maximum(distributions @ bias**2 - mean**2, 0.0)).sum())
+
+
+def run_complexity_study(
+    out: Path,
+    settings: ComplexitySettings,
+    *,
+    environments: Sequence[str] = ENVIRONMENTS,
+    n_seeds: int = 5,
+    workers: int = 1,
+    executor: Executor | None = None,
+    progress: bool | None = None,
+) -> list[Row]:
+    """Compute the rows that ``out`` lacks and return all that were asked for.
+
+    Parameters
+    ----------
+    out : Path
+        Folder of ``complexity_rows.jsonl``.
+    settings : ComplexitySettings
+    environments : sequence of str
+    n_seeds : int
+        Seeds 0 to n_seeds - 1.
+    workers, executor
+        See `lstd_agent.trials.parallel.run_tasks`.
+    progress : bool or None
+        See `lstd_agent.progress.progress_bar`.
+    """
+    # What is kept hangs on the rank cutoff alone, so that more numbers of trials add rows.
+    kept = {"rcond": settings.rcond}
+    store = RowStore(out / "complexity_rows.jsonl", kept, KEY)
+    tasks = list(_missing(store, settings, environments, n_seeds))
+    store.compute(complexity_rows, tasks, workers=workers, executor=executor, progress=progress)
+    return [
+        row
+        for row in store.rows
+        if row["env"] in environments
+        and row["seed"] < n_seeds
+        and row["n_trials"] in settings.n_trials
+    ]
+
+
+def _missing(
+    store: RowStore, settings: ComplexitySettings, environments: Sequence[str], n_seeds: int
+) -> Iterator[ComplexityTask]:
+    sizes = {env: make_mdp(env).n_states for env in environments}
+    for env in sorted(environments, key=lambda env: -sizes[env]):
+        for seed in range(n_seeds):
+            for n_trials in settings.n_trials:
+                keys = (
+                    (env, rho, seed, n_trials, wanted, backup)
+                    for rho, _ in numbers_of_features(sizes[env])
+                    for wanted, backup in combinations()
+                )
+                if not all(key in store for key in keys):
+                    yield ComplexityTask(env, seed, n_trials, settings)

@@ -1,0 +1,269 @@
+r"""LSTDQ: action values in features of pairs, from transitions of any behaviour.
+
+.. math:: X = E[f(s, a) (f(s, a) - f(s', \pi(s')))^T], \quad Z = E[f(s, a) f(s, a)^T], \quad
+          y = E[(r - g) f(s, a)],
+
+solved as `lstd_agent.system.minimizer` solves the equations of states, q(s, a) = f(s, a)^T w.
+Whoever chose a, the expectation of r and s' given (s, a) is the same. Constants are left open by
+X (a bias is known up to one), and the smallest of all solutions is taken.
+
+The covariance of w is that of X† Σ f e, with temporal differences e.
+
+Source: Lagoudakis & Parr (2003), Least-squares policy iteration, JMLR 4; with r - g in place of
+discounting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.errors import NotFittedError
+from lstd_agent.statistics.equations import Moments
+from lstd_agent.system.minimizer import DEFAULT_RCOND, minimize
+
+MIN_SAMPLES = 10.0
+"""A pair that amounts to fewer samples was not seen; see `lstd_agent.statistics.moments`."""
+
+AllPairs = Callable[[Any], FloatArray]
+"""Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
+
+_CHUNK_SIZE = 2**21
+_RANGE_RCOND = 1e-10
+_RANGE_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Transitions of trials, in the order of time.
+
+    Attributes
+    ----------
+    states : ndarray, shape (m, t_max + 2, k)
+        Encoded observations, NaN where trials are over.
+    actions : ndarray of int, shape (m, t_max + 1)
+    rewards : ndarray, shape (m, t_max + 1)
+    known : ndarray of bool, shape (m, t_max + 1), optional
+        Which of them there are; None where all are.
+    explored : ndarray of bool, shape (m, t_max + 1), optional
+        Which actions are none of the policy's, where the others are.
+    """
+
+    states: Any
+    actions: IntArray
+    rewards: FloatArray
+    known: BoolArray | None = None
+    explored: BoolArray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PairFit:
+    """Fitted action values.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (D,)
+    root : ndarray, shape (D, D)
+        A root of their covariance: that of x^T w is the squared norm of x^T root.
+    scale : ndarray, shape (D,)
+        Sizes of the features.
+    eigenvalues, basis : ndarray, shape (r,), (D, r)
+        Of Z in features of size 1, without the null space.
+    """
+
+    weights: FloatArray
+    root: FloatArray
+    scale: FloatArray
+    eigenvalues: FloatArray
+    basis: FloatArray
+
+    def values(self, features: FloatArray) -> FloatArray:
+        """Return q of features (..., D)."""
+        return np.asarray(features @ self.weights)
+
+    def standard_errors(self, features: FloatArray) -> FloatArray:
+        """Return the standard errors of x^T w of features or their differences (..., D)."""
+        return np.asarray(np.linalg.norm(features @ self.root, axis=-1))
+
+    def n_samples(self, features: FloatArray) -> FloatArray:
+        """Return how many samples tell of pairs with features (..., D): 1 / (f^T Z† f).
+
+        0 where f is not in the range of Z.
+        """
+        x = features / self.scale
+        along = x @ self.basis
+        size = np.linalg.norm(x, axis=-1)
+        outside = np.linalg.norm(x - along @ self.basis.T, axis=-1)
+        leverage = (along**2 / self.eigenvalues).sum(axis=-1)
+        inside = (outside <= _RANGE_TOLERANCE * size) & (leverage > 0.0)
+        return np.asarray(np.where(inside, 1.0 / np.where(inside, leverage, 1.0), 0.0))
+
+    def seen(self, features: FloatArray) -> BoolArray:
+        """Return whether pairs with features (..., D) were seen often enough to tell of them."""
+        return np.asarray(self.n_samples(features) >= MIN_SAMPLES)
+
+
+def fit_pairs(
+    portions: list[Transitions],
+    pairs: AllPairs,
+    gain: float,
+    policy: Sequence[IntArray] | None = None,
+    rcond: float = DEFAULT_RCOND,
+) -> PairFit:
+    """Fit the action values of a policy.
+
+    Parameters
+    ----------
+    portions : list of Transitions
+        Of any behaviour.
+    pairs : callable
+        Features of observations with each action.
+    gain : float
+    policy : sequence of ndarray of int, shape (m, t_max + 1), optional
+        Of each portion, the policy's actions in the states that follow. Where it has none, -1,
+        the one that was taken next stands for it.
+    rcond : float
+        Relative cutoff of pseudoinverses.
+    """
+    if policy is None:
+        policy = [np.full(portion.rewards.shape, -1) for portion in portions]
+    D = pairs(portions[0].states[:1, 0]).shape[2]
+    Z, X, y, n = np.zeros((D, D)), np.zeros((D, D)), np.zeros(D), 0
+    for f, following, excess in _rows(portions, pairs, policy, gain):
+        Z += f.T @ f
+        X += f.T @ (f - following)
+        y += f.T @ excess
+        n += len(f)
+    if n == 0:
+        raise NotFittedError("there is no transition of which the action that follows is known")
+    solver = _Solver(X, Z, n, rcond)
+    weights, inverse = solver.solve(y)
+    M = np.zeros((D, D))
+    for f, following, excess in _rows(portions, pairs, policy, gain):
+        noisy = f * (excess - (f - following) @ weights)[:, None]
+        M += noisy.T @ noisy
+    return solver.fit(weights, inverse, M)
+
+
+def regress_pairs(
+    portions: list[Transitions],
+    pairs: AllPairs,
+    value: Callable[[Any], Any],
+    gain: float = 0.0,
+    rcond: float = DEFAULT_RCOND,
+) -> PairFit:
+    """Fit r - g + v(s') by least squares, with values that are known.
+
+    Parameters
+    ----------
+    portions : list of Transitions
+    pairs : callable
+    value : callable
+        v of encoded observations (n, k).
+    gain, rcond : float
+    """
+    D = pairs(portions[0].states[:1, 0]).shape[2]
+    Z, y, n, M = np.zeros((D, D)), np.zeros(D), 0, np.zeros((D, D))
+    rows = [(f, excess + value(after)) for f, after, excess in _single_rows(portions, pairs, gain)]
+    for f, target in rows:
+        Z += f.T @ f
+        y += f.T @ target
+        n += len(f)
+    solver = _Solver(Z, Z, n, rcond)
+    weights, inverse = solver.solve(y)
+    for f, target in rows:
+        noisy = f * (target - f @ weights)[:, None]
+        M += noisy.T @ noisy
+    return solver.fit(weights, inverse, M)
+
+
+class _Solver:
+    """Solves X w = y in the seminorm of Z, of sums over n transitions."""
+
+    def __init__(self, X: FloatArray, Z: FloatArray, n: int, rcond: float) -> None:
+        scale = np.sqrt(np.diagonal(Z) / n)
+        self._scale = np.where(scale > 0.0, scale, 1.0)
+        self._X, self._Z, self._n, self._rcond = X, Z, n, rcond
+
+    def solve(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the weights, and the matrix that makes them of y / n."""
+        n = self._n
+        sides = np.concatenate((y[:, None] / n, np.eye(len(y))), axis=1)
+        X, Z = self._X[None] / n, self._Z[None] / n
+        moments = Moments(X, Z, sides[None], np.array([n]), self._scale)
+        solved = minimize(moments, self._rcond).weights[0]
+        return solved[:, 0], solved[:, 1:]
+
+    def fit(self, weights: FloatArray, inverse: FloatArray, M: FloatArray) -> PairFit:
+        """Return the fit, with M the sum of f f^T e²."""
+        size, U = np.linalg.eigh(M)
+        root = inverse @ (U * np.sqrt(np.maximum(size, 0.0))) / self._n
+        scale = self._scale
+        eigenvalues, basis = np.linalg.eigh(self._Z / np.outer(scale, scale))
+        keep = eigenvalues > _RANGE_RCOND * eigenvalues[-1]
+        return PairFit(weights, root, scale, eigenvalues[keep], basis[:, keep])
+
+
+def _rows(
+    portions: list[Transitions], pairs: AllPairs, policy: Sequence[IntArray], gain: float
+) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+    """Yield f(s, a), f(s', π(s')) and r - g of some transitions at a time."""
+    for portion, chosen in zip(portions, policy, strict=True):
+        m, n_timesteps = portion.rewards.shape
+        first = pairs(portion.states[:1, 0])
+        step = max(1, _CHUNK_SIZE // (first[0].size * (n_timesteps + 1)))
+        for start in range(0, m, step):
+            block = slice(start, start + step)
+            yield _block(portion, block, pairs, chosen[block], gain)
+
+
+def _block(
+    portion: Transitions, block: slice, pairs: AllPairs, chosen: IntArray, gain: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    states = portion.states[block]
+    action = portion.actions[block].astype(np.int64)
+    n, T = action.shape
+    both = pairs(states.reshape(n * (T + 1), -1))
+    both = both.reshape(n, T + 1, *both.shape[1:])
+    trial, t = np.ogrid[:n, :T]
+    f = both[trial, t, action]
+    successors = both[:, 1:]
+    # What follows the last timestep has no action taken.
+    own = action if portion.explored is None else np.where(portion.explored[block], -1, action)
+    taken = np.concatenate((own[:, 1:], np.full((n, 1), -1)), axis=1)
+    if portion.known is not None:
+        taken[:, :-1][~portion.known[block][:, 1:]] = -1
+    chosen = np.where(chosen < 0, taken, chosen)
+    missing: Any = np.isnan(np.asarray(states, dtype=np.float64))
+    over = missing.any(axis=2)
+    chosen[over[:, 1:]] = 0  # no action matters there
+    use = ~over[:, :-1] & (chosen >= 0)
+    if portion.known is not None:
+        use &= portion.known[block]
+    following = successors[trial, t, np.maximum(chosen, 0)]
+    return f[use], following[use], portion.rewards[block][use] - gain
+
+
+def _single_rows(
+    portions: list[Transitions], pairs: AllPairs, gain: float
+) -> Iterator[tuple[FloatArray, Any, FloatArray]]:
+    """Yield f(s, a), s' and r - g of some transitions at a time."""
+    for portion in portions:
+        m, T = portion.rewards.shape
+        size = pairs(portion.states[:1, 0])[0].size
+        step = max(1, _CHUNK_SIZE // (size * T))
+        for start in range(0, m, step):
+            block = slice(start, start + step)
+            states = portion.states[block]
+            ended: Any = np.isnan(np.asarray(states[:, :-1], dtype=np.float64))
+            use = ~ended.any(axis=2)
+            if portion.known is not None:
+                use &= portion.known[block]
+            rows = pairs(states[:, :-1][use])
+            action = portion.actions[block][use].astype(np.int64)
+            f = rows[np.arange(len(rows)), action]
+            yield f, states[:, 1:][use], portion.rewards[block][use] - gain

@@ -1,0 +1,350 @@
+"""Counts of what actions lead to: N(s, a, s'), with sums and squares of rewards.
+
+What follows a state and an action depends neither on the timestep nor on who chose the action.
+So these counts are pooled over time and over behaviours, and transitions of any policy, those of
+exploratory actions among them, serve the evaluation of every policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+
+# Transitions are added up some at a time, and by a table where that has few entries.
+_BUFFER = 2**18
+_LARGEST_TABLE = 2**20
+
+
+class Taken(NamedTuple):
+    """Actions that trials took.
+
+    Attributes
+    ----------
+    action : ndarray of int, shape (n,)
+        From 0.
+    explored : ndarray of bool, shape (n,)
+        Which were exploratory.
+    """
+
+    action: IntArray
+    explored: BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class ActionCounts:
+    """Transition counts by state and action, pooled over timesteps.
+
+    Attributes
+    ----------
+    n_states, n_actions : int
+        S and A.
+    key : ndarray of int, shape (n,)
+        (s A + a) S + s' of every transition seen, ascending.
+    count : ndarray, shape (n,)
+        Numbers of such transitions; probabilities where the counts are exact.
+    reward_sums, reward_squares : ndarray, shape (n,)
+        Sums of their rewards, and of the squares.
+    """
+
+    n_states: int
+    n_actions: int
+    key: IntArray
+    count: NDArray[np.number]
+    reward_sums: FloatArray
+    reward_squares: FloatArray
+
+    @classmethod
+    def none(cls, n_states: int, n_actions: int) -> ActionCounts:
+        """Return counts of no transition."""
+        return cls.of(n_states, n_actions, *(np.zeros(0, np.int64),) * 3, np.zeros(0))
+
+    @classmethod
+    def of(
+        cls,
+        n_states: int,
+        n_actions: int,
+        state: IntArray,
+        action: IntArray,
+        next_state: IntArray,
+        reward: FloatArray,
+    ) -> ActionCounts:
+        """Count transitions, given as arrays of one shape.
+
+        Parameters
+        ----------
+        n_states, n_actions : int
+        state, action, next_state : ndarray of int
+            From 0.
+        reward : ndarray
+
+        Raises
+        ------
+        InvalidInputError
+            If an action or a state is out of range.
+        """
+        for name, value, n in (
+            ("states", state, n_states),
+            ("actions", action, n_actions),
+            ("next states", next_state, n_states),
+        ):
+            if value.size and (value.min() < 0 or value.max() >= n):
+                wrong = value[(value < 0) | (value >= n)].flat[0]
+                raise InvalidInputError(f"{name} are numbered 0 to {n - 1}; got {wrong}")
+        key = ((state * n_actions + action) * n_states + next_state).ravel()
+        return cls(n_states, n_actions, *_add_up(key, reward.ravel(), n_states**2 * n_actions))
+
+    @classmethod
+    def of_policy(
+        cls,
+        n_actions: int,
+        actions: IntArray,
+        moves: tuple[IntArray, IntArray],
+        count: IntArray,
+        rewards: FloatArray,
+    ) -> ActionCounts:
+        """Return the counts of a deterministic policy, whose actions its states tell.
+
+        Parameters
+        ----------
+        n_actions : int
+        actions : ndarray of int, shape (S,)
+            From 0.
+        moves : (ndarray, ndarray) of int, shape (n,)
+            States and next states of transitions, in any order.
+        count : ndarray of int, shape (n,)
+            How many of each there were.
+        rewards : ndarray, shape (S,)
+            Sums of the rewards on leaving each state. How rewards differ between transitions
+            from one state is not told, so that their squares are as if they did not.
+        """
+        S, (state, next_state) = len(actions), moves
+        keys = (state * n_actions + actions[state]) * S + next_state
+        key, place = np.unique(keys, return_inverse=True)
+        total = _sums_by(place, count, len(key))
+        visits = _sums_by(state, count, S)
+        mean = (rewards / np.maximum(visits, 1.0))[key // (S * n_actions)]
+        numbers = total.astype(np.int64)
+        return cls(S, n_actions, key, numbers, total * mean, total * mean**2)
+
+    def checked(self) -> ActionCounts:
+        """Return counts that come from elsewhere, or raise unless they fit together.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be counts of these states and actions.
+        """
+        key, parts = self.key, (self.count, self.reward_sums, self.reward_squares)
+        n_keys = self.n_states**2 * self.n_actions
+        if (
+            key.ndim != 1
+            or key.dtype.kind not in "iu"
+            or any(part.shape != key.shape or part.dtype.kind not in "fiu" for part in parts)
+            or (np.diff(key) <= 0).any()
+            or (key.size and not 0 <= key[0] <= key[-1] < n_keys)
+            or not all(np.isfinite(part).all() for part in parts)
+            or (self.count <= 0).any()
+        ):
+            raise InvalidInputError(
+                f"these are no counts of {self.n_states} states and {self.n_actions} actions"
+            )
+        return self
+
+    def check_adds(self, other: ActionCounts) -> None:
+        """Raise `InvalidInputError` unless the other has as many states and actions."""
+        if (self.n_states, self.n_actions) != (other.n_states, other.n_actions):
+            raise InvalidInputError(
+                f"counts of {self.n_states} states and {self.n_actions} actions do not add to "
+                f"counts of {other.n_states} states and {other.n_actions} actions"
+            )
+
+    def __add__(self, other: ActionCounts) -> ActionCounts:
+        self.check_adds(other)
+        key = np.concatenate((self.key, other.key))
+        present, place = np.unique(key, return_inverse=True)
+        count, sums, squares = (
+            _sums_by(
+                place, np.concatenate((getattr(self, name), getattr(other, name))), len(present)
+            )
+            for name in ("count", "reward_sums", "reward_squares")
+        )
+        numbers = count.astype(np.result_type(self.count, other.count))
+        return ActionCounts(self.n_states, self.n_actions, present, numbers, sums, squares)
+
+    @property
+    def pair(self) -> IntArray:
+        """The pair s A + a of every transition seen, shape (n,)."""
+        return np.asarray(self.key // self.n_states)
+
+    @property
+    def next_state(self) -> IntArray:
+        """The state s' that every transition seen leads to, shape (n,)."""
+        return np.asarray(self.key % self.n_states)
+
+    @property
+    def n_samples(self) -> NDArray[np.number]:
+        """Number of transitions from each state by each action, shape (S, A)."""
+        return self._by_pair(self.count).astype(self.count.dtype)
+
+    @property
+    def mean_rewards(self) -> FloatArray:
+        """Mean reward of each state and action, 0 where there is none, shape (S, A)."""
+        n = self.n_samples
+        return np.asarray(self._by_pair(self.reward_sums) / np.where(n > 0, n, 1))
+
+    @property
+    def transition_matrix(self) -> sparse.csr_array:
+        """Frequencies of next states, CSR (S A, S); rows of zeros where nothing was seen."""
+        share = self.count / self.n_samples.ravel()[self.pair]
+        shape = (self.n_states * self.n_actions, self.n_states)
+        return sparse.csr_array((share, (self.pair, self.next_state)), shape=shape)
+
+    def variances(self, values: FloatArray) -> FloatArray:
+        """Return the sample variance of r + v(s') of each state and action, shape (S, A).
+
+        What pairs with few samples say of their variance is little: each gets one more sample of
+        the mean variance of all.
+        """
+        v = values[self.next_state]
+        n = self.n_samples.astype(np.float64)
+        seen = np.maximum(n, 1.0)
+        mean = self._by_pair(self.reward_sums + self.count * v) / seen
+        # Taken about the mean, since squares of large values leave nothing of small variances.
+        about = v - mean.ravel()[self.pair]
+        squares = self.reward_squares + 2.0 * self.reward_sums * about + self.count * about**2
+        deviations = np.maximum(self._by_pair(squares), 0.0)
+        typical = deviations.sum() / max(n.sum(), 1.0)
+        return np.asarray((deviations + typical) / seen)
+
+    def _by_pair(self, weights: NDArray[np.number]) -> FloatArray:
+        size = self.n_states * self.n_actions
+        return _sums_by(self.pair, weights, size).reshape(self.n_states, self.n_actions)
+
+
+@dataclass(frozen=True, eq=False)
+class TakenActions:
+    """Which actions trials took, beside trials that are kept as they are.
+
+    Attributes
+    ----------
+    action : ndarray of int, shape (n, t_max + 1)
+        From 0.
+    explored : ndarray of bool, shape (n, t_max + 1)
+        Which were exploratory.
+    """
+
+    action: IntArray
+    explored: BoolArray
+
+    def __add__(self, other: TakenActions) -> TakenActions:
+        return TakenActions(
+            np.concatenate((self.action, other.action)),
+            np.concatenate((self.explored, other.explored)),
+        )
+
+
+class ActionRecorder(Protocol):
+    """Records which actions trials take, timestep by timestep."""
+
+    def record(self, state: Any, taken: Taken, reward: FloatArray, next_state: Any) -> None:
+        """Record the next timestep of all trials, or several of them, time first."""
+
+    def sums(self) -> ActionCounts | TakenActions:
+        """Return what has been recorded."""
+
+
+class TakenActionsRecorder:
+    """Keeps which actions trials take."""
+
+    def __init__(self) -> None:
+        self._actions: list[IntArray] = []
+        self._explored: list[BoolArray] = []
+
+    def record(self, state: Any, taken: Taken, reward: FloatArray, next_state: Any) -> None:
+        """Keep the actions of the next timestep, or of several."""
+        self._actions.append(np.atleast_2d(taken.action))
+        self._explored.append(np.atleast_2d(taken.explored))
+
+    def sums(self) -> TakenActions:
+        """Return the actions of all timesteps."""
+        actions = np.concatenate(self._actions).T
+        narrow = np.ascontiguousarray(actions, dtype=np.min_scalar_type(int(actions.max())))
+        return TakenActions(narrow, np.ascontiguousarray(np.concatenate(self._explored).T))
+
+
+class ActionCountRecorder:
+    """Counts transitions of trials in lockstep, timestep by timestep.
+
+    Parameters
+    ----------
+    n_states, n_actions : int
+    terminal : int, optional
+        The state of trials that are over, in which no action is taken.
+    """
+
+    def __init__(self, n_states: int, n_actions: int, terminal: int | None = None) -> None:
+        self._sums = ActionCounts.none(n_states, n_actions)
+        self._terminal = terminal
+        self._waiting: list[tuple[IntArray, IntArray, IntArray, FloatArray]] = []
+        self._n_waiting = 0
+
+    def record(
+        self, state: IntArray, taken: Taken, reward: FloatArray, next_state: IntArray
+    ) -> None:
+        """Count the next transitions of all trials, arrays of one shape."""
+        action = taken.action
+        if self._terminal is not None:
+            living = state != self._terminal
+            state, action, reward, next_state = (
+                part[living] for part in (state, action, reward, next_state)
+            )
+        # Copies, since an environment may write its next rewards into the same array.
+        self._waiting.append((state.copy(), action.copy(), next_state.copy(), reward.copy()))
+        self._n_waiting += state.size
+        if self._n_waiting >= _BUFFER:
+            self._flush()
+
+    def sums(self) -> ActionCounts:
+        """Return what has been counted so far."""
+        self._flush()
+        return self._sums
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        state, action, next_state, reward = (
+            np.concatenate([np.ravel(part) for part in parts])
+            for parts in zip(*self._waiting, strict=True)
+        )
+        S, A = self._sums.n_states, self._sums.n_actions
+        self._sums = self._sums + ActionCounts.of(S, A, state, action, next_state, reward)
+        self._waiting, self._n_waiting = [], 0
+
+
+def _add_up(
+    key: IntArray, reward: FloatArray, n_keys: int
+) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """Return the distinct keys, ascending, and of each the count, sum and sum of squares."""
+    if n_keys <= min(_LARGEST_TABLE, 4 * key.size + 4096):
+        table = np.bincount(key, minlength=n_keys)
+        present = np.flatnonzero(table)
+        count, place, n = table[present], key, n_keys
+    else:
+        present, place, count = np.unique(key, return_inverse=True, return_counts=True)
+        n = len(present)
+    sums, squares = (_sums_by(place, weights, n) for weights in (reward, reward**2))
+    if n != len(present):
+        sums, squares = sums[present], squares[present]
+    return present, count.astype(np.int64), sums, squares
+
+
+def _sums_by(place: IntArray, weights: NDArray[np.number], n: int) -> FloatArray:
+    """Return the sum of the weights at each of n places."""
+    return np.asarray(np.bincount(place, weights, minlength=n), dtype=np.float64)

@@ -1,0 +1,62 @@
+"""How many trials count at each timestep: all, unless some were cut short or explored there.
+
+A transition by an exploratory action is none of the policy's, and is left out of its sums: the
+trial is missing at that timestep, and is there again at the next.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from lstd_agent.arrays import IntArray
+from lstd_agent.errors import InvalidInputError
+
+
+class Lasting(Protocol):
+    """Sums over trials, some of which may be cut short."""
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials."""
+
+    @property
+    def t_max(self) -> int:
+        """The last timestep."""
+
+    @property
+    def n_at(self) -> IntArray | None:
+        """How many trials have each timestep; None where all have all."""
+
+
+def trials_at(sums: Lasting) -> IntArray:
+    """Return how many trials have each timestep, shape (t_max + 1,)."""
+    if sums.n_at is not None:
+        return sums.n_at
+    return np.full(sums.t_max + 1, sums.n_trials)
+
+
+def add_lengths(a: Lasting, b: Lasting) -> IntArray | None:
+    """Return the sum of two ``n_at``; None where no trial is cut short."""
+    return None if a.n_at is None and b.n_at is None else trials_at(a) + trials_at(b)
+
+
+def has_gaps(n_at: IntArray | None) -> bool:
+    """Return whether trials are missing at a timestep that are there at a later one."""
+    return n_at is not None and bool((np.diff(n_at) > 0).any())
+
+
+def check_lengths(n_at: IntArray, n_trials: int, t_max: int) -> None:
+    """Raise `InvalidInputError` unless trials may be as long as ``n_at`` says."""
+    if (
+        np.shape(n_at) != (t_max + 1,)
+        or np.asarray(n_at).dtype.kind not in "iu"
+        or np.max(n_at) > n_trials
+        or np.min(n_at) < 0
+        or (n_at[0] != n_trials and not has_gaps(n_at))
+    ):
+        raise InvalidInputError(
+            f"n_at holds how many of {n_trials} trials have each of {t_max + 1} timesteps: all "
+            f"the first one, unless they are explored there; got {n_at!r}"
+        )

@@ -1,0 +1,315 @@
+"""Samples that people already have: logged trials from arrays, tables and Minari datasets.
+
+A trial of n transitions is n + 1 observations, n rewards and, if they were logged, n actions:
+``rewards[t]`` and ``actions[t]`` are those on leaving ``observations[t]``, and the last
+observation is what followed the last reward. A trial that is shorter than others was *cut short*
+unless it is said to have terminated: what came next is not known, which is nothing to do with an
+end of the task. Equations are of single transitions, so those of a timestep use the trials that
+have it, and a transition counts for what it shows however its trial went on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.observations import batch_size
+
+Columns = str | Sequence[str]
+"""The name of a column, or of several that belong together side by side."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedTrials:
+    """Trials as they were logged, of any lengths, checked.
+
+    `of` takes arrays, `from_frame` a table with one row a timestep, `from_minari` a dataset.
+
+    Attributes
+    ----------
+    observations : list
+        Of each trial a batch of n + 1 observations: an array, or a dict or tuple of arrays.
+    rewards : list of ndarray, shape (n,)
+    actions : list of ndarray, shape (n, ...), or None
+    terminated : ndarray of bool, shape (m,)
+        Whether a trial ended with its last transition; else it was cut short there.
+    observation_space, action_space : Space or None
+        Where the log tells them.
+    n_trials : int
+        Number of trials m.
+    lengths : ndarray of int, shape (m,)
+        Number of transitions of each.
+
+    Methods
+    -------
+    of(observations, rewards, actions)
+        Trials in arrays.
+    from_frame(frame)
+        Trials in a table with one row a timestep.
+    from_minari(dataset)
+        Episodes of a Minari dataset.
+
+    Examples
+    --------
+    >>> from lstd_agent import LoggedTrials
+    >>> logged = LoggedTrials.of([[0, 1, 2], [0, 1]], [[5.0, 6.0], [5.0]])
+    >>> logged.n_trials, logged.lengths.tolist()
+    (2, [2, 1])
+    """
+
+    observations: list[Any]
+    rewards: list[FloatArray]
+    actions: list[NDArray[Any]] | None
+    terminated: BoolArray
+    observation_space: gym.Space[Any] | None = None
+    action_space: gym.Space[Any] | None = None
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials m."""
+        return len(self.rewards)
+
+    @property
+    def lengths(self) -> IntArray:
+        """Number of transitions of each trial, shape (m,)."""
+        return np.array([len(rewards) for rewards in self.rewards], dtype=np.int64)
+
+    @classmethod
+    def of(
+        cls,
+        observations: Iterable[Any],
+        rewards: Iterable[ArrayLike],
+        actions: Iterable[ArrayLike] | None = None,
+        *,
+        terminated: ArrayLike | None = None,
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+    ) -> LoggedTrials:
+        """Return logged trials, checked.
+
+        Parameters
+        ----------
+        observations : array_like, shape (m, n + 1, ...), or iterable of batches
+            Of each trial; lengths may differ. Of a Dict or Tuple space a dict or tuple of arrays
+            (n + 1, ...) each.
+        rewards : array_like, shape (m, n), or iterable of array_like
+            ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
+        actions : array_like, shape (m, n, ...), or iterable of array_like, optional
+        terminated : array_like of bool, shape (m,), optional
+            Whether each trial ended with its last transition; by default none did.
+        observation_space, action_space : Space, optional
+
+        Returns
+        -------
+        LoggedTrials
+
+        Raises
+        ------
+        InvalidInputError
+            If there are no trials, their parts differ in length, or a reward is not finite.
+        """
+        observed = [_as_batch_of(batch) for batch in observations]
+        paid = [_rewards_of(each, i) for i, each in enumerate(rewards)]
+        taken = None if actions is None else [np.asarray(each) for each in actions]
+        m = len(paid)
+        if m == 0:
+            raise InvalidInputError("there are no trials: give observations and rewards of one")
+        for name, parts in (("observations", observed), ("actions", taken)):
+            if parts is not None and len(parts) != m:
+                raise InvalidInputError(f"rewards are of {m} trials, {name} of {len(parts)}")
+        ended = np.zeros(m, dtype=bool) if terminated is None else np.asarray(terminated)
+        if ended.shape != (m,) or ended.dtype != bool:
+            raise InvalidInputError(
+                f"terminated holds a bool for each of {m} trials, whether it ended with its last "
+                f"transition; got {terminated!r}"
+            )
+        for i, (batch, each) in enumerate(zip(observed, paid, strict=True)):
+            _check_length(i, batch_size(batch), len(each))
+        for i, (each, action) in enumerate(zip(paid, taken or [], strict=False)):
+            if action.shape[:1] != (len(each),):
+                raise InvalidInputError(
+                    f"trial {i} has {len(each)} rewards and actions of shape {action.shape}: "
+                    "there is one action for each reward"
+                )
+        return cls(observed, paid, taken, ended, observation_space, action_space)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        trial: str,
+        observation: Columns,
+        reward: str,
+        timestep: str | None = None,
+        action: Columns | None = None,
+        next_observation: Columns | None = None,
+        terminated: str | None = None,
+        drop_last: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+    ) -> LoggedTrials:
+        """Return the trials of a table with one row a timestep.
+
+        Parameters
+        ----------
+        frame : DataFrame or mapping
+            Anything whose columns ``frame[name]`` are array-like: of pandas, polars, or a dict.
+        trial : str
+            Column that tells trials apart.
+        observation : str or sequence of str
+            Column of numbered states, or columns that are a vector side by side.
+        reward : str
+            Column of what is paid on leaving the row's observation.
+        timestep : str, optional
+            Column of consecutive integers within a trial, by which rows are sorted, all trials
+            from the same one on; without it rows are in order.
+        action : str or sequence of str, optional
+        next_observation : str or sequence of str, optional
+            Columns of what followed each row. Without them a trial's last row is an observation
+            alone, and its reward must be missing (NaN).
+        terminated : str, optional
+            Column of bool: true in a trial's last row, if it ended there.
+        drop_last : bool
+            Without next observations: leave the last row's reward and action out, which nothing
+            is known to follow.
+        observation_space, action_space : Space, optional
+
+        Returns
+        -------
+        LoggedTrials
+
+        Raises
+        ------
+        InvalidInputError
+            If a column or a timestep is missing, or rows do not follow each other.
+        """
+        from lstd_agent.trials.logged_tables import trials_of_table
+
+        observations, rewards, actions, ended = trials_of_table(
+            frame,
+            {"trial": trial, "timestep": timestep, "reward": reward, "terminated": terminated},
+            {"observation": observation, "action": action, "next_observation": next_observation},
+            drop_last,
+        )
+        return cls.of(
+            observations,
+            rewards,
+            actions,
+            terminated=ended,
+            observation_space=observation_space,
+            action_space=action_space,
+        )
+
+    @classmethod
+    def from_minari(cls, dataset: Any) -> LoggedTrials:
+        """Return the episodes of a Minari dataset (``minari.load_dataset``) as trials.
+
+        Parameters
+        ----------
+        dataset : minari.MinariDataset
+            An episode that was truncated is a trial cut short.
+
+        Returns
+        -------
+        LoggedTrials
+
+        Raises
+        ------
+        InvalidInputError
+            If an episode has no transition, or goes on after its end.
+        """
+        observations, rewards, actions, terminated = [], [], [], []
+        for episode in dataset.iterate_episodes():
+            ended = np.asarray(episode.terminations, dtype=bool)
+            if ended[:-1].any():
+                raise InvalidInputError(
+                    f"episode {episode.id} terminates at timestep {int(np.argmax(ended))} and "
+                    "goes on: give each episode of the dataset one end"
+                )
+            observations.append(episode.observations)
+            rewards.append(episode.rewards)
+            actions.append(episode.actions)
+            terminated.append(bool(ended[-1:].any()))
+        flat = all(isinstance(each, np.ndarray) for each in actions)
+        return cls.of(
+            observations,
+            rewards,
+            actions if flat else None,
+            terminated=np.array(terminated, dtype=bool),
+            observation_space=dataset.observation_space,
+            action_space=dataset.action_space,
+        )
+
+
+def as_logged(observations: Any, rewards: Any, actions: Any, terminated: Any) -> LoggedTrials:
+    """Return what `SeminormLSTDAgent.add_trials` was given as logged trials."""
+    whole = None
+    if isinstance(observations, LoggedTrials):
+        whole = observations
+    elif hasattr(observations, "iterate_episodes"):
+        whole = LoggedTrials.from_minari(observations)
+    if whole is not None:
+        for name, part in (("rewards", rewards), ("actions", actions), ("terminated", terminated)):
+            if part is not None:
+                raise InvalidInputError(f"the trials hold their {name}: leave {name}= out")
+        return whole
+    if hasattr(observations, "columns"):
+        raise InvalidInputError(
+            "a table's columns have names of their own: LoggedTrials.from_frame(frame, trial=..., "
+            "observation=..., reward=...) makes trials of them"
+        )
+    if rewards is None:
+        raise InvalidInputError("rewards are missing: give those of each trial")
+    return LoggedTrials.of(observations, rewards, actions, terminated=terminated)
+
+
+def _as_batch_of(batch: Any) -> Any:
+    """Return a trial's observations as a batch of arrays."""
+    if isinstance(batch, dict):
+        return {key: _as_batch_of(part) for key, part in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_as_batch_of(part) for part in batch)
+    return np.asarray(batch)
+
+
+def _rewards_of(rewards: ArrayLike, trial: int) -> FloatArray:
+    """Return a trial's rewards, or raise unless they are finite numbers."""
+    try:
+        paid = np.asarray(rewards, dtype=np.float64)
+    except (TypeError, ValueError):
+        paid = np.empty(())
+    if paid.ndim != 1 or not paid.size:
+        raise InvalidInputError(
+            f"the rewards of trial {trial} are one number a timestep, at least one; got {rewards!r}"
+        )
+    if not np.isfinite(paid).all():
+        t = int(np.argmin(np.isfinite(paid)))
+        raise InvalidInputError(
+            f"rewards must be finite; got {paid[t]} at timestep {t} of trial {trial}"
+        )
+    return paid
+
+
+def _check_length(trial: int, n_observations: int, n_rewards: int) -> None:
+    """Raise unless there is one more observation than there are rewards."""
+    if n_observations == n_rewards + 1:
+        return
+    remedy = "give them one for one"
+    if n_observations == n_rewards:
+        remedy = (
+            "the observation that followed the last reward is missing: add it, or leave the last "
+            "reward (and action) out. If rewards[t] is what was paid on *entering* "
+            "observations[t], they are shifted by one: leave the first out"
+        )
+    raise InvalidInputError(
+        f"trial {trial} has {n_observations} observations and {n_rewards} rewards; rewards[t] is "
+        f"paid on leaving observations[t], so that there is one more observation: {remedy}"
+    )

@@ -1,0 +1,207 @@
+"""Logged trials into rounds of sums, as the user's own loop makes them.
+
+All are encoded and checked before the first is added, so that a refused log changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
+from lstd_agent.trials.batches import Batches
+from lstd_agent.trials.counting import CountRecorder
+from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
+from lstd_agent.trials.kept_trials import TrialRecorder
+from lstd_agent.trials.logged import LoggedTrials
+from lstd_agent.trials.recording import Round, round_size
+
+# Stored states of counted trials at timesteps that a trial does not have.
+_NONE = -1
+
+
+class EncodedTrials:
+    """Logged trials, encoded and as long as the others of an agent.
+
+    Parameters
+    ----------
+    encoding : Encoding
+    trials : LoggedTrials
+    t_max : int or None
+        What is logged beyond is left out; None goes to the end of the longest trial.
+    known : int or None
+        The last timestep of the agent's trials so far, which must be the same.
+
+    Raises
+    ------
+    InvalidInputError
+        If an observation is none of the space, or a trial is longer than those so far.
+    TerminationError
+        If a trial terminated, and the task is one that does not.
+    """
+
+    def __init__(
+        self, encoding: Encoding, trials: LoggedTrials, t_max: int | None, known: int | None
+    ) -> None:
+        longest = int(trials.lengths.max()) - 1
+        if t_max is None:
+            t_max = longest if known is None else known
+            if longest > t_max:
+                raise InvalidInputError(
+                    f"trial {int(np.argmax(trials.lengths))} goes on to timestep {longest}, and "
+                    f"the trials so far have t_max = {t_max}: leave out what comes after with "
+                    f"t_max={t_max}, or forget the others with reset()"
+                )
+        self.t_max = check_integer("t_max", t_max, 0)
+        if self.t_max > longest and known is None:
+            raise InvalidInputError(
+                f"no trial has timestep {self.t_max}: the longest goes to {longest}, so give a "
+                "t_max of at most that"
+            )
+        self.lengths = np.minimum(trials.lengths, self.t_max + 1)
+        ended = trials.terminated & (trials.lengths <= self.t_max + 1)
+        if ended.any() and not encoding.ends:
+            i = int(np.argmax(ended))
+            raise TerminationError(
+                f"trial {i} terminated at timestep {self.lengths[i] - 1}: the evaluator is for "
+                "continuing tasks, which never terminate. Take the end for an absorbing state "
+                'without reward with on_termination="absorb", or, where the trial only was cut '
+                "short, do not call it terminated"
+            )
+        self._encoding = encoding
+        encode = _Encoder(encoding)
+        self._trials = [
+            self._padded(encode(observed, i), paid, int(self.lengths[i]), bool(ended[i]))
+            for i, (observed, paid) in enumerate(
+                zip(trials.observations, trials.rewards, strict=True)
+            )
+        ]
+        # A trial that ended stays where it ended, and so has all timesteps.
+        self.lengths[ended] = self.t_max + 1
+
+    @property
+    def first_states(self) -> States:
+        """The state in which the first trial starts, in an array of one."""
+        return self._trials[0][0][:1]
+
+    def _padded(
+        self, states: States, rewards: FloatArray, n: int, ended: bool
+    ) -> tuple[States, FloatArray]:
+        """Return a trial's states (t_max + 2, ...) and rewards (t_max + 1,)."""
+        states, rewards = states[: n + 1], rewards[:n]
+        n_missing = self.t_max + 1 - n
+        if ended or n_missing:
+            states = np.concatenate((states, np.repeat(states[-1:], n_missing, axis=0)))
+            rewards = np.concatenate((rewards, np.zeros(n_missing)))
+        if ended:
+            states[n:] = self._encoding.terminal
+        return states, rewards
+
+    def rounds(self, batches: Batches) -> Iterator[Round]:
+        """Yield the trials in rounds, as they are to be added to batches one after the other."""
+        first = 0
+        while first < len(self._trials):
+            piece = self._trials[first : first + round_size(batches.n_trials, self.t_max)]
+            states = np.stack([states for states, _ in piece], axis=1)
+            rewards = np.stack([rewards for _, rewards in piece], axis=1)
+            lengths = self.lengths[first : first + len(piece)]
+            first += len(piece)
+            cut = lengths if (lengths <= self.t_max).any() else None
+            yield recorded(self._encoding, states, rewards, cut, batches.n_stored_missing)
+
+
+def recorded(
+    encoding: Encoding,
+    states: States,
+    rewards: FloatArray,
+    lengths: IntArray | None,
+    n_stored: int,
+) -> Round:
+    """Return whole trials as a round.
+
+    Parameters
+    ----------
+    encoding : Encoding
+    states : ndarray, shape (t_max + 2, n) or (t_max + 2, n, k)
+    rewards : ndarray, shape (t_max + 1, n)
+    lengths : ndarray of int, shape (n,), or None
+        How many timesteps each trial has, where some were cut short.
+    n_stored : int
+        How many trials to keep whole beside sums that do not hold them.
+    """
+    if not isinstance(encoding, CountedEncoding):
+        return Round(TrialRecorder.of_whole(states, rewards, lengths), np.empty(0))
+    sums = CountRecorder(encoding.n_states).of_whole(states, rewards, lengths)
+    stored = states[:-1].T[:n_stored]
+    if lengths is None:
+        return Round(sums, stored.astype(encoding.dtype))
+    has = np.arange(len(rewards)) < lengths[: len(stored), None]
+    return Round(sums, np.where(has, stored, _NONE))
+
+
+class _Encoder:
+    """Encodes the observations of one trial after the other, with errors that say where."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._encoding = encoding
+        flat = None if isinstance(encoding, CountedEncoding) else _flat(encoding.space)
+        self._bounds = None if flat is None else (flat.low, flat.high)
+
+    def __call__(self, observed: Any, trial: int) -> States:
+        try:
+            states = self._encoding.encode(self._whole(observed))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{error} in trial {trial}{self._place(observed)}") from None
+        if self._bounds is not None:
+            low, high = self._bounds
+            outside = ((states < low) | (states > high)).any(axis=1)
+            if outside.any():
+                t = int(np.argmax(outside))
+                raise InvalidInputError(
+                    f"observation {t} of trial {trial} is {states[t]}, which "
+                    f"{self._encoding.space} does not hold: name the space that it is of"
+                )
+        return states
+
+    def _whole(self, observed: Any) -> Any:
+        """Return numbered observations as integers, also where a table has made them floats."""
+        if not isinstance(self._encoding, CountedEncoding) or not isinstance(observed, np.ndarray):
+            return observed
+        if observed.dtype.kind != "f" or not np.isfinite(observed).all():
+            return observed
+        whole = observed.astype(np.int64)
+        return whole if (whole == observed).all() else observed
+
+    def _place(self, observed: Any) -> str:
+        """Return at which observation an array is wrong, as far as that is easy to tell."""
+        if not isinstance(observed, np.ndarray):
+            return ""
+        for t in range(len(observed)):
+            try:
+                self._encoding.encode(self._whole(observed[t : t + 1]))
+            except InvalidInputError:
+                return f", observation {t}"
+        return ""
+
+
+def _flat(space: gym.Space[Any]) -> spaces.Box | None:
+    """Return the Box of a space's vectors; None where it has none."""
+    flat = spaces.flatten_space(space)
+    return flat if isinstance(flat, spaces.Box) else None
+
+
+def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:
+    """Return the space that a log tells: named, or unbounded for vectors of floats."""
+    if trials.observation_space is not None:
+        return trials.observation_space
+    observed: NDArray[Any] | Any = trials.observations[0]
+    if isinstance(observed, np.ndarray) and observed.dtype.kind == "f" and observed.ndim > 1:
+        dtype: Any = observed.dtype.type
+        return spaces.Box(-np.inf, np.inf, observed.shape[1:], dtype)
+    return None

@@ -1,0 +1,142 @@
+"""Logged trials from a table with one row a timestep, whatever library holds its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstd_agent.arrays import BoolArray, IntArray
+from lstd_agent.errors import InvalidInputError
+
+
+def trials_of_table(
+    frame: Any,
+    single: Mapping[str, str | None],
+    joint: Mapping[str, Any],
+    drop_last: bool,
+) -> tuple[list[Any], list[Any], list[Any] | None, BoolArray]:
+    """Cut a table into trials; see `LoggedTrials.from_frame`.
+
+    Parameters
+    ----------
+    frame : DataFrame or mapping
+    single : mapping
+        Names of the columns ``trial``, ``timestep``, ``reward`` and ``terminated``, or None.
+    joint : mapping
+        One name or several of ``observation``, ``action`` and ``next_observation``, or None.
+    drop_last : bool
+
+    Returns
+    -------
+    observations, rewards, actions, terminated
+        As `LoggedTrials.of` takes them.
+    """
+    columns = {name: _column(frame, column, name) for name, column in single.items() if column}
+    columns |= {name: _joined(frame, names, name) for name, names in joint.items() if names}
+    reward = columns["reward"]
+    if not len(reward):
+        raise InvalidInputError("the table has no rows")
+    if reward.dtype.kind not in "fiub":
+        raise InvalidInputError(f"rewards are numbers; got {reward[:3]!r}")
+    labels, first, number = np.unique(columns["trial"], return_index=True, return_inverse=True)
+    rank = np.empty(len(labels), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(labels))  # trials keep the order in which they begin
+    timestep = columns.get("timestep", np.arange(len(reward)))
+    order = np.lexsort((timestep, rank[number.ravel()]))
+    columns = {name: column[order] for name, column in columns.items()}
+    bounds = np.append(0, np.cumsum(np.bincount(rank[number.ravel()])))
+    if "timestep" in columns:
+        _check_timesteps(columns, bounds)
+    ends = columns.get("terminated", np.zeros(len(reward), dtype=bool)).astype(bool)
+    observations, rewards, actions, terminated = [], [], [], []
+    for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        if ends[a : b - 1].any():
+            t = int(np.argmax(ends[a:b]))
+            raise InvalidInputError(
+                f"trial {columns['trial'][a]!r} terminates in its row {t} and goes on: give what "
+                "follows an end another trial number"
+            )
+        n = _n_transitions(columns, a, b, bool(ends[b - 1]), drop_last)
+        observations.append(_observations(columns, a, b, n))
+        rewards.append(columns["reward"][a : a + n])
+        terminated.append(ends[b - 1] and n == b - a)
+        if "action" in columns:
+            actions.append(columns["action"][a : a + n])
+    ended = np.array(terminated, dtype=bool)
+    return observations, rewards, actions if "action" in columns else None, ended
+
+
+def _column(frame: Any, name: str, role: str) -> NDArray[Any]:
+    """Return a column as an array, or raise with the names that there are."""
+    names = list(frame.columns if hasattr(frame, "columns") else frame.keys())
+    if name not in names:
+        raise InvalidInputError(f"{role}={name!r} is no column; there are {names}")
+    return np.asarray(frame[name])
+
+
+def _joined(frame: Any, names: Any, role: str) -> NDArray[Any]:
+    """Return one column (n,), or several side by side (n, k)."""
+    if isinstance(names, str):
+        return _column(frame, names, role)
+    return np.stack([_column(frame, name, role) for name in names], axis=1)
+
+
+def _check_timesteps(columns: Mapping[str, NDArray[Any]], bounds: IntArray) -> None:
+    """Raise unless each trial has consecutive timesteps from the same one on."""
+    timestep, begin = columns["timestep"], bounds[:-1]
+    if timestep.dtype.kind not in "iuf":
+        raise InvalidInputError(f"timesteps are integers; got {timestep[:3]!r}")
+    expected = np.arange(len(timestep)) - np.repeat(begin, np.diff(bounds)) + timestep.min()
+    wrong = np.flatnonzero(timestep != expected)
+    if wrong.size:
+        i = wrong[0]
+        raise InvalidInputError(
+            f"trial {columns['trial'][i]!r} has timestep {timestep[i]!r} where {expected[i]} "
+            "comes next: trials begin at the same timestep and leave none out"
+        )
+
+
+def _n_transitions(
+    columns: Mapping[str, NDArray[Any]], a: int, b: int, ended: bool, drop_last: bool
+) -> int:
+    """Return how many transitions the rows a to b of a trial show."""
+    if "next_observation" in columns or ended:
+        return b - a
+    reward = columns["reward"][a:b].astype(np.float64)
+    label = columns["trial"][a]
+    if b - a == 1:
+        raise InvalidInputError(f"trial {label!r} has a single row, which shows no transition")
+    if np.isnan(reward[-1]) or drop_last:
+        return b - a - 1
+    if np.isnan(reward[0]):
+        raise InvalidInputError(
+            f"the first reward of trial {label!r} is missing and the last is not: rewards are "
+            "those on entering a row's observation, and are to be those on leaving it. Shift them "
+            "by one within each trial"
+        )
+    raise InvalidInputError(
+        f"the last row of trial {label!r} has the reward {reward[-1]}, and no observation follows "
+        "it: name the columns of next observations (next_observation=), or leave it out with "
+        "drop_last=True"
+    )
+
+
+def _observations(columns: Mapping[str, NDArray[Any]], a: int, b: int, n: int) -> NDArray[Any]:
+    """Return the n + 1 observations of a trial's n transitions."""
+    observed = columns["observation"]
+    if "next_observation" not in columns:
+        # What follows an end does not matter: the last observation stands in.
+        return observed[np.minimum(np.arange(a, a + n + 1), b - 1)]
+    following = columns["next_observation"]
+    unlike = (observed[a + 1 : b] != following[a : b - 1]).reshape(b - a - 1, -1).any(axis=1)
+    if unlike.any():
+        t = int(np.argmax(unlike))
+        raise InvalidInputError(
+            f"row {t} of trial {columns['trial'][a]!r} is followed by {following[a + t]}, and the "
+            f"row after it is at {observed[a + t + 1]}: are rows missing, or is the column of "
+            "trials another one?"
+        )
+    return np.concatenate((observed[a:b], following[b - 1 : b]))

@@ -1,0 +1,12 @@
+"""Improve a policy from sampled trials: the command `unichain improve`.
+
+python scripts/improve_policy.py Unichain-h36c-v0
+python scripts/improve_policy.py --help
+"""
+
+import sys
+
+from lstd_agent.commands.improve import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,379 @@
+"""Action values: exact from exact counts, right from samples of any behaviour, silent otherwise."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.vector import VectorEnv
+from gymnasium.wrappers.vector import TransformObservation
+from numpy.testing import assert_allclose, assert_array_equal
+
+from lstd_agent import FitWarning, LambdaReturn, OneHot, RadialBasis, SeminormLSTDAgent
+from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.system.action_values import PolicyChain, evaluate_actions, main_state
+from lstd_agent.trials.action_counts import ActionCounts
+from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
+
+
+def exact_counts(mdp: TabularMDP) -> ActionCounts:
+    """Probabilities in place of numbers of transitions."""
+    S, A = mdp.n_states, mdp.n_actions
+    state, action, k = np.nonzero(mdp.probability)
+    p, r = mdp.probability[state, action, k], mdp.reward[state, action, k]
+    keys = (state * A + action) * S + mdp.next_state[state, action, k]
+    key, place = np.unique(keys, return_inverse=True)
+    return ActionCounts(
+        S, A, key, *(np.bincount(place, weights) for weights in (p, p * r, p * r**2))
+    )
+
+
+def as_probabilities(policy: np.ndarray, n_actions: int) -> np.ndarray:
+    return np.eye(n_actions)[policy] if policy.ndim == 1 else policy
+
+
+@pytest.mark.parametrize("name", ["h36c", "c10", "r20b", "m16", "q44", "x10", "h3"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_from_exact_counts_they_are_the_chains_action_bias(name: str, seed: int) -> None:
+    mdp = make_mdp(name)
+    policy = mdp.random_policy(seed, deterministic=bool(seed))
+    chain = mdp.induce(policy)
+    main = int(np.argmax(chain.stationary_distribution))
+    found = evaluate_actions(exact_counts(mdp), as_probabilities(policy, mdp.n_actions), main)
+    scale = max(1.0, np.abs(chain.bias).max())
+    assert found.gain == pytest.approx(chain.gain, abs=1e-8)
+    assert_allclose(found.action_values, chain.action_bias - chain.bias[main], atol=1e-8 * scale)
+    assert found.settled_value == pytest.approx(-chain.bias[main], abs=1e-8 * scale)
+
+
+def test_a_periodic_chain_is_no_different() -> None:
+    ring = TabularMDP.from_transitions(
+        [(0, 0, 1, 1, 1), (1, 0, 2, 1, 0), (2, 0, 0, 1, 0), (0, 1, 0, 1, 0), (1, 1, 0, 1, 5),
+         (2, 1, 2, 1, 0)],
+        [1, 0, 0],
+    )  # fmt: skip
+    chain = ring.induce([0, 0, 0])
+    found = evaluate_actions(exact_counts(ring), np.eye(2)[[0, 0, 0]], 0)
+    assert found.gain == pytest.approx(1 / 3)
+    assert_allclose(found.action_values, chain.action_bias - chain.bias[0], atol=1e-12)
+
+
+def test_the_state_that_values_are_relative_to_is_recurrent() -> None:
+    mdp = make_mdp("h36c")
+    counts, policy = exact_counts(mdp), np.full((36, 2), 0.5)
+    chain = PolicyChain(counts.transition_matrix, counts.mean_rewards, policy)
+    visits = np.ones(36) * 100
+    visits[0] = 1e6
+    assert main_state(chain, np.arange(33), visits) in mdp.induce(policy).recurrent_states
+
+
+def explored(
+    name: str = "h12c", n_trials: int = 20_000, explore: object = 1, seed: int = 0
+) -> tuple[SeminormLSTDAgent, TabularMDP, np.ndarray]:
+    mdp = make_mdp(name)
+    policy = mdp.random_policy(3)
+    agent = SeminormLSTDAgent(OneHot())
+    env = TabularVectorEnv(mdp, 1000)
+    agent.collect(env, policy, n_trials, 60, seed=seed, explore=explore)  # type: ignore[arg-type]
+    return agent, mdp, policy
+
+
+def close_to_exact(agent: SeminormLSTDAgent, mdp: TabularMDP, q: np.ndarray, tol: float) -> bool:
+    chain = mdp.induce(np.asarray(agent.collector.policy))
+    right = chain.action_bias - chain.bias[agent.main_reference_]
+    return bool(np.abs(q - right).max() < tol * np.ptp(chain.bias))
+
+
+@pytest.mark.parametrize("explore", [1, 3, 0.2])
+def test_from_samples_they_come_near_the_chains(explore: object) -> None:
+    agent, mdp, _ = explored(explore=explore)
+    agent.fit()
+    assert close_to_exact(agent, mdp, agent.action_values(np.arange(12)), 0.02)
+    assert close_to_exact(agent, mdp, agent.action_values(np.arange(12), t=0), 0.06)
+    assert agent.action_values(3).shape == (2,)
+    assert (agent.action_coverage(np.arange(12)) > 0).all()
+
+
+def test_values_of_an_explored_policy_are_its_own() -> None:
+    agent, mdp, policy = explored(explore=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FitWarning)
+        agent.fit()
+    chain = mdp.induce(policy)
+    error = agent.predict(np.arange(12)) - (chain.bias - chain.bias[agent.main_reference_])
+    assert np.abs(error).max() < 0.02 * np.ptp(chain.bias)
+    assert agent.gain_ == pytest.approx(chain.gain, abs=0.03)
+
+
+def test_targets_of_many_steps_leave_explored_transitions_out_too() -> None:
+    mdp = make_mdp("h12c")
+    policy = mdp.random_policy(3)
+    agent = SeminormLSTDAgent(OneHot(), backup=LambdaReturn(0.6))
+    agent.collect(TabularVectorEnv(mdp, 1000), policy, 20_000, 60, seed=0, explore=2).fit()
+    chain = mdp.induce(policy)
+    error = agent.predict(np.arange(12)) - (chain.bias - chain.bias[agent.main_reference_])
+    assert np.abs(error).max() < 0.03 * np.ptp(chain.bias)
+
+
+def test_another_behaviour_serves_the_policy() -> None:
+    rng = np.random.default_rng(0)
+    agent, mdp, policy = explored(explore=lambda states: rng.random(len(states)) < 0.3)
+    with pytest.raises(InvalidInputError, match="all actions at timestep 0 were exploratory"):
+        agent.fit()
+    q = agent.action_values(np.arange(12))
+    chain = mdp.induce(policy)
+    core = int(np.argmax(chain.stationary_distribution))
+    error = (q - q[core, policy[core]]) - (chain.action_bias - chain.bias[core])
+    assert np.abs(error).max() < 0.02 * np.ptp(chain.bias)
+
+
+def test_what_hangs_on_an_action_never_taken_is_not_told() -> None:
+    """Where the stream's first state is left in the first half, by the behaviour alone."""
+    one_way = TabularMDP.from_transitions(
+        [(0, 0, 1, 1, 0), (0, 1, 2, 1, 0), (1, 0, 2, 1, 1), (1, 1, 2, 1, 0), (2, 0, 2, 1, 0),
+         (2, 1, 2, 1, 1)],
+        [1, 0, 0],
+    )  # fmt: skip
+    agent = SeminormLSTDAgent(OneHot())
+    env = TabularVectorEnv(one_way, 10)
+    agent.collect(env, [0, 0, 0], 100, 20, seed=0, explore=lambda s: np.ones(len(s), int))
+    q = agent.action_values([0, 1, 2])
+    assert_array_equal(np.isnan(q), [[True, False], [True, True], [False, False]])
+    assert_allclose(q[2], [0.0, 1.0])
+    assert q[0, 1] == 0.0
+
+
+def test_a_deterministic_policys_states_tell_its_actions() -> None:
+    mdp = make_mdp("h6")
+    policy = mdp.random_policy(1)
+    agent = SeminormLSTDAgent(OneHot(), backup="model")
+    agent.collect(TabularVectorEnv(mdp, 500), policy, 2000, 100, seed=0).fit()
+    q = agent.action_values(np.arange(6))
+    # The equation of the main reference state is that of the gain, which was estimated apart.
+    others = np.flatnonzero(np.arange(6) != agent.main_reference_)
+    assert_allclose(q[others, policy[others]], agent.predict(others), atol=1e-9)
+    assert np.isnan(q[np.arange(6), 1 - policy]).all()
+    n = agent.action_coverage(np.arange(6))
+    assert n.sum() == 2000 * 101
+    assert (n[np.arange(6), 1 - policy] == 0).all()
+
+
+def test_exploration_changes_neither_the_policys_draws_nor_the_tail() -> None:
+    mdp = make_mdp("h6")
+    env = TabularVectorEnv(mdp, 100)
+    policy = mdp.random_policy(1)
+    plain, recorded, some = (
+        SeminormLSTDAgent(OneHot()).collect(env, policy, 300, 21, seed=5, explore=explore)
+        for explore in (None, 0, 4)
+    )
+    difference = plain.counts.transition_counts - recorded.counts.transition_counts
+    assert difference.nnz == 0
+    n_at = some.counts.trials_at
+    assert (300 - n_at[:11]).sum() == 4 * 300
+    assert (n_at[11:] == 300).all()
+    assert some.action_coverage(np.arange(6)).sum() == 300 * 22
+
+
+def test_a_plain_environment_is_explored_alike() -> None:
+    mdp = make_mdp("h6")
+    policy = mdp.random_policy(1)
+    agent = SeminormLSTDAgent(OneHot())
+    agent.collect(TabularEnv(mdp), policy, 50, 21, seed=5, explore=4)
+    assert (50 - agent.counts.trials_at[:11]).sum() == 4 * 50
+    n = agent.action_coverage(np.arange(6))
+    assert n.sum() == 50 * 22
+    assert n[np.arange(6), 1 - policy].sum() == pytest.approx(100, abs=40)
+
+
+def test_workers_explore_alike_however_many_they_are() -> None:
+    made = [
+        SeminormLSTDAgent(OneHot()).collect(
+            "Unichain-h6-v0", [0] * 6, 200, 10, seed=0, explore=1, workers=workers
+        )
+        for workers in (1, 2)
+    ]
+    coverage = [agent.action_coverage(np.arange(6)) for agent in made]
+    assert_array_equal(coverage[0], coverage[1])
+    assert coverage[0].sum() == 200 * 11
+
+
+MASKED = TabularMDP.from_transitions(
+    [
+        (0, 0, 1, 1.0, 0.0),
+        (0, 2, 2, 1.0, 0.5),
+        (1, 1, 2, 1.0, 1.0),
+        (2, 0, 0, 1.0, 2.0),
+        (2, 1, 1, 1.0, 3.0),
+        (2, 2, 0, 0.5, 4.0),
+        (2, 2, 2, 0.5, 4.0),
+    ],
+    [0.0, 1.0, 0.0],
+)
+
+
+@pytest.mark.parametrize("env", [TabularEnv(MASKED), TabularVectorEnv(MASKED, 40)])
+def test_only_actions_that_there_are_are_explored(env: gym.Env | VectorEnv) -> None:
+    agent = SeminormLSTDAgent(OneHot())
+    agent.collect(env, [0, 1, 2], 400, 20, seed=0, explore=1.0)
+    n = agent.action_coverage(np.arange(3))
+    assert_array_equal(n > 0, MASKED.allowed_actions)
+    first_half = agent.counts.trials_at[:10]
+    assert (first_half == 0).all()
+
+
+def test_saved_merged_and_reset_with_the_rest(tmp_path: Path) -> None:
+    agent, _, _ = explored(n_trials=2000)
+    other, _, _ = explored(n_trials=1000, seed=1)
+    before = agent.action_coverage(np.arange(12))
+    path = tmp_path / "agent.npz"
+    agent.fit().save(path)
+    again = SeminormLSTDAgent.load(path)
+    assert_array_equal(again.action_values(np.arange(12)), agent.action_values(np.arange(12)))
+    agent.merge(other)
+    assert_array_equal(
+        agent.action_coverage(np.arange(12)), before + other.action_coverage(np.arange(12))
+    )
+    with pytest.raises(NotFittedError, match="no trials yet"):
+        agent.reset().action_values(0)
+
+
+def as_vectors(name: str) -> VectorEnv:
+    env = TabularVectorEnv(make_mdp(name), 500)
+    n = int(env.single_observation_space.n)  # type: ignore[attr-defined]
+    single = Box(0.0, float(n), (1,))
+    return TransformObservation(
+        env, lambda s: s[:, None].astype(np.float32), single_observation_space=single
+    )
+
+
+def one_hot(x: np.ndarray) -> np.ndarray:
+    return np.eye(12)[np.asarray(x)[:, 0].astype(int)]
+
+
+def of_vectors(policy: np.ndarray, **options: object) -> SeminormLSTDAgent:
+    agent = SeminormLSTDAgent(one_hot)
+    agent.collect(
+        as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], 4000, 60, seed=0, batched=True,
+        **options,
+    )  # fmt: skip
+    return agent
+
+
+def test_lstdq_in_one_hot_features_of_vectors_is_right_too(tmp_path: Path) -> None:
+    mdp = make_mdp("h12c")
+    policy = mdp.random_policy(3)
+    agent = of_vectors(policy, explore=2).fit()
+    x = np.arange(12, dtype=np.float32)[:, None]
+    chain = mdp.induce(policy)
+    span = np.ptp(chain.bias)
+    q = agent.action_values(x)
+    assert np.abs(q - chain.action_bias).max() < 0.06 * span
+    assert np.abs(agent.action_values(x, t=0) - chain.action_bias).max() < 0.08 * span
+    assert np.abs(agent.predict(x) - chain.bias).max() < 0.03 * span
+    by_pairs = agent.action_values(x, pair_features=lambda s, a: np.eye(24)[
+        2 * s[:, 0].astype(int) + a
+    ])  # fmt: skip
+    assert_allclose(by_pairs, q, atol=1e-6 * span)
+    agent.save(tmp_path / "a.npz")
+    again = SeminormLSTDAgent.load(tmp_path / "a.npz", features=one_hot)
+    assert_allclose(again.action_values(x), q)
+
+
+def test_vectors_and_counts_of_the_same_trials_agree() -> None:
+    """The gain of both is given, so that nothing but the action values differs."""
+    mdp = make_mdp("h12c")
+    policy = mdp.random_policy(3)
+    counted = SeminormLSTDAgent(OneHot(), gain=8.0)
+    counted.collect(TabularVectorEnv(mdp, 500), policy, 500, 60, seed=0, explore=1).fit()
+    vectors = of_vectors(policy, explore=1)
+    assert vectors.kept_trials.explored is not None
+    assert (500 - counted.counts.trials_at).sum() == 500
+    n = vectors.action_coverage(np.arange(12, dtype=np.float32)[:, None])
+    assert n.sum() == pytest.approx(4000 * 61)
+
+
+def test_pairs_like_none_seen_are_nan() -> None:
+    policy = make_mdp("h12c").random_policy(3)
+    agent = of_vectors(policy, explore=0).fit()
+    x = np.arange(12, dtype=np.float32)[:, None]
+    q = agent.action_values(x)
+    assert np.isnan(q[np.arange(12), 1 - policy]).all()
+    assert not np.isnan(q[np.arange(12), policy]).any()
+
+
+def test_condensed_vectors_leave_explored_transitions_out() -> None:
+    mdp = make_mdp("h12c")
+    policy = mdp.random_policy(3)
+    kept = of_vectors(policy, explore=1)
+    condensed = SeminormLSTDAgent(one_hot, max_bytes=2 * 10**6, n_stored_trials=100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        condensed.collect(
+            as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], 4000, 60, seed=0,
+            batched=True, explore=1,
+        )  # fmt: skip
+    assert_array_equal(condensed.statistics.trials_at, kept.statistics.trials_at)
+    assert_allclose(condensed.statistics.mean_rewards, kept.statistics.mean_rewards)
+    with pytest.raises(NotFittedError, match="condensed into moments"):
+        condensed.fit().action_values(np.zeros((1, 1), np.float32))
+
+
+BAD_EXPLORE = [
+    (-1, "first half of a trial, and with t_max = 20 there are 10"),
+    (11, "explore=11 actions need as many timesteps"),
+    (1.5, "explore is a number of actions"),
+    (float("nan"), "explore is a number of actions"),
+    (True, "explore is a number of actions"),
+    ("some", "explore is a number of actions"),
+]
+
+
+@pytest.mark.parametrize(("explore", "message"), BAD_EXPLORE)
+def test_what_is_no_exploration_is_refused(explore: object, message: str) -> None:
+    agent = SeminormLSTDAgent(OneHot())
+    with pytest.raises(InvalidInputError, match=message):
+        agent.collect(
+            TabularEnv(make_mdp("h6")), [0] * 6, 5, 20, explore=explore  # type: ignore[arg-type]
+        )  # fmt: skip
+    assert agent.n_trials == 0
+
+
+def test_actions_that_are_none_of_the_space_are_refused() -> None:
+    agent = SeminormLSTDAgent(OneHot())
+    with pytest.raises(InvalidInputError, match="action 7 was taken at timestep 0"):
+        agent.collect(
+            TabularVectorEnv(make_mdp("h6"), 4), [0] * 6, 5, 20, explore=lambda s: s * 0 + 7
+        )
+
+
+def test_continuous_actions_have_no_action_values() -> None:
+    agent = SeminormLSTDAgent(RadialBasis.grid([-1, -1, -8], [1, 1, 8], 2))
+    env = gym.make("Pendulum-v1")
+    with pytest.raises(InvalidInputError, match="action values are those of Discrete actions"):
+        agent.collect(env, lambda x: np.zeros(1, np.float32), 2, 10, batched=False, explore=1)
+
+
+def test_without_recorded_actions_the_remedy_is_named() -> None:
+    mdp = make_mdp("h6")
+    agent = SeminormLSTDAgent(OneHot())
+    agent.collect(TabularVectorEnv(mdp, 50), np.full((6, 2), 0.5), 100, 20, seed=0)
+    with pytest.raises(NotFittedError, match=r"collect\(..., explore=k\) records them"):
+        agent.action_values(0)
+    with pytest.raises(InvalidInputError, match="t is one timestep, or one for each"):
+        agent.action_values([0, 1], t=[1, 2, 3])
+
+
+@pytest.mark.parametrize("part", ["key", "count"])
+def test_damaged_counts_in_a_file_are_refused(tmp_path: Path, part: str) -> None:
+    agent, _, _ = explored(n_trials=1000)
+    path = tmp_path / "agent.npz"
+    agent.save(path)
+    arrays = dict(np.load(path))
+    arrays[f"taken.{part}"] = -arrays[f"taken.{part}"]
+    np.savez(path, **arrays)
+    with pytest.raises(InvalidInputError, match="no counts of 12 states and 2 actions"):
+        SeminormLSTDAgent.load(path)

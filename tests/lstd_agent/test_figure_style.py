@@ -1,0 +1,77 @@
+"""The style of figures: labels that keep apart, and charts that say what they show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+
+from lstd_agent.figure_style import COLORS, DASHES, MARKERS, label_ends, new_figure, spread
+from lstd_agent.study.figures import sampling_curves
+from lstd_agent.study.sampling_study import PANELS, SCHEMES
+
+PLACES = st.lists(st.floats(0.0, 1.0), max_size=8)
+
+
+@given(PLACES)
+def test_spread_labels_keep_a_gap_and_their_order(places: list[float]) -> None:
+    moved = spread(places, 0.1)
+    order = np.argsort(places, kind="stable")
+    assert (np.diff(moved[order]) >= 0.1 - 1e-12).all()
+
+
+def test_labels_that_are_apart_stay_where_they_are() -> None:
+    assert_allclose(spread([0.9, 0.1, 0.5], 0.2), [0.9, 0.1, 0.5])
+
+
+def test_spread_labels_move_as_little_as_can_be() -> None:
+    places, gap = np.array([0.1, 0.12, 0.5, 0.52, 0.53]), 0.1
+    apart = {"type": "ineq", "fun": lambda x: np.diff(x) - gap}
+    start = gap * np.arange(5.0)
+    best = minimize(lambda x: ((x - places) ** 2).sum(), start, constraints=apart, tol=1e-12)
+    assert_allclose(spread(places, gap), best.x, atol=1e-6)
+
+
+def luminance(color: str) -> float:
+    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_curves_differ_in_more_than_color() -> None:
+    assert len(set(map(str, DASHES))) == len(set(MARKERS)) == len(COLORS) == len(set(COLORS))
+    assert max(map(luminance, COLORS)) < 0.75  # on white
+
+
+def test_a_label_stands_beside_where_its_curve_ends() -> None:
+    axes = new_figure().subplots()
+    axes.set(xlim=(0, 10), ylim=(0, 1))
+    label_ends(axes, 10, [0.2, 0.8], ["low", "high"], COLORS[:2])
+    low, high = axes.texts
+    assert (low.get_text(), high.get_text()) == ("low", "high")
+    assert low.get_position()[1] == pytest.approx(0.2)
+    assert high.get_position()[1] == pytest.approx(0.8)
+
+
+def test_the_sampled_study_has_a_row_for_each_error_and_a_label_for_each_curve() -> None:
+    rows = [
+        {
+            "env": panel.env, "n_features": panel.n_features, "scheme": scheme, "seed": seed,
+            "n_trials": n, "total_repb": 10.0 * k + seed + 1, "total_rems": 1e3 * k + seed + 1,
+        }
+        for panel in PANELS
+        for k, scheme in enumerate(SCHEMES)
+        for seed in range(3)
+        for n in (1000, 2000)
+    ]  # fmt: skip
+    figure = sampling_curves(rows)
+    assert len(figure.axes) == 2 * len(PANELS)
+    for axes in figure.axes:
+        assert [text.get_text() for text in axes.texts] == list(SCHEMES)
+        assert axes.get_yscale() == "log"
+    assert figure.axes[0].get_ylabel() == "total repb (in units of reward)"
+    assert figure.axes[len(PANELS)].get_ylabel() == "total rems (in units of reward)"
+    means = [line.get_ydata() for line in figure.axes[0].lines if line.get_linewidth() > 2]
+    assert_allclose(means, [[10.0 * k + 2.0] * 2 for k in range(len(SCHEMES))])

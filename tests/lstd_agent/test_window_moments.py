@@ -1,0 +1,154 @@
+"""Kept trials are fitted without the moments of single timesteps, to the same numbers."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from numpy.testing import assert_allclose, assert_array_equal
+
+from lstd_agent import KeptTrials, Polynomial, RadialBasis, SeminormLSTDAgent
+from lstd_agent.features.tables import vector_features
+from lstd_agent.statistics.moments import MomentStatistics
+from lstd_agent.statistics.trial_moments import TrialMoments
+
+pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
+
+
+class Spot(gym.ObservationWrapper[Any, Any, Any]):
+    observation_space = spaces.Box(0.0, 35.0, (1,))
+
+    def observation(self, observation: Any) -> Any:
+        return np.array([observation], dtype=np.float32)
+
+
+class Backlog(gym.Env[Any, Any]):
+    """A backlog that starts anywhere up to 20 and is worked off, and costs its size."""
+
+    observation_space = spaces.Box(0.0, np.inf, (1,))
+    action_space = spaces.Discrete(1)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.size = float(self.np_random.integers(0, 21))
+        return np.array([self.size], dtype=np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        cost = -self.size
+        move = 1.0 if self.np_random.random() < 0.3 else -1.0
+        self.size = max(0.0, self.size + move)
+        return np.array([self.size], dtype=np.float32), cost, False, False, {}
+
+
+def collected(task: str, calibration: Any, n_anchors: int | None) -> SeminormLSTDAgent:
+    options: dict[str, Any] = {"calibration": calibration, "n_batches": 5}
+    if task == "pendulum":
+        agent = SeminormLSTDAgent(Polynomial(1), n_anchors, **options)
+        env: Any = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 10)
+        return agent.collect(env, lambda x: -x[:, 2:], 200, 40, seed=0, batched=True)
+    if task == "backlog":
+        agent = SeminormLSTDAgent(RadialBasis.grid(0, 20, 8), n_anchors, **options)
+        env = SyncVectorEnv([Backlog] * 20)
+        return agent.collect(env, lambda x: np.zeros(len(x), int), 100, 100, seed=0, batched=True)
+    one_hot = lambda x: x[:, :1] == np.arange(36)  # noqa: E731
+    agent = SeminormLSTDAgent(one_hot, n_anchors, **options)
+    env = SyncVectorEnv([lambda: Spot(gym.make("unichain_gym:Unichain-h36c-v0"))] * 50)
+    policy = lambda x: x[:, 0].astype(int) % 2  # noqa: E731
+    return agent.collect(env, policy, 500, 150, seed=0, batched=True)
+
+
+@pytest.mark.parametrize("calibration", ["linked", "references"])
+@pytest.mark.parametrize("n_anchors", [1, 2, 4])
+@pytest.mark.parametrize("task", ["pendulum", "backlog", "h36c"])
+def test_kept_trials_are_fitted_as_their_moments_are(
+    task: str, n_anchors: int | None, calibration: Any
+) -> None:
+    kept, condensed = (collected(task, calibration, n_anchors) for _ in range(2))
+    encoding: Any = condensed.collector.encoding
+    # As storage does beyond max_bytes, without the notice.
+    condensed.collector.batches.condense(encoding.rows, 5, 2000)
+    for agent in (kept, condensed):
+        agent.fit()
+    assert kept.gain_ == pytest.approx(condensed.gain_, rel=1e-8)
+    assert_array_equal(kept.system_.windows, condensed.system_.windows)
+    assert_array_equal(kept.system_.rank, condensed.system_.rank)
+    x = np.unique(
+        kept.kept_trials.observations[:30, :20].reshape(-1, encoding.n_components), axis=0
+    )
+    scale = float(np.ptp(condensed.predict(x)))
+    for ask in ("predict", "standard_errors", "coverage"):
+        expected = getattr(condensed, ask)(x)
+        size = 1.0 if ask == "coverage" else scale
+        assert_allclose(getattr(kept, ask)(x), expected, rtol=1e-8, atol=1e-8 * size)
+    assert_array_equal(kept.determined(x), condensed.determined(x))
+
+
+def test_no_moments_of_single_timesteps_are_held() -> None:
+    d, t_max, n_trials = 200, 300, 20
+    rng = np.random.default_rng(0)
+    trials = KeptTrials.of(
+        rng.uniform(-1.0, 1.0, (n_trials, t_max + 2, 2)), rng.normal(size=(n_trials, t_max + 1))
+    )
+    centers = rng.uniform(-1.0, 1.0, (d, 2))
+    agent = SeminormLSTDAgent(RadialBasis(centers, 0.2), anchors=[0, 10], n_batches=2)
+    agent.attach(Backlog2()).add(trials)
+    tracemalloc.start()
+    agent.fit()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    moments_of_timesteps = 8 * (t_max + 1) * 2 * d**2
+    assert peak < moments_of_timesteps / 2
+
+
+class Backlog2(Backlog):
+    observation_space = spaces.Box(-1.0, 1.0, (2,))
+
+
+@pytest.mark.parametrize("lengths", [None, [11, 3, 11, 1, 7, 10, 11]])
+def test_windows_are_summed_alike_whether_or_not_they_are_remembered(
+    lengths: Any, monkeypatch: Any
+) -> None:
+    rng = np.random.default_rng(1)
+    rewards = rng.normal(size=(7, 11))
+    if lengths is not None:
+        rewards[np.arange(11) >= np.array(lengths)[:, None]] = 0.0
+    trials = KeptTrials.of(rng.normal(size=(7, 12, 2)), rewards, lengths)
+    features = vector_features(Polynomial(2))
+    by_timestep = trials.condense(features)
+    windows = np.array([[0, 4], [4, 11], [0, 4], [3, 3]])
+    expected = by_timestep.over(windows)
+    for room in (2**30, 700, 0):
+        monkeypatch.setattr("lstd_agent.statistics.trial_moments._MAX_KEPT_BYTES", room)
+        halves = [
+            KeptTrials(
+                trials.observations[i::2],
+                trials.rewards[i::2],
+                None if trials.lengths is None else trials.lengths[i::2],
+            )
+            for i in range(2)
+        ]
+        a, b = (TrialMoments.of(half, features) for half in halves)
+        for _ in range(2):
+            found = (a + b).over(windows)
+            assert found.n_trials == 7
+            for name in ("second_moments", "successor_moments", "reward_moments", "feature_sums"):
+                assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-12)
+            assert_allclose(found.reward_sums, expected.reward_sums, atol=1e-12)
+        for name in ("feature_sums", "squares", "reward_sums", "trials_at"):
+            assert_allclose(getattr(a + b, name), getattr(by_timestep, name), atol=1e-12)
+        assert_allclose((a + b).following[:-1], by_timestep.following[:-1], atol=1e-12)
+
+
+def test_stored_trials_are_not_converted_to_doubles() -> None:
+    trials = KeptTrials.of(np.zeros((4, 6, 100), np.uint8), np.zeros((4, 5)))
+    assert trials.states().dtype == np.uint8
+    assert np.shares_memory(trials.states(2), trials.observations)
+    statistics = MomentStatistics(
+        trials, vector_features(lambda x: x[:, :2] + 1.0), trials.states()
+    )
+    assert statistics.candidate_features.shape == (1, 2)

@@ -1,0 +1,76 @@
+"""Everything public says what it takes and what it returns."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+PACKAGES = ("unichain_gym", "lstd_agent", "lstd_agent.study", "lstd_agent.baselines")
+MARKDOWN = ("UnichainEnv", "UnichainVectorEnv")  # under Gymnasium's headings, or refer to them
+
+
+def public_functions() -> Iterator[tuple[str, Any]]:
+    """Yield functions, and methods of classes, that the packages export."""
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            found = getattr(module, name)
+            if inspect.isfunction(found):
+                yield f"{package}.{name}", found
+            for member, value in vars(found).items() if inspect.isclass(found) else ():
+                function = getattr(value, "__func__", value)
+                if inspect.isfunction(function) and not member.startswith("_"):
+                    yield f"{package}.{name}.{member}", function
+
+
+def public_classes() -> Iterator[tuple[str, Any]]:
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            if inspect.isclass(getattr(module, name)) and name not in MARKDOWN:
+                yield f"{package}.{name}", getattr(module, name)
+
+
+def section(docstring: str, title: str) -> str:
+    """Return the text of a section of a docstring; nothing if there is none."""
+    parts = re.split(r"^(\w+)\n-+$", docstring, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True)).get(title, "")
+
+
+def names_of(function: Any) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+
+
+FUNCTIONS, CLASSES = dict(public_functions()), dict(public_classes())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_describes_its_parameters_and_result(name: str) -> None:
+    function = FUNCTIONS[name]
+    docstring = inspect.getdoc(function) or ""
+    if re.search(r"[Ss]ee `SeminormLSTDAgent\.\w+`", docstring):  # said once, where users call it
+        return
+    described = section(docstring, "Parameters")
+    assert [p for p in names_of(function) if not re.search(rf"\b{p}\b", described)] == []
+    returned = inspect.signature(function).return_annotation
+    if returned not in (None, "None"):
+        assert section(docstring, "Returns") or section(docstring, "Yields")
+    if re.search(r"^\s+raise [A-Z]", inspect.getsource(function), re.MULTILINE):
+        assert section(docstring, "Raises")
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_class_describes_what_it_is_made_of(name: str) -> None:
+    cls = CLASSES[name]
+    if issubclass(cls, Exception | Warning):
+        assert inspect.getdoc(cls)
+        return
+    docstring = inspect.getdoc(cls) or ""
+    described = section(docstring, "Parameters") + section(docstring, "Attributes")
+    own = names_of(cls.__init__) if "__init__" in vars(cls) else []
+    assert [p for p in own if not re.search(rf"\b{p.lstrip('_')}\b", described)] == []

@@ -1,0 +1,184 @@
+"""How the modules of the two packages may depend on each other, by what they import."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
+
+# Each imports from itself and from those before it only.
+ROOMS = (
+    ("errors", "arrays", "progress", "figure_style"),
+    ("features",),
+    ("trials",),
+    ("statistics",),
+    ("system",),
+    ("standard_errors", "fit"),
+    ("action_values", "diagnostics", "packing", "persistence", "plotting", "summary"),
+    ("agent",),
+    ("baselines", "improvement", "sb3"),
+    ("study", "commands", "benchmarks"),
+)
+# What compares the evaluator with exact answers, and so may import both packages.
+OUTSIDE = ROOMS[-1]
+
+# The one import that goes round: a picture, drawn when a method asks for it.
+DRAWING = ("unichain_gym.mdp", "unichain_gym.drawing")
+
+
+def modules(package: str) -> dict[str, Path]:
+    """The files of a package by the names of their modules."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+EVERY = {**modules(EVALUATOR), **modules(ENVIRONMENTS)}
+
+
+def imported(path: Path) -> Iterator[tuple[str, bool]]:
+    """What a file imports of the two packages, wherever it does, and whether in a function."""
+    tree = ast.parse(path.read_text("utf-8"))
+    lazy = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports say the whole name"
+            module = str(node.module)
+            members = [f"{module}.{alias.name}" for alias in node.names]
+            names = [member if member in EVERY else module for member in members]
+        for name in names:
+            if name.split(".")[0] in (EVALUATOR, ENVIRONMENTS):
+                yield name, id(node) in lazy
+
+
+IMPORTS = {name: sorted(set(imported(path))) for name, path in EVERY.items()}
+
+
+def room(module: str) -> int:
+    """The place of a module of the evaluator among the rooms."""
+    first = module.split(".")[1]
+    places = [place for place, names in enumerate(ROOMS) if first in names]
+    assert places, f"{module} is in no room: say where it belongs in ROOMS"
+    return places[0]
+
+
+def find_cycle(graph: dict[str, list[str]]) -> list[str]:
+    """A way through imports that comes back to where it began, if there is one."""
+    done: set[str] = set()
+
+    def follow(module: str, way: list[str]) -> list[str]:
+        if module in way:
+            return [*way[way.index(module) :], module]
+        if module in done:
+            return []
+        for name in graph[module]:
+            if cycle := follow(name, [*way, module]):
+                return cycle
+        done.add(module)
+        return []
+
+    return next((cycle for module in graph if (cycle := follow(module, []))), [])
+
+
+def graph_of(package: str, without: tuple[str, str] | None = None) -> dict[str, list[str]]:
+    return {
+        module: [
+            name
+            for name, _ in names
+            # A package's own list of names imports all of it, and is no room.
+            if name != package and name.startswith(package) and (module, name) != without
+        ]
+        for module, names in IMPORTS.items()
+        if module.startswith(package) and module != package
+    }
+
+
+def test_the_walk_finds_a_cycle_and_imports_of_every_kind(tmp_path: Path) -> None:
+    assert find_cycle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c", "b"]
+    assert find_cycle({"a": ["b", "c"], "b": ["c"], "c": []}) == []
+    source = tmp_path / "source.py"
+    source.write_text(
+        "import unichain_gym.mdp\n"
+        "if TYPE_CHECKING:\n"
+        "    from lstd_agent.agent import SeminormLSTDAgent\n"
+        "def draw():\n"
+        "    from unichain_gym import drawing\n"
+        "import numpy\n"
+    )
+    assert sorted(imported(source)) == [
+        ("lstd_agent.agent", False),
+        ("unichain_gym.drawing", True),
+        ("unichain_gym.mdp", False),
+    ]
+
+
+def test_every_import_of_a_module_names_one_that_exists() -> None:
+    assert len(EVERY) > 100
+    unknown = {name for names in IMPORTS.values() for name, _ in names} - set(EVERY)
+    assert unknown == set()
+
+
+def test_rooms_of_the_evaluator_import_from_those_before_them_only() -> None:
+    backwards = [
+        (module, name)
+        for module, names in graph_of(EVALUATOR).items()
+        for name in names
+        if room(name) > room(module)
+    ]
+    assert backwards == []
+
+
+def test_no_import_of_the_evaluator_goes_round() -> None:
+    assert find_cycle(graph_of(EVALUATOR)) == []
+
+
+def test_no_import_of_the_environments_goes_round_but_a_picture_that_is_drawn_lazily() -> None:
+    assert (DRAWING[1], True) in IMPORTS[DRAWING[0]]
+    assert find_cycle(graph_of(ENVIRONMENTS, without=DRAWING)) == []
+
+
+def test_the_environments_import_nothing_of_the_evaluator() -> None:
+    found = [
+        (module, name)
+        for module in modules(ENVIRONMENTS)
+        for name, _ in IMPORTS[module]
+        if name.startswith(EVALUATOR)
+    ]
+    assert found == []
+
+
+def test_the_evaluator_is_free_of_models_outside_of_what_compares_it_with_them() -> None:
+    found = [
+        (module, name)
+        for module in modules(EVALUATOR)
+        if module.split(".")[1:2] not in [[each] for each in OUTSIDE]
+        for name, _ in IMPORTS[module]
+        if name.startswith(ENVIRONMENTS)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("package", [EVALUATOR, ENVIRONMENTS])
+def test_nothing_imports_the_list_of_a_package_s_own_names(package: str) -> None:
+    allowed = tuple(f"{EVALUATOR}.{each}" for each in OUTSIDE)
+    found = [
+        module
+        for module, names in IMPORTS.items()
+        if package in [name for name, _ in names] and not module.startswith(allowed)
+    ]
+    assert found == []

@@ -1,0 +1,130 @@
+"""What the packages offer: classes whose docstrings list what they have, and show it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import lstd_agent
+import unichain_gym
+
+PACKAGES = (unichain_gym, lstd_agent)
+
+CLASSES = {
+    f"{package.__name__}.{name}": kind
+    for package in PACKAGES
+    for name, kind in vars(package).items()
+    if name in package.__all__ and inspect.isclass(kind) and not issubclass(kind, Exception)
+}
+
+# Their members are those of the class they are derived from, and their docstrings are laid out as
+# Gymnasium's are.
+SUITE = (unichain_gym.UnichainEnv, unichain_gym.UnichainVectorEnv)
+
+# Attributes that are set when an object is made, which the class alone does not show.
+SET_WHEN_MADE = {
+    unichain_gym.TabularEnv: ["action_space", "observation_space"],
+    unichain_gym.TabularVectorEnv: [
+        *("action_space", "observation_space", "single_action_space", "single_observation_space"),
+    ],
+    lstd_agent.SeminormLSTDAgent: ["collector"],
+}
+
+# Gymnasium's own, given a value.
+INHERITED = {"metadata"}
+
+# What is asked of all kinds of statistics; how it is answered is no part of what is offered.
+INTERFACES = {"SampledStatistics"}
+
+
+def members(kind: type) -> set[str]:
+    """Public names of a class that are its own or its parents' in the package."""
+    package = kind.__module__.split(".")[0]
+    found = {
+        name
+        for each in kind.__mro__
+        if each.__module__.split(".")[0] == package
+        for name in vars(each)
+        if not name.startswith("_")
+    }
+    if dataclasses.is_dataclass(kind):
+        found |= {field.name for field in dataclasses.fields(kind)}
+    return found - INHERITED
+
+
+def listed(kind: type) -> list[str]:
+    """Names that the sections of a docstring list."""
+    sections = re.split(r"\n(?=\w[\w ]*\n-+\n)", inspect.getdoc(kind) or "")
+    found = []
+    for section in sections:
+        title, *lines = section.splitlines()
+        if title in ("Parameters", "Attributes", "Methods"):
+            headings = [line.split(" : ")[0] for line in lines if re.match(r"\w|\*", line)]
+            found += re.findall(r"\w+", re.sub(r"\(.*?\)", "", " ".join(headings)))
+    return [name for name in found if name not in INHERITED]
+
+
+@pytest.mark.parametrize("kind", [k for k in CLASSES.values() if k not in SUITE])
+def test_the_docstring_of_a_class_lists_every_public_member(kind: Any) -> None:
+    parameters = set(inspect.signature(kind).parameters)
+    expected = members(kind) | parameters | set(SET_WHEN_MADE.get(kind, []))
+    assert sorted(set(listed(kind))) == sorted(expected)
+
+
+@pytest.mark.parametrize("kind", CLASSES.values())
+def test_the_docstring_of_a_class_has_an_example(kind: type) -> None:
+    assert ">>> " in (kind.__doc__ or "")
+
+
+def test_environments_of_the_suite_have_the_members_of_any_other() -> None:
+    for kind in SUITE:
+        assert {name for name in vars(kind) if not name.startswith("_")} == set()
+
+
+def classes_of(package: ModuleType) -> set[str]:
+    """Names of all public classes that a package defines, but for those that compare methods."""
+    found = set()
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if info.name.split(".")[1] not in ("study", "commands", "benchmarks"):
+            contents = vars(importlib.import_module(info.name))
+            found |= {
+                name
+                for name, kind in contents.items()
+                if inspect.isclass(kind) and kind.__module__ == info.name and name[0] != "_"
+            }
+    return found
+
+
+def functions_of(kind: type) -> list[Any]:
+    """The public functions of a class, those of its properties included."""
+    found = [value for name, value in vars(kind).items() if not name.startswith("_")]
+    return [
+        getattr(value, "fget", None)
+        or getattr(value, "func", None)
+        or getattr(value, "__func__", value)
+        for value in found
+    ]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_whatever_a_method_of_the_central_classes_returns_can_be_imported_from_the_package(
+    package: ModuleType,
+) -> None:
+    central = {
+        unichain_gym: (unichain_gym.MarkovChain, unichain_gym.TabularMDP),
+        lstd_agent: (lstd_agent.SeminormLSTDAgent,),
+    }[package]
+    known = classes_of(package)
+    returned = set()
+    for function in (each for kind in central for each in functions_of(kind) if callable(each)):
+        text = str(inspect.signature(function).return_annotation)
+        returned |= {word for word in re.findall(r"\w+", text) if word in known}
+    assert len(returned) > 5
+    assert returned - set(package.__all__) == {n for n in INTERFACES if n in returned}
