@@ -22,6 +22,7 @@ from lstd_agent.action_values import action_coverage, action_values
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
+from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Comparison, Fit, FitOptions
 from lstd_agent.statistics.backups import Backup, check_backup
@@ -42,6 +43,7 @@ from lstd_agent.system.neighborhoods import (
 )
 from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.system.references import RULES, RuleName
+from lstd_agent.system.solvers import SOLVERS, SolverName
 from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import ObservationKind
@@ -105,6 +107,11 @@ class SeminormLSTDAgent:
         its samples hardly determine the values, and fewer features or wider neighbourhoods
         help, not another cutoff. With vector observations see
         `lstd_agent.system.minimizer.minimize`.
+    solver : {"svd", "qr", "lsmr"}
+        How least squares are solved: by singular values, which find the smallest weights; by QR
+        with pivots, which is several times as fast with hundreds of features; or by iterations,
+        which tell no ranks. Values that the samples determine are the same; see
+        `lstd_agent.system.solvers`.
     n_stored_trials : int
         How many trials' observations to keep for the distance that pairs trials and, with
         vector observations, for reference states. They take
@@ -119,6 +126,9 @@ class SeminormLSTDAgent:
     max_bytes : int
         How much memory trials of vectors may take before they are condensed into moments of
         the features, which cannot change any more then.
+    standardize : bool
+        Whether features are functions of standardized observations, whose mean and deviation
+        are measured on the samples and kept in files: shorthand for ``Standardized(features)``.
 
     Attributes
     ----------
@@ -217,10 +227,12 @@ class SeminormLSTDAgent:
         gain: float | None = None,
         on_termination: Termination = "raise",
         rcond: float = DEFAULT_RCOND,
+        solver: SolverName = "svd",
         n_stored_trials: int = 2000,
         n_batches: int = 20,
         observations: ObservationKind = "auto",
         max_bytes: int = DEFAULT_MAX_BYTES,
+        standardize: bool = False,
     ) -> None:
         self.n_anchors = check_n_anchors(n_anchors)
         self.anchors = anchors
@@ -232,12 +244,15 @@ class SeminormLSTDAgent:
         self.backup = check_backup(backup)
         self.gain = check_gain(gain)
         self.rcond = check_rcond(rcond)
+        self.solver: SolverName = check_choice("solver", solver, SOLVERS)
         if tail == "settled" and calibration == "linked":
             raise InvalidInputError(
                 "tail='settled' leaves samples out, and a linked system uses them all: leave it "
                 "out, or use calibration='references'"
             )
         check_model(self.backup, calibration)
+        self.standardize = standardize
+        features = self._standardized(features)
         self.collector = TrialCollector(
             features, on_termination, n_stored_trials, n_batches, observations, max_bytes
         )
@@ -696,8 +711,14 @@ class SeminormLSTDAgent:
             If trials were condensed into moments of the features so far, or the features do
             not fit the observations. Then nothing has changed.
         """
-        self.collector.use_features(features)
+        self.collector.use_features(self._standardized(features))
         return self
+
+    def _standardized(self, features: Features) -> Features:
+        """Return features of standardized observations, where they are to be."""
+        if not self.standardize or isinstance(features, Standardized):
+            return features
+        return Standardized(features)
 
     def reset(self) -> Self:
         """Forget all trials, observations, policies and fits; the options stay.
@@ -1008,7 +1029,13 @@ class SeminormLSTDAgent:
 
     def _fit_options(self) -> FitOptions:
         return FitOptions(
-            self.calibration, self.reference, self.tail, self.gain, self.rcond, self.backup
+            self.calibration,
+            self.reference,
+            self.tail,
+            self.gain,
+            self.rcond,
+            self.backup,
+            self.solver,
         )
 
     def _anchors_of(self, statistics: SampledStatistics) -> IntArray:

@@ -20,6 +20,7 @@ from lstd_agent.system.fit_system import CalibrationName, System, fit_system, re
 from lstd_agent.system.gain import estimate_gain
 from lstd_agent.system.neighborhoods import TailName
 from lstd_agent.system.references import RuleName
+from lstd_agent.system.solvers import SolverName
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.recording import Sums
 
@@ -37,6 +38,7 @@ class FitOptions:
     gain: float | None
     rcond: float
     backup: Backup = "one_step"
+    solver: SolverName = "svd"
 
 
 @dataclass(frozen=True)
@@ -110,13 +112,14 @@ class Fit:
             tail=options.tail,
             rcond=options.rcond,
             backup=options.backup,
+            solver=options.solver,
         )
         return cls(system, statistics, batches, encoding, options)
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return calibrated relative values; see `SeminormLSTDAgent.predict`."""
         states, neighborhood, shape = self._answering(observations, t)
-        return self.system.values(self.encoding.features(states), neighborhood).reshape(shape)
+        return self.system.values(self.encoding.rows(states), neighborhood).reshape(shape)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return the occupancies of observations; see `SeminormLSTDAgent.coverage`."""
@@ -139,7 +142,7 @@ class Fit:
 
     def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
         """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
-        features = self.encoding.features(states)
+        features = self.encoding.rows(states)
         errors = self._jackknife(lambda system: system.values(features, neighborhood))
         errors = np.hypot(errors, self._unseen_outcomes(states, neighborhood))
         return np.where(self._robust(states, neighborhood), errors, np.inf)
@@ -147,7 +150,7 @@ class Fit:
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
         """Return the difference of two values or mean values; see `SeminormLSTDAgent.compare`."""
         sides = [self._answering(observations, t)[:2] for observations in (a, b)]
-        features = [self.encoding.features(states) for states, _ in sides]
+        features = [self.encoding.rows(states) for states, _ in sides]
 
         def difference(system: System) -> FloatArray:
             first, second = (
@@ -242,7 +245,7 @@ class Fit:
         """
         occupancy, candidates = self.system.occupancy, self.statistics.candidate_features
         n = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
-        values = self.system.values(self.encoding.features(states), neighborhood)
+        values = self.system.values(self.encoding.rows(states), neighborhood)
         spread = np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = occupancy[k] / max(occupancy[k].sum(), 1e-300)
@@ -300,6 +303,7 @@ class Fit:
             reference=self.options.reference,
             rcond=self.options.rcond,
             backup=self.options.backup,
+            solver=self.options.solver,
         )
         occupancy_of = statistics.occupancy_of(system.windows)
         if self.options.backup == "model":

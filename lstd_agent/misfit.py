@@ -101,7 +101,8 @@ def check_start(fit: Fit) -> StartCheck:
         features = statistics.mean_features(0)[None]
         predicted = float(system.values(features, np.zeros(1, dtype=np.int64))[0])
         return StartCheck(predicted, np.nan, np.nan, 0.0, [])
-    scale = max(float(np.ptp(direct_values(system, statistics))), _range_of_values(fit))
+    by_rewards = direct_values(system, statistics)
+    scale = max(float(np.ptp(by_rewards)), _range_of_values(fit))
     rounding = _ROUNDING * float(np.abs(statistics.mean_rewards).sum())
 
     def tolerance(groups: StartGroups) -> FloatArray:
@@ -126,7 +127,7 @@ def check_start(fit: Fit) -> StartCheck:
         noise = fit.start_error() if len(fit.batches) > 1 else np.inf
     return StartCheck(
         value=float(groups.predicted[0]),
-        rewards=float(groups.direct[0, -1]),
+        rewards=float(by_rewards[0]),
         error=float(error[0, -1]) if matter[0, -1] else np.nan,
         noise=noise if noise > _LARGEST_ERROR * scale else 0.0,
         misfits=_misfits(fit, groups, error, wrong),

@@ -154,7 +154,8 @@ def _checked_trials(trials: States | None, batches: list[Sums]) -> States | None
     right = bool(batches) and trials.shape[1:2] == (batches[0].t_max + 1,)
     if counts:
         right &= trials.ndim == 2 and trials.dtype.kind in "iu"
-        right = right and bool((trials >= 0).all() and (trials < counts[0].n_states).all())
+        lowest = 0 if all(batch.n_at is None for batch in counts) else -1  # where cut short
+        right = right and bool((trials >= lowest).all() and (trials < counts[0].n_states).all())
     else:
         right &= trials.ndim == 3 and trials.dtype.kind in "fiub"
     if not right:

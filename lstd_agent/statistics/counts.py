@@ -137,6 +137,11 @@ class CountStatistics:
         """The paper's: a Gaussian of width 1."""
         return Kernel()
 
+    @property
+    def sparse_trials(self) -> None:
+        """None: states are counted."""
+        return None
+
     @cached_property
     def sparse_view(self) -> SparseCounts | None:
         """These statistics where their features are many and sparse, else None."""

@@ -19,6 +19,7 @@ from lstd_agent.statistics.backups import Backup, Step
 from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
 from lstd_agent.statistics.holdouts import Holdout
 from lstd_agent.statistics.pooled import PooledModel
+from lstd_agent.statistics.sparse_trials import SparseTrials
 from lstd_agent.statistics.start_groups import StartGroups, ValuesOf
 from lstd_agent.statistics.structure import RecurrentClass
 from lstd_agent.statistics.walks import Walk
@@ -64,6 +65,10 @@ class Statistics(Protocol):
     @property
     def sparse_view(self) -> SparseStatistics | None:
         """The same statistics where their features are many and sparse, else None."""
+
+    @property
+    def sparse_trials(self) -> SparseTrials | None:
+        """Kept trials of vectors whose features are many and sparse, or None."""
 
     def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the working arrays of one window's equations hold."""

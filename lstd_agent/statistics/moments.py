@@ -31,7 +31,7 @@ import numpy as np
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.rows import dense
+from lstd_agent.features.rows import Rows, dense
 from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
 from lstd_agent.statistics.equations import FeatureBasis, Moments
 from lstd_agent.statistics.holdouts import TrialHoldout, trial_holdouts
@@ -42,6 +42,7 @@ from lstd_agent.statistics.pairs import (
     paired_vector_discrepancy,
 )
 from lstd_agent.statistics.pooled import PooledModel
+from lstd_agent.statistics.sparse_trials import SparseTrials, are_sparse
 from lstd_agent.statistics.start_groups import (
     StartGroups,
     ValuesOf,
@@ -95,6 +96,12 @@ _UNSEEN = 1e-100
 # Of fewer trials none are held out.
 _FEWEST_HELD_OUT = 8
 
+# Moments of a window that take more than this are refused.
+_MAX_WINDOW_BYTES = 2**33
+
+# Sparse factors of so many windows are kept.
+_N_FACTORS = 4
+
 # Decompositions of windows are kept up to so many bytes.
 _MAX_DECOMPOSED_BYTES = 2**30
 
@@ -140,6 +147,7 @@ class MomentStatistics:
         self.ends = ends and bool(np.isnan(trials).any())
         self.candidates = _candidates(trials)
         self.candidate_features = self.features(self.candidates)
+        self._is_sparse = isinstance(self.sums, TrialMoments) and are_sparse(rows(self.candidates))
 
     @property
     def t_max(self) -> int:
@@ -182,6 +190,13 @@ class MomentStatistics:
         """None: moments are dense."""
         return None
 
+    @cached_property
+    def sparse_trials(self) -> SparseTrials | None:
+        """The same trials where they are kept and their features many and sparse, else None."""
+        if not self._is_sparse or not isinstance(self.sums, TrialMoments):
+            return None
+        return SparseTrials(self.sums, self.intercept)
+
     def features(self, states: FloatArray) -> FloatArray:
         """Features (n, d) of encoded observations (n, k)."""
         return np.concatenate([dense(self._rows(some)) for some in chunk_rows(states)])
@@ -194,7 +209,7 @@ class MomentStatistics:
     @property
     def backups(self) -> tuple[Backup, ...]:
         """Single steps and, where the trials are kept, λ-returns."""
-        kept = isinstance(self.sums, TrialMoments)
+        kept = isinstance(self.sums, TrialMoments) and not self._is_sparse
         return ("one_step", *map(LambdaReturn, DECAYS)) if kept else ("one_step",)
 
     def holdouts(
@@ -214,7 +229,8 @@ class MomentStatistics:
         Values are relative to the mean of the tail, not to a main reference state.
         """
         other = copy.copy(self)
-        other.__dict__.pop("feature_scale", None)
+        for name in ("feature_scale", "sparse_trials"):
+            other.__dict__.pop(name, None)
         other.sums = _windowed(sums, self._rows)
         other._room = _MAX_DECOMPOSED_BYTES // 2**4  # there may be many batches
         return other
@@ -235,6 +251,7 @@ class MomentStatistics:
 
     def moments(self, windows: IntArray, gain: float | None) -> Moments:
         """X, Z, y of each window: sample means over its timesteps and all trials."""
+        check_dense(self.candidate_features.shape[1])
         sums = self.sums.over(windows)
         X = sums.second_moments - sums.successor_moments
         if gain is not None:
@@ -250,6 +267,7 @@ class MomentStatistics:
 
     def linked_equations(self, windows: IntArray, rcond: float) -> Moments:
         """Moments with open ends; see `Statistics.linked_equations`."""
+        check_dense(self.candidate_features.shape[1])
         one, last = self.intercept, windows[:, 1] - 1
         inside = self.sums.over(np.stack((windows[:, 0], last), axis=1))
         end = self.sums.over(np.stack((last, last + 1), axis=1))
@@ -288,6 +306,7 @@ class MomentStatistics:
         kept = self._kept
         if kept is None:
             raise InvalidInputError(_SINGLE_STEPS)
+        check_dense(self.candidate_features.shape[1])
         return TrialWalk(kept, self._rows, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
@@ -297,10 +316,14 @@ class MomentStatistics:
     def occupancy_of(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Christoffel function of each window at observations (m, k), as a function of them."""
         christoffel = self._christoffel(windows)
+        if self.sparse_trials is not None:
+            return lambda states: christoffel(self._rows(states))
         return lambda states: christoffel(self.features(states))
 
     def _christoffel(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Return the function of features (m, d)."""
+        if self.sparse_trials is not None:
+            return self._sparse_christoffel(self.sparse_trials, windows)
         scale, n_samples = self.feature_scale, self._n_samples(windows)
         decomposed = self._decomposed(windows)
 
@@ -319,6 +342,16 @@ class MomentStatistics:
             return shares
 
         return occupancy
+
+    def _sparse_christoffel(
+        self, trials: SparseTrials, windows: IntArray
+    ) -> Callable[[Rows], FloatArray]:
+        def of_window(k: int) -> Callable[[Rows], FloatArray]:
+            return trials.christoffel(windows[k], _RANGE_TOLERANCE, MIN_SAMPLES)
+
+        # Factors are large: those of the statistics that a system was fitted to are kept.
+        kept = lru_cache(_N_FACTORS if self._room == _MAX_DECOMPOSED_BYTES else 0)(of_window)
+        return lambda rows: np.stack([kept(k)(rows) for k in range(len(windows))])
 
     def _decomposed(self, windows: IntArray) -> Callable[[int], tuple[FloatArray, FloatArray]]:
         """Return eigenvalues and bases of scaled Z by window, kept as far as there is room."""
@@ -384,7 +417,9 @@ class MomentStatistics:
     @cached_property
     def feature_scale(self) -> FloatArray:
         """Root mean squares of the features (f, 1) over all timesteps, shape (d + 1,)."""
-        scale = np.sqrt(self.sums.squares / self.trials_at.sum())
+        trials = self.sparse_trials
+        squares = self.sums.squares if trials is None else trials.squares
+        scale = np.sqrt(squares / self.trials_at.sum())
         return np.append(np.where(scale > _UNSEEN, scale, 1.0), 1.0)
 
     def zero(self, window: IntArray) -> tuple[int, FloatArray]:
@@ -393,6 +428,8 @@ class MomentStatistics:
             index = -1 if self.terminal is None else self.terminal
             return index, np.zeros(self.candidate_features.shape[1])
         start = (self.t_max + 1) // 2
+        if self.sparse_trials is not None:
+            return -1, self.sparse_trials.mean_features(start, self.t_max + 1)
         return -1, self.sums.feature_sums[start:].mean(axis=0) / self.trials_at[start:].mean()
 
     def candidate(self, index: int) -> Any:
@@ -401,10 +438,14 @@ class MomentStatistics:
 
     def mean_features(self, t: int) -> FloatArray:
         """Mean features (d,) at a timestep."""
+        if self.sparse_trials is not None:
+            return self.sparse_trials.mean_features(t, t + 1)
         return np.asarray(self.sums.feature_sums[t] / self.trials_at[t])
 
     def mean_following_features(self, t: int) -> FloatArray:
         """Mean features (d,) of what followed a timestep, of the trials that have it."""
+        if self.sparse_trials is not None:
+            return self.sparse_trials.mean_following_features(t)
         return np.asarray(self.sums.following[t] / self.trials_at[t])
 
     def mean_reward(self, start: int, stop: int) -> float:
@@ -442,6 +483,17 @@ class MomentStatistics:
         states = np.where(np.isinf(states), states[:, :1], states).swapaxes(0, 1)
         n_timesteps, m, k = states.shape
         return self.features(states.reshape(-1, k)).reshape(n_timesteps, m, -1)
+
+
+def check_dense(d: int) -> None:
+    """Raise `InvalidInputError` unless the moments of d features have room."""
+    size = 16 * d**2
+    if size > _MAX_WINDOW_BYTES:
+        raise InvalidInputError(
+            f"the moments of {d} features over a single window take {size / 1e9:.3g} GB: features "
+            "that are sparse (CSR, such as those of TileCoding) of trials that are kept (within "
+            "max_bytes) need none with calibration='linked' and backup='one_step'; or give fewer"
+        )
 
 
 def _windowed(

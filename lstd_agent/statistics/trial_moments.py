@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.features.rows import Rows
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf, chunk_rows
 from lstd_agent.trials.lengths import trials_at
 from lstd_agent.trials.moment_sums import MomentSums
@@ -116,17 +118,23 @@ class BatchMoments:
         """Sums of features, timestep by timestep."""
         kept, here, after = self.kept, [], []
         squares: FloatArray = np.zeros(1)
+        own = kept.own
         for t in range(kept.t_max + 2):
             observed = kept.observations[:, t]
-            if kept.lengths is None:
-                parts = [observed]
-            else:  # trials that have the timestep, and those of which it is the end
-                parts = [observed[kept.lengths > t], observed[kept.lengths == t]]
-            sums = [self._sums(part) for part in parts]
-            after.append(sum(f for f, _ in sums))
+            if own is None:
+                f, f_squares = self._sums(observed)
+                f_after = f
+            else:  # transitions of the policy that leave here, that arrive, or both
+                leaves = own[:, t] if t <= kept.t_max else np.zeros(len(own), dtype=bool)
+                arrives = own[:, t - 1] if t else np.zeros(len(own), dtype=bool)
+                groups = (leaves & arrives, leaves & ~arrives, arrives & ~leaves)
+                both, leave, arrive = (self._sums(observed[group]) for group in groups)
+                f, f_squares = both[0] + leave[0], both[1] + leave[1]
+                f_after = both[0] + arrive[0]
+            after.append(f_after)
             if t <= kept.t_max:
-                here.append(sums[0][0])
-                squares = squares + sums[0][1]
+                here.append(f)
+                squares = squares + f_squares
         return _Means(np.array(here), np.array(after[1:]), squares)
 
     def _sums(self, observed: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
@@ -137,6 +145,27 @@ class BatchMoments:
         blocks = [self._features(states) for states in chunk_rows(observed)]
         f = reduce(add, [rows.sum(axis=0) for rows in blocks])
         return f, reduce(add, [(rows * rows).sum(axis=0) for rows in blocks])
+
+    @cached_property
+    def rows(self) -> Rows:
+        """Features of all observations, timestep by timestep, shape ((t_max + 2) m, d)."""
+        states = self.kept.observations.swapaxes(0, 1).reshape(-1, self.kept.observations.shape[2])
+        blocks = [self._features(some) for some in chunk_rows(states)]
+        return blocks[0] if len(blocks) == 1 else sparse.vstack(blocks, format="csr")
+
+    def between(self, start: int, stop: int) -> tuple[Rows, Rows, FloatArray, IntArray]:
+        """Return features of samples, those of successors, rewards and trials.
+
+        The samples are those of timesteps start to stop - 1, in order of time.
+        """
+        kept, m = self.kept, self.kept.n_trials
+        f, successors = self.rows[start * m : stop * m], self.rows[(start + 1) * m : (stop + 1) * m]
+        rewards = kept.rewards[:, start:stop].T.ravel()
+        trial = np.tile(np.arange(m), stop - start)
+        if kept.own is None:
+            return f, successors, rewards, trial
+        own = np.flatnonzero(kept.own[:, start:stop].T)
+        return f[own], successors[own], rewards[own], trial[own]
 
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window, one entry a window."""
@@ -150,7 +179,8 @@ class BatchMoments:
                 found[window] = {name: array[i] for name, array in parts.items()}
             self._keep(found)
         stacked = [np.stack([found[window][name] for window in wanted]) for name in _NAMES]
-        return MomentSums(self.kept.n_trials, *stacked)
+        Z, S, y, f, r = stacked
+        return MomentSums(self.kept.n_trials, Z, S, y, f, r)
 
     def _keep(self, found: dict[tuple[int, ...], dict[str, FloatArray]]) -> None:
         """Keep the last of what has been found, copied from the arrays that it was part of."""

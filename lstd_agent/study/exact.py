@@ -78,6 +78,11 @@ class ExactStatistics:
         return Moments(X, Z, y, np.zeros(n, dtype=np.int64))
 
     @property
+    def sparse_trials(self) -> None:
+        """None: states are counted, or known."""
+        return None
+
+    @property
     def sparse_view(self) -> None:
         """None: exact statistics are dense."""
         return None

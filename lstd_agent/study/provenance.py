@@ -24,6 +24,7 @@ _SHOWING = (
     "claims.py",
     "tables.py",
     "score_tables.py",
+    "control_results.py",
     "estimator_tables.py",
     "complexity_tables.py",
     "side_by_side.py",

@@ -23,6 +23,7 @@ import numpy as np
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.interface import SampledStatistics, Statistics
 from lstd_agent.system.fit_system import CalibrationName
+from lstd_agent.system.krylov import gain_by_iteration
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.sparse import sparse_gain
 
@@ -77,6 +78,8 @@ def corrected_gain(statistics: Statistics, rcond: float) -> float:
     first = (last + 1) // 2
     if first == last:
         return mean_tail_reward(statistics)
+    if statistics.sparse_trials is not None and statistics.intercept:
+        return gain_by_iteration(statistics.sparse_trials, first, last)
     if statistics.sparse_view is not None:
         return sparse_gain(statistics.sparse_view, first, last)
     equations = statistics.linked_equations(np.array([[first, last]]), rcond)

@@ -1,0 +1,315 @@
+r"""Kept trials whose features are many and sparse, such as tiles: rows in place of moments.
+
+Of 10⁵ tiles a sample is in 8, so that the features of all samples take less memory than a single
+product of dense ones would. Equations of windows are products of those rows, in CSR form.
+
+Constants must be among what features can represent, or they get one more for it: (f, 1).
+
+The *occupancy* is the Christoffel function of `lstd_agent.statistics.moments`. Z is singular: of
+the tiles that a sample is in, some always come together. So Z + εI takes its place, which tells f
+in the range of Z from others, and a step of refinement takes out what ε changes for the former.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.features.rows import Rows, is_sparse
+
+if TYPE_CHECKING:
+    from lstd_agent.statistics.trial_moments import TrialMoments
+
+# Features are taken for sparse if there are at least so many, and so small a part is not zero.
+_FEWEST_SPARSE = 1000
+_LARGEST_DENSITY = 0.02
+
+# Beside the diagonal of scaled Z.
+_SHIFT = 1e-10
+
+# Beside Z times the weights of a constant, what is smaller is nothing.
+_NULL = 1e-9
+
+# What is outside the range of Z by a smaller share is inside.
+_IN_RANGE = 1e-6
+
+# Right-hand sides of about so many numbers are solved for at a time.
+_CHUNK_SIZE = 2**22
+
+
+def are_sparse(rows: Rows) -> bool:
+    """Tell whether features (n, d) are many and sparse."""
+    n, d = rows.shape
+    return bool(is_sparse(rows) and d >= _FEWEST_SPARSE and rows.nnz <= _LARGEST_DENSITY * n * d)
+
+
+class Samples(NamedTuple):
+    """Features (n, d) of samples and of what followed them, rewards (n,), and whose they are.
+
+    They are in order of time.
+    """
+
+    features: sparse.csr_array
+    successors: sparse.csr_array
+    rewards: FloatArray
+    trial: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class RowEquations:
+    """Sums over samples; see `lstd_agent.statistics.equations`.
+
+    Attributes
+    ----------
+    Z : Factored
+    X : csr_array, shape (d, d)
+    y : ndarray, shape (d, 2)
+        Of the rewards and of ones.
+    constant : ndarray, shape (d,), optional
+        Weights of the value 1, where features can represent it.
+    """
+
+    Z: Factored
+    X: sparse.csr_array
+    y: FloatArray
+    constant: FloatArray | None
+
+    @property
+    def scaled_constant(self) -> FloatArray:
+        """Weights of the value 1, scaled, in the range of Z as all others are."""
+        assert self.constant is not None
+        return self.Z.in_range(self.constant[self.Z.seen] / self.Z.scale.diagonal())
+
+    @property
+    def constant_is_null(self) -> bool:
+        """Whether X makes nothing of constants, up to rounding."""
+        w = self.scaled_constant
+        left = self.X[self.Z.seen][:, self.Z.seen] @ (self.Z.scale @ w)
+        return bool(np.linalg.norm(self.Z.scale @ left) <= _NULL * np.linalg.norm(self.Z.Z @ w))
+
+
+class SparseTrials:
+    """Sparse features of kept trials, as the sums that linked systems are made of.
+
+    Parameters
+    ----------
+    sums : TrialMoments
+        With the rows of each batch.
+    intercept : float
+        1, or 0 in tasks that end.
+    """
+
+    def __init__(self, sums: TrialMoments, intercept: float) -> None:
+        self._sums = sums
+        self._intercept = intercept
+
+    @cached_property
+    def n_features(self) -> int:
+        """Number of features d, without one for constants."""
+        return int(self._sums.parts[0].rows.shape[1])
+
+    @cached_property
+    def _total(self) -> float | None:
+        """What the features of each observation sum to, where that is the same for all."""
+        totals = np.concatenate([part.rows.sum(axis=1) for part in self._sums.parts])
+        same = totals[0] != 0.0 and np.allclose(totals, totals[0], rtol=1e-12)
+        return float(totals[0]) if same else None
+
+    @property
+    def has_one(self) -> bool:
+        """Whether a feature for constants comes after the others."""
+        return bool(self._intercept) and self._total is None
+
+    def samples(self, start: int, stop: int) -> Samples:
+        """Return the samples of timesteps start to stop - 1, with a feature for constants."""
+        parts = [part.between(start, stop) for part in self._sums.parts]
+        f, successors, rewards, trial = zip(*parts, strict=True)
+        before = np.cumsum([0] + [part.kept.n_trials for part in self._sums.parts[:-1]])
+        return Samples(
+            self._stacked(f),
+            self._stacked(successors),
+            np.concatenate(rewards),
+            np.concatenate([own + n for own, n in zip(trial, before, strict=True)]),
+        )
+
+    def _stacked(self, parts: Any) -> sparse.csr_array:
+        rows: sparse.csr_array = sparse.csr_array(sparse.vstack(parts, format="csr"))
+        if not self.has_one:
+            return rows
+        one = sparse.csr_array(np.ones((rows.shape[0], 1)))
+        return sparse.csr_array(sparse.hstack((rows, one), format="csr"))
+
+    def n_samples(self, window: IntArray) -> int:
+        """Return the number of samples of a window."""
+        return int(self._sums.trials_at[window[0] : window[1]].sum())
+
+    def open_equations(self, window: IntArray) -> tuple[RowEquations, Samples]:
+        """Return the equations of a window with an open end, and the samples at that end."""
+        start, stop = window.tolist()
+        inside, end = self.samples(start, stop - 1), self.samples(stop - 1, stop)
+        f = sparse.csr_array(sparse.vstack((inside.features, end.features)))
+        Z = Factored(sparse.csr_array(f.T @ f))
+        X = sparse.csr_array(Z.whole - inside.features.T @ inside.successors)
+        rewards = np.concatenate((inside.rewards, end.rewards))
+        return RowEquations(Z, X, _right(f, rewards), None), end
+
+    def closed_equations(self, window: IntArray, *, one: bool) -> RowEquations:
+        """Return the equations of a window whose successors are all its own unknowns.
+
+        Samples that lead to what none of the window is like tell nothing of what that is worth,
+        and are left out.
+
+        Parameters
+        ----------
+        window : ndarray of int, shape (2,)
+        one : bool
+            Whether to take the feature for constants, if there is one.
+        """
+        f, successors, rewards, trial = self.samples(*window.tolist())
+        if self.has_one and not one:
+            f, successors = f[:, :-1], successors[:, :-1]
+        constant = self._constant(f.shape[1])
+        while True:
+            Z = Factored(sparse.csr_array(f.T @ f))
+            X = sparse.csr_array(Z.whole - f.T @ successors)
+            equations = RowEquations(Z, X, _right(f, rewards), constant)
+            if constant is None or equations.constant_is_null:
+                return equations
+            # What follows a sample is a sample itself, but for the last of each trial.
+            _, from_last = np.unique(trial[::-1], return_index=True)
+            last = len(trial) - 1 - from_last
+            outside = last[self._outside(Z, successors[last])]
+            if not outside.size:
+                return equations
+            known = np.setdiff1d(np.arange(len(trial)), outside)
+            f, successors, rewards = f[known], successors[known], rewards[known]
+            trial = trial[known]
+
+    def _constant(self, d: int) -> FloatArray | None:
+        """Return weights (d,) of the value 1, or None where features cannot represent it."""
+        if self._intercept and self._total is not None:
+            return np.full(d, 1.0 / self._total)
+        return np.append(np.zeros(d - 1), 1.0) if d > self.n_features else None
+
+    def _outside(self, Z: Factored, x: sparse.csr_array) -> BoolArray:
+        """Tell which features (m, d) are not in the range of Z."""
+        outside = np.ones(x.shape[0], dtype=bool)
+        for rows, q in Z.scaled_columns(x):
+            outside[rows] = Z.solve_apart(q)[0] > _IN_RANGE
+        return outside
+
+    def mean_features(self, start: int, stop: int) -> FloatArray:
+        """Return the mean features (d,) over timesteps start to stop - 1."""
+        parts = [part.between(start, stop) for part in self._sums.parts]
+        n = sum(part[0].shape[0] for part in parts)
+        return np.asarray(sum(part[0].sum(axis=0) for part in parts) / n)
+
+    def mean_following_features(self, t: int) -> FloatArray:
+        """Return the mean features (d,) of what followed a timestep."""
+        parts = [part.between(t, t + 1) for part in self._sums.parts]
+        n = sum(part[0].shape[0] for part in parts)
+        return np.asarray(sum(part[1].sum(axis=0) for part in parts) / n)
+
+    @cached_property
+    def squares(self) -> FloatArray:
+        """Σ f² over all timesteps, shape (d,)."""
+        f = [part.between(0, self._sums.t_max + 1)[0] for part in self._sums.parts]
+        return np.asarray(sum(rows.power(2).sum(axis=0) for rows in f))
+
+    def christoffel(
+        self, window: IntArray, tolerance: float, fewest: float
+    ) -> Callable[[Rows], FloatArray]:
+        """Return the Christoffel function (m,) of a window, of features (m, d).
+
+        Parameters
+        ----------
+        window : ndarray of int, shape (2,)
+        tolerance : float
+            A larger part of scaled features than this is not outside the range of Z.
+        fewest : float
+            An occupancy of fewer samples is 0.
+        """
+        f = self.samples(*window.tolist()).features
+        n = f.shape[0]
+        Z = Factored(sparse.csr_array(f.T @ f))
+
+        def occupancy(features: Rows) -> FloatArray:
+            x = self._stacked([sparse.csr_array(features)])
+            shares = np.zeros(x.shape[0])
+            for rows, q in Z.scaled_columns(x):
+                outside, inverse = Z.solve_apart(q)
+                share = 1.0 / (n * np.maximum(np.einsum("dm,dm->m", q, inverse), 1e-300))
+                inside = (outside <= tolerance) & (share * n >= fewest)
+                shares[rows] = np.where(inside, share, 0.0)
+            return shares
+
+        return occupancy
+
+
+class Factored:
+    """Z + εI of sums Z (d, d), both scaled, in factors.
+
+    Parameters
+    ----------
+    whole : csr_array, shape (d, d)
+        Positive semidefinite.
+
+    Attributes
+    ----------
+    seen : ndarray of int, shape (k,)
+        The features that samples have.
+    scale : dia_array, shape (k, k)
+        What they are multiplied by.
+    Z : csc_array, shape (k, k)
+        With ones in its diagonal.
+    """
+
+    def __init__(self, whole: sparse.csr_array) -> None:
+        from scipy.sparse.linalg import splu  # takes long to import
+
+        self.whole = whole
+        diagonal = whole.diagonal()
+        self.seen = np.flatnonzero(diagonal > 0.0)
+        self.scale = sparse.diags_array(1.0 / np.sqrt(diagonal[self.seen]))
+        self.Z = sparse.csc_array(self.scale @ whole[self.seen][:, self.seen] @ self.scale)
+        shifted = sparse.csc_array(self.Z + _SHIFT * sparse.eye_array(self.seen.size))
+        # Positive definite: any order is stable, and this one leaves few numbers to fill in.
+        self._factors = splu(
+            shifted, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+        )
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """Return Z† times right-hand sides (k,) or (k, m) in the range of Z."""
+        solved: FloatArray = self._factors.solve(right)
+        return solved
+
+    def in_range(self, right: FloatArray) -> FloatArray:
+        """Return the part of right-hand sides in the range of Z."""
+        return np.asarray(right - _SHIFT * self.solve(right))
+
+    def solve_apart(self, right: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the share (m,) of columns (k, m) outside the range of Z, and Z† times them."""
+        first = self.solve(right)
+        outside = _SHIFT * np.linalg.norm(first, axis=0)
+        size = np.maximum(np.linalg.norm(right, axis=0), 1e-300)
+        return outside / size, first + self.solve(right - self.Z @ first)
+
+    def scaled_columns(self, x: sparse.csr_array) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Yield places of features (m, d) with nothing but what samples have, and them (k, m)."""
+        unseen = np.ones(x.shape[1])
+        unseen[self.seen] = 0.0
+        known = np.flatnonzero(abs(x) @ unseen == 0.0)
+        size = max(1, _CHUNK_SIZE // max(1, self.seen.size))
+        for first in range(0, known.size, size):
+            rows = known[first : first + size]
+            yield rows, (x[rows][:, self.seen] @ self.scale).toarray().T
+
+
+def _right(f: sparse.csr_array, rewards: FloatArray) -> FloatArray:
+    return np.asarray(f.T @ np.stack((rewards, np.ones(len(rewards))), axis=1))

@@ -1,0 +1,200 @@
+r"""Linked systems of many sparse features of vectors, solved by iteration.
+
+Elimination fills X in: of 10⁵ tiles its factors do not fit. Those of Z do, and with them the
+minimizer of Thm ``epb_minimizer`` is found among
+
+.. math:: w_m = \arg\min_{w \in K_m} \|X w - y\|_{Z^\dagger}, \quad
+          K_m = \mathrm{span}\{b, A b, …, A^{m-1} b\}, \; A = Z^\dagger X, \; b = Z^\dagger y,
+
+by the method of minimal residuals (Saad & Schultz 1986, GMRES) in the inner product of Z, in
+which :math:`\|Z^\dagger (X w - y)\|_Z` is that seminorm. All of :math:`K_m` is in the range of Z,
+so that of all minimizers the one without parts that no sample shows is found.
+
+Where successors are unknowns of the same window, X makes nothing of constants, and Xw = y has a
+solution for one gain only. With u the left null vector of X, least squares leave the residual
+:math:`r = Z u (u^T y) / (u^T Z u)`, and Xw = y - r is solved. The gain is that for which r is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import sparse
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import EvaluationError
+from lstd_agent.statistics.sparse_trials import Factored, RowEquations, SparseTrials
+from lstd_agent.system.linked import LinkedSolution
+
+# Residuals are as small as this beside the right-hand side, after so many directions at most, in
+# runs of so many at a time.
+_TOLERANCE = 1e-11
+_MOST_DIRECTIONS = 400
+_MOST_RUNS = 10
+
+# What is larger than this beside right-hand sides is no solution.
+_UNSOLVED = 1e-6
+
+
+def solve_backwards_by_iteration(
+    trials: SparseTrials,
+    windows: IntArray,
+    gain: float,
+    zero: tuple[int, FloatArray],
+) -> LinkedSolution:
+    """Solve the linked system; see `lstd_agent.system.linked.solve_backwards`.
+
+    Neither conditions nor open directions are told: a rank is the number of features seen.
+
+    Parameters
+    ----------
+    trials : SparseTrials
+    windows : ndarray of int, shape (n, 2)
+    gain : float
+    zero : tuple
+        See `Statistics.zero`, of the last window.
+    """
+    n, d = len(windows), trials.n_features
+    main, zero_features = zero
+    weights, offsets, rank = np.zeros((n, d)), np.zeros(n), np.zeros(n, dtype=np.int64)
+    for k in reversed(range(n)):
+        if k == n - 1:
+            equations = trials.closed_equations(windows[k], one=False)
+            y = equations.y @ [1.0, -gain]
+        else:
+            equations, end = trials.open_equations(windows[k])
+            after = end.successors[:, :d] @ weights[k + 1] + offsets[k + 1]
+            y = equations.y @ [1.0, -gain] + end.features.T @ after
+        solved = _Window(equations).minimizer(y)
+        weights[k], rank[k] = solved[:d], equations.Z.seen.size
+        if k == n - 1:
+            offsets[k] = -zero_features @ weights[k]
+        elif len(solved) > d:
+            offsets[k] = solved[d]
+    return LinkedSolution(
+        weights=weights,
+        offsets=offsets,
+        rank=rank,
+        n_samples=np.array([trials.n_samples(window) for window in windows]),
+        condition=np.full(n, np.nan),
+        open_directions=np.zeros((n, d + 1, 0)),
+        main=main,
+    )
+
+
+def gain_by_iteration(trials: SparseTrials, first: int, last: int) -> float:
+    """Return the gain for which timesteps first to last - 1 have a solution."""
+    equations = trials.closed_equations(np.array([first, last]), one=True)
+    rewards, ones = _Window(equations).left_null() @ equations.y
+    return float(rewards / ones)
+
+
+class _Window:
+    """Equations of a window, scaled, with the factors of Z."""
+
+    def __init__(self, equations: RowEquations) -> None:
+        self._Z = equations.Z
+        seen, scale = equations.Z.seen, equations.Z.scale
+        self._X = sparse.csr_array(scale @ equations.X[seen][:, seen] @ scale)
+        self._Xt = sparse.csr_array(self._X.T)
+        self._equations = equations
+
+    def minimizer(self, y: FloatArray) -> FloatArray:
+        """Return w (d,), 0 of features that were not seen."""
+        right = self._Z.scale @ y[self._Z.seen]
+        if self._equations.constant is not None:
+            u = self._null()
+            Zu = self._Z.Z @ u
+            right = right - Zu * ((u @ right) / (u @ Zu))
+        return self._unscaled(self._solution(self._X, right))
+
+    def left_null(self) -> FloatArray:
+        """Return u (d,) with u^T X = 0, where X makes nothing of constants."""
+        return self._unscaled(self._null())
+
+    def _unscaled(self, scaled: FloatArray) -> FloatArray:
+        w = np.zeros(self._Z.whole.shape[0])
+        w[self._Z.seen] = self._Z.scale @ scaled
+        return w
+
+    def _null(self) -> FloatArray:
+        constant = self._equations.scaled_constant
+        return constant - self._solution(self._Xt, self._Z.in_range(self._Xt @ constant))
+
+    def _solution(self, matrix: sparse.csr_array, right: FloatArray) -> FloatArray:
+        """Return w with matrix w = right, by runs of minimal residuals."""
+        size = np.linalg.norm(right)
+        w = np.zeros(len(right))
+        residual = right
+        # A matrix that makes nothing of constants leaves rounding errors of what it is applied to.
+        for _ in range(_MOST_RUNS):
+            before = np.linalg.norm(residual)
+            if before <= _TOLERANCE * size:
+                return w
+            w = w + minimal_residual(lambda v: self._Z.in_range(matrix @ v), self._Z, residual)
+            residual = right - self._Z.in_range(matrix @ w)
+            if np.linalg.norm(residual) > 0.5 * before:
+                break
+        if np.linalg.norm(residual) > _UNSOLVED * size:
+            raise EvaluationError(
+                f"the equations of {len(right)} sparse features are not solved by iteration: what "
+                f"is left is {np.linalg.norm(residual) / size:.1e} of them. Use fewer or coarser "
+                "features, trials that mix (all of which get to the same states), or shorter "
+                "neighborhoods (n_anchors)"
+            )
+        return w
+
+
+def minimal_residual(
+    apply: Callable[[FloatArray], FloatArray],
+    factored: Factored,
+    right: FloatArray,
+) -> FloatArray:
+    """Return w in the Krylov space for which the seminorm of apply(w) - right is least.
+
+    Parameters
+    ----------
+    apply : callable
+        The product with X, into the range of Z.
+    factored : Factored
+    right : ndarray, shape (d,)
+    """
+    Z, solve = factored.Z, factored.solve
+    first = solve(right)
+    size = np.sqrt(max(float(first @ (Z @ first)), 0.0))
+    if size == 0.0:
+        return np.zeros(len(right))
+    basis = np.empty((min(32, _MOST_DIRECTIONS) + 1, len(right)))
+    basis[0] = first / size
+    # R of the Hessenberg matrix, by Givens rotations, and what they make of the right-hand side.
+    R = np.zeros((_MOST_DIRECTIONS, _MOST_DIRECTIONS))
+    rotations: list[tuple[float, float]] = []
+    target = [size]
+    for m in range(_MOST_DIRECTIONS):
+        if m + 1 == len(basis):
+            more = min(len(basis), _MOST_DIRECTIONS + 1 - len(basis))
+            basis = np.concatenate((basis, np.empty((more, len(right)))))
+        direction = solve(apply(basis[m]))
+        column = np.zeros(m + 1)
+        for _ in range(2):  # once more, for what rounding leaves
+            along = basis[: m + 1] @ (Z @ direction)
+            direction = direction - along @ basis[: m + 1]
+            column += along
+        norm = np.sqrt(max(float(direction @ (Z @ direction)), 0.0))
+        for i, (c, s) in enumerate(rotations):
+            column[i : i + 2] = c * column[i] + s * column[i + 1], c * column[i + 1] - s * column[i]
+        length = float(np.hypot(column[m], norm))
+        if length <= _TOLERANCE:
+            break
+        rotations.append((column[m] / length, norm / length))
+        c, s = rotations[-1]
+        column[m] = length
+        R[: m + 1, m] = column
+        target[m:] = [c * target[m], -s * target[m]]
+        if abs(target[-1]) <= 0.1 * _TOLERANCE * size or norm <= _TOLERANCE * length:
+            break
+        basis[m + 1] = direction / norm
+    n = len(rotations)
+    coordinates = np.linalg.solve(R[:n, :n], target[:n]) if n else np.zeros(0)
+    return np.asarray(coordinates @ basis[:n])

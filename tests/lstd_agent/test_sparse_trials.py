@@ -1,0 +1,119 @@
+"""Many sparse features of vectors: the values of dense ones, without anything of size d × d."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from lstd_agent import KeptTrials, Polynomial, SeminormLSTDAgent, Standardized, TileCoding
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.statistics import sparse_trials
+from lstd_agent.statistics.sparse_trials import Factored
+from lstd_agent.system.krylov import minimal_residual
+
+
+class Plane(gym.Env[Any, Any]):
+    """Tells the space; trials are made below."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,))
+    action_space = spaces.Discrete(2)
+
+
+def damped(n_trials: int, t_max: int, seed: int = 0) -> KeptTrials:
+    """Trials of a damped oscillator that is pushed about, and pays minus its energy."""
+    rng = np.random.default_rng(seed)
+    position, velocity = rng.uniform(-1.0, 1.0, (2, n_trials))
+    states = []
+    for _ in range(t_max + 2):
+        states.append(np.stack((position, velocity), axis=1))
+        push = 0.1 * rng.normal(size=n_trials)
+        velocity = np.clip(0.97 * velocity - 0.1 * position + push, -1.0, 1.0)
+        position = np.clip(position + 0.1 * velocity, -1.0, 1.0)
+    observed = np.stack(states, axis=1)
+    return KeptTrials.of(observed, -np.square(observed[:, :-1]).sum(axis=2))
+
+
+def fitted(features: Any, trials: KeptTrials, **options: Any) -> SeminormLSTDAgent:
+    agent = SeminormLSTDAgent(features, **options).attach(Plane())
+    for i in range(4):
+        agent.add(KeptTrials(trials.observations[i::4], trials.rewards[i::4]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return agent.fit()
+
+
+def tiles(n_tiles: int) -> TileCoding:
+    return TileCoding([-1.0, -1.0], [1.0, 1.0], n_tiles=n_tiles, n_tilings=8)
+
+
+def weighted_tiles(x: Any) -> Any:
+    """Tiles that count the more, the farther to the right: no constant is among their sums."""
+    rows = tiles(6)(x)
+    return sparse.csr_array(sparse.diags_array(1.0 + 0.3 * x[:, 0]) @ rows)
+
+
+@pytest.mark.parametrize("features", [tiles(7), weighted_tiles], ids=["tiles", "weighted"])
+@pytest.mark.parametrize("anchors", [[0], [0, 12], [0, 1, 2, 30]])
+def test_sparse_features_have_the_values_of_dense_ones(
+    features: Any, anchors: Any, monkeypatch: Any
+) -> None:
+    trials = damped(400, 60)
+    found = []
+    for fewest in (10**6, 2):
+        monkeypatch.setattr(sparse_trials, "_FEWEST_SPARSE", fewest)
+        monkeypatch.setattr(sparse_trials, "_LARGEST_DENSITY", 1.0)
+        agent = fitted(features, trials, anchors=anchors)
+        assert (agent.fitted_statistics_.sparse_trials is None) == (fewest > 2)
+        found.append(agent)
+    dense, iterated = found
+    assert iterated.gain_ == pytest.approx(dense.gain_, rel=1e-8)
+    x = trials.observations[:20, ::7].reshape(-1, 2)
+    t = np.tile(np.arange(0, 62, 7), 20)
+    here = dense.determined(x, t) & (t <= 60)
+    assert here.sum() > 100
+    expected = dense.predict(x, t)[here]
+    assert_allclose(iterated.predict(x, t)[here], expected, atol=1e-6 * np.ptp(expected))
+    coverage = dense.coverage(x, t)
+    assert_allclose(iterated.coverage(x, t), coverage, rtol=1e-5, atol=1e-12)
+    assert_array_equal(iterated.determined(x, t)[here], True)
+    errors = dense.standard_errors(x, t)[here]
+    finite = np.isfinite(errors)
+    assert finite.sum() > 50
+    assert_allclose(iterated.standard_errors(x, t)[here][finite], errors[finite], rtol=1e-4)
+
+
+def test_minimal_residuals_solve_a_system_that_dense_elimination_solves() -> None:
+    rng = np.random.default_rng(0)
+    F = rng.normal(size=(200, 30)) * (rng.random((200, 30)) < 0.3)
+    Z = Factored(sparse.csr_array(F.T @ F))
+    X = Z.Z.toarray() + 0.3 * rng.normal(size=(30, 30))
+    right = rng.normal(size=30)
+    found = minimal_residual(lambda w: X @ w, Z, right)
+    assert_allclose(found, np.linalg.solve(X, right), rtol=1e-6)
+
+
+def test_moments_that_have_no_room_are_refused_with_what_needs_none() -> None:
+    agent = SeminormLSTDAgent(tiles(59)).attach(Plane()).add(damped(8, 5))
+    message = r"moments of 28800 features .* take 13\.3 GB: features that are sparse"
+    with pytest.raises(InvalidInputError, match=message):
+        agent.statistics.equations(np.array([[0, 3]]), 0.0, 1e-10)
+
+
+def test_standardize_is_short_for_standardized_features() -> None:
+    trials = damped(40, 10)
+    inner = Polynomial(2)
+    short = fitted(inner, trials, anchors=[0, 3], standardize=True)
+    long = fitted(Standardized(inner), trials, anchors=[0, 3])
+    x = trials.observations[:5, 0]
+    assert_array_equal(short.predict(x), long.predict(x))
+    assert isinstance(short.features, Standardized)
+    assert short.features.is_measured
+    with pytest.raises(InvalidInputError, match="only functions and transformers"):
+        SeminormLSTDAgent(np.eye(3), standardize=True)
