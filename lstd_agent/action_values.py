@@ -128,7 +128,7 @@ def _main_of(counts: ActionCounts, policy: FloatArray) -> int:
     seen = np.where(n > 0, policy, 0.0)
     chain = PolicyChain(counts.transition_matrix, counts.mean_rewards, seen)
     visited = n.sum(axis=1)
-    return main_state(chain, np.flatnonzero(visited), visited)
+    return main_state(chain, visited)
 
 
 def _probabilities(

@@ -43,6 +43,7 @@ from lstd_agent.system.neighborhoods import (
 )
 from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.system.references import RULES, RuleName
+from lstd_agent.system.solvers import SOLVERS, SolverName
 from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import ObservationKind
@@ -106,6 +107,11 @@ class SeminormLSTDAgent:
         its samples hardly determine the values, and fewer features or wider neighbourhoods
         help, not another cutoff. With vector observations see
         `lstd_agent.system.minimizer.minimize`.
+    solver : {"svd", "qr", "lsmr"}
+        How least squares are solved: by singular values, which find the smallest weights; by QR
+        with pivots, which is several times as fast with hundreds of features; or by iterations,
+        which tell no ranks. Values that the samples determine are the same; see
+        `lstd_agent.system.solvers`.
     n_stored_trials : int
         How many trials' observations to keep for the distance that pairs trials and, with
         vector observations, for reference states. They take
@@ -221,6 +227,7 @@ class SeminormLSTDAgent:
         gain: float | None = None,
         on_termination: Termination = "raise",
         rcond: float = DEFAULT_RCOND,
+        solver: SolverName = "svd",
         n_stored_trials: int = 2000,
         n_batches: int = 20,
         observations: ObservationKind = "auto",
@@ -237,6 +244,7 @@ class SeminormLSTDAgent:
         self.backup = check_backup(backup)
         self.gain = check_gain(gain)
         self.rcond = check_rcond(rcond)
+        self.solver: SolverName = check_choice("solver", solver, SOLVERS)
         if tail == "settled" and calibration == "linked":
             raise InvalidInputError(
                 "tail='settled' leaves samples out, and a linked system uses them all: leave it "
@@ -1021,7 +1029,13 @@ class SeminormLSTDAgent:
 
     def _fit_options(self) -> FitOptions:
         return FitOptions(
-            self.calibration, self.reference, self.tail, self.gain, self.rcond, self.backup
+            self.calibration,
+            self.reference,
+            self.tail,
+            self.gain,
+            self.rcond,
+            self.backup,
+            self.solver,
         )
 
     def _anchors_of(self, statistics: SampledStatistics) -> IntArray:

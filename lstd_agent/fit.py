@@ -19,6 +19,7 @@ from lstd_agent.system.fit_system import CalibrationName, System, fit_system, re
 from lstd_agent.system.gain import estimate_gain
 from lstd_agent.system.neighborhoods import TailName
 from lstd_agent.system.references import RuleName
+from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.start_value import StartValue, start_value
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.recording import Sums
@@ -39,6 +40,7 @@ class FitOptions:
     gain: float | None
     rcond: float
     backup: Backup = "one_step"
+    solver: SolverName = "svd"
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ class Fit:
             tail=options.tail,
             rcond=options.rcond,
             backup=options.backup,
+            solver=options.solver,
         )
         return cls(system, statistics, batches, encoding, options)
 
@@ -302,6 +305,7 @@ class Fit:
             reference=self.options.reference,
             rcond=self.options.rcond,
             backup=self.options.backup,
+            solver=self.options.solver,
         )
         occupancy_of = statistics.occupancy_of(system.windows)
         if self.options.backup == "model":

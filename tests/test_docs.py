@@ -87,6 +87,8 @@ def test_labels_and_their_order_are_those_of_the_source() -> None:
 def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
     local = [link for link in links if "://" not in link and not link.startswith("mailto:")]
+    # The pages of environments are written, and their links checked, by the site's build.
+    local = [link for link in local if not link.endswith("environments/index.md")]
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 
@@ -128,7 +130,10 @@ def test_the_guide_prints_the_numbers_that_it_states(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("guide/*.md")), ids=lambda page: page.stem)
-def test_the_code_of_a_guide_page_runs(page: Path) -> None:
+def test_the_code_of_a_guide_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     names: dict[str, object] = {"__name__": "page"}
     for block in blocks:

@@ -38,7 +38,7 @@ def test_the_extras_are_those_documented() -> None:
         extras = metadata.metadata("unichain-gym").get_all("Provides-Extra")
     except metadata.PackageNotFoundError:
         pytest.skip("the project is on the path, not installed")
-    assert set(extras or ()) == {"plot", "test", "dask", "docs"}
+    assert set(extras or ()) == {"plot", "test", "dask", "docs", "minari", "sb3"}
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="there is no shared copy beside the checkout")

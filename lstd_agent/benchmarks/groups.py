@@ -9,6 +9,7 @@ from lstd_agent.benchmarks.evaluator import collection, population, statistics_g
 from lstd_agent.benchmarks.model import exact, growth_group
 from lstd_agent.benchmarks.optimal import optimal
 from lstd_agent.benchmarks.processes import imports, memory
+from lstd_agent.benchmarks.solvers import solvers
 from lstd_agent.benchmarks.timing import Row, Setting
 
 GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
@@ -21,6 +22,7 @@ GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "exact": exact,
     "optimal": optimal,
     "study": study,
+    "solvers": solvers,
     "growth": growth_group,
     "imports": imports,
     "memory": memory,

@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import unichain_gym
 from lstd_agent import GaussianFeatures, SeminormLSTDAgent
-from lstd_agent.benchmarks.timing import Row, Setting, against_limit
-from lstd_agent.benchmarks.work import ENV, policy_of, solve_policy
+from lstd_agent.benchmarks.timing import Row, Setting, against_limit, seconds
+from lstd_agent.benchmarks.work import ENV, moments_of, policy_of, solve_policy
+from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.solvers import SolverName
 from unichain_gym import UnichainVectorEnv
 
 
@@ -63,6 +66,13 @@ def probe_collect(n_trials: int, t_max: int) -> dict[str, float]:
     return {"peak": peak_memory()}
 
 
+def probe_solver(solver: SolverName, d: int) -> dict[str, float]:
+    """Solve one neighbourhood of d features."""
+    moments = moments_of(d)
+    time = seconds(lambda: minimize(moments, solver=solver))
+    return {"peak": peak_memory(), "seconds": time}
+
+
 def peak_memory() -> float:
     """Return this process's peak memory in MB."""
     status = Path("/proc/self/status")
@@ -79,4 +89,6 @@ def peak_memory() -> float:
 PROBES: dict[str, Callable[..., dict[str, float]]] = {
     "exact": probe_exact,
     "collect": probe_collect,
+    "qr": partial(probe_solver, "qr"),
+    "lsmr": partial(probe_solver, "lsmr"),
 }

@@ -11,6 +11,7 @@ from lstd_agent import GaussianFeatures, SeminormLSTDAgent
 from lstd_agent.arrays import IntArray
 from lstd_agent.benchmarks.timing import Work
 from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.statistics.equations import Moments
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from unichain_gym import MarkovChain, TabularMDP
 
@@ -75,3 +76,14 @@ def solve_policy(mdp: TabularMDP, policy: IntArray) -> None:
     """Compute what the exact rows compare."""
     chain = mdp.induce(policy)
     assert np.isfinite(chain.gain + chain.bias.sum() + chain.stationary_distribution.sum())
+
+
+def moments_of(d: int) -> Moments:
+    """Return the moments of a lazy cycle of 2 d states with d random features."""
+    rng = np.random.default_rng(0)
+    F = rng.standard_normal((2 * d, d))
+    difference = 0.5 * (F - np.roll(F, -1, axis=0))
+    n = len(F)
+    X, Z = F.T @ difference / n, F.T @ F / n
+    y = F.T @ rng.standard_normal(n) / n
+    return Moments(X[None], Z[None], y[None], np.zeros(1, dtype=np.int64))

@@ -27,6 +27,13 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study import claims, complexity_study, figures, tables
 from lstd_agent.study.complexity_tables import markdown_complexity
+from lstd_agent.study.control_results import control_curves, markdown_control
+from lstd_agent.study.control_study import (
+    CONTROL_ENVIRONMENTS,
+    ControlSettings,
+    run_control_study,
+)
+from lstd_agent.study.estimator_figures import estimator_multiples, sample_complexity
 from lstd_agent.study.estimator_study import EstimatorSettings, run_estimator_study
 from lstd_agent.study.estimator_tables import markdown_estimators, summary_table
 from lstd_agent.study.exact_claims import exact_claims
@@ -172,6 +179,29 @@ def _present_references(rows: list[Row]) -> tuple[Contents, str]:
     return {"comparison.md": report, "comparison.png": figures.reference_multiples(rows)}, report
 
 
+def _control_arguments(parser: argparse.ArgumentParser) -> None:
+    add_subset_argument(parser, "env", CONTROL_ENVIRONMENTS)
+    parser.add_argument(
+        "--samples",
+        nargs="+",
+        type=at_least(1),
+        default=list(ControlSettings().checkpoints),
+        metavar="N",
+        help="numbers of transitions (5,000 to 100,000)",
+    )
+    add_run_arguments(parser, default_out="results/control")
+
+
+def _control(args: argparse.Namespace, **how: Any) -> list[Row]:
+    settings = ControlSettings(checkpoints=tuple(sorted(set(args.samples))))
+    return run_control_study(args.out, settings, environments=args.envs, **how)
+
+
+def _present_control(rows: list[Row]) -> tuple[Contents, str]:
+    report = markdown_control(rows)
+    return {"comparison.md": report, "curves.png": control_curves(rows)}, report
+
+
 def _estimator_arguments(parser: argparse.ArgumentParser) -> None:
     add_subset_argument(parser, "env", ENVIRONMENTS)
     parser.add_argument(
@@ -188,7 +218,7 @@ def _estimators(args: argparse.Namespace, **how: Any) -> list[Row]:
 def _present_estimators(rows: list[Row]) -> tuple[Contents, str]:
     contents: Contents = {
         "comparison.md": markdown_estimators(rows),
-        "comparison.png": figures.estimator_multiples(rows),
+        "comparison.png": estimator_multiples(rows),
     }
     return contents, summary_table(rows) + "\n"
 
@@ -212,7 +242,7 @@ def _complexity(args: argparse.Namespace, **how: Any) -> list[Row]:
 
 def _present_complexity(rows: list[Row]) -> tuple[Contents, str]:
     report = markdown_complexity(rows)
-    curves = figures.sample_complexity(rows)
+    curves = sample_complexity(rows)
     return {"complexity.md": report, "complexity.png": curves}, report
 
 
@@ -238,6 +268,13 @@ STUDIES = {
         _reference_arguments,
         _references,
         _present_references,
+    ),
+    "control": Study(
+        "learners of policies on the same number of samples, held to the exact bias optimum",
+        "control_rows",
+        _control_arguments,
+        _control,
+        _present_control,
     ),
     "estimators": Study(
         "our systems beside TD, LSTD, Monte Carlo and certainty equivalence, on the same samples",

@@ -19,16 +19,29 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study import figures, tables
 from lstd_agent.study.complexity_study import ComplexitySettings, run_complexity_study
+from lstd_agent.study.control_results import control_curves, markdown_control
+from lstd_agent.study.control_study import ControlSettings, run_control_study
+from lstd_agent.study.estimator_figures import estimator_multiples, sample_complexity
 from lstd_agent.study.estimator_study import EstimatorSettings, run_estimator_study
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.headlines import headlines
 from lstd_agent.study.provenance import one_line, provenance
 from lstd_agent.study.reference_study import ReferenceSettings, run_reference_study
+from lstd_agent.study.rows import Row
 from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
 from lstd_agent.study.side_by_side import side_by_side
 from unichain_gym import make_mdp
 
-PICTURES = ("h36c", "x9d", "comparison", "sampling", "references", "estimators", "complexity")
+PICTURES = (
+    "h36c",
+    "x9d",
+    "comparison",
+    "sampling",
+    "references",
+    "control",
+    "estimators",
+    "complexity",
+)
 BEGIN, END = "<!-- results: scripts/update_results.py -->\n", "<!-- end of results -->\n"
 
 
@@ -61,7 +74,8 @@ def update(root: Path, args: argparse.Namespace) -> int:
         sampled = run_sampling_study(args.out / "sampling", SamplingSettings(), **how)
     with rows_kept(args.out / "references" / "reference_rows.jsonl"):
         references = run_reference_study(args.out / "references", ReferenceSettings(), **how)
-
+    with rows_kept(args.out / "control" / "control_rows.jsonl"):
+        control = run_control_study(args.out / "control", ControlSettings(), **how)
     with rows_kept(args.out / "estimators" / "estimator_rows.jsonl"):
         estimators = run_estimator_study(args.out / "estimators", EstimatorSettings(), **how)
     # These rows take longest, and need fewest seeds: each has five numbers of trials.
@@ -79,17 +93,27 @@ def update(root: Path, args: argparse.Namespace) -> int:
         "comparison": figures.ratio_heat_map(ratios),
         "sampling": figures.sampling_curves(sampled),
         "references": figures.reference_multiples(references),
-        "estimators": figures.estimator_multiples(estimators),
-        "complexity": figures.sample_complexity(complexity),
+        "control": control_curves(control),
+        "estimators": estimator_multiples(estimators),
+        "complexity": sample_complexity(complexity),
     }
     text = headlines(exact, sampled, references, estimators, complexity)
-    section = f"\n<!-- {origin} -->\n\n{text}\n"
+    section = f"\n<!-- {origin} -->\n\n{text}\n{control_section(control)}\n"
     contents = {pictures[name]: picture(figure, ".png", origin) for name, figure in drawn.items()}
     # Read again: it may have been edited while the studies ran.
     text = replace_section(readme.read_text(encoding="utf-8"), section)
     page = side_by_side(exact, sampled, origin)
     write_files({readme: text.encode(), docs / "side_by_side.md": page.encode(), **contents})
     return 0
+
+
+def control_section(rows: list[Row]) -> str:
+    """Return what the README says of learners of policies."""
+    return (
+        "**Policies.** Learners of control on the same numbers of samples "
+        "(`scripts/compare_control.py`).\n\n"
+        f"{markdown_control(rows)}\n![Learners of control](docs/control.png)\n"
+    )
 
 
 def replace_section(text: str, section: str) -> str:

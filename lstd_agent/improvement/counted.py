@@ -91,10 +91,16 @@ class CountedImprover:
             wholes.append(returns.rewards)
         return Earned(np.concatenate(tails), np.concatenate(wholes))
 
-    def evaluate(self) -> ActionValues:
+    def evaluate(self, *, from_start: bool = False) -> ActionValues:
         """Return the action values of the policy by all counts.
 
         Where it has no action, it takes them as often as they were taken.
+
+        Parameters
+        ----------
+        from_start : bool
+            Of several recurrent classes, values are relative to one that the start leads to, and
+            not to that of the largest gain.
         """
         counts = self.counts
         n = np.asarray(counts.n_samples, dtype=np.float64)
@@ -105,12 +111,13 @@ class CountedImprover:
             return evaluate_actions(counts, policy, self.encoding.terminal, 0.0)
         seen = np.where(n > 0, policy, 0.0)
         chain = PolicyChain(counts.transition_matrix, counts.mean_rewards, seen)
-        main = main_state(chain, np.flatnonzero(self.starts), n.sum(axis=1))
+        starts = np.flatnonzero(self.starts) if from_start else None
+        main = main_state(chain, n.sum(axis=1), starts)
         return evaluate_actions(counts, policy, main)
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start, NaN if not determined."""
-        found = self.evaluate()
+        found = self.evaluate(from_start=True)
         started = self.starts > 0
         mean = np.average(found.values[started], weights=self.starts[started])
         return found.gain, float(mean - found.settled_value)

@@ -98,8 +98,10 @@ class PolicyIteration:
 
     Methods
     -------
-    run
-        Iterate.
+    run(n_iterations)
+        Iterate until nothing changes.
+    iterate()
+        Run, evaluate and improve once.
     action_values
         What actions are worth under the current policy.
     save, load
@@ -144,6 +146,7 @@ class PolicyIteration:
         self.iterations: list[Iteration] = []
         self.converged = False
         self._tried: list[Any] = []
+        self._begins_with_policy = policy is not None
         self._improver = self._make_improver(features, pair_features, policy)
 
     def _make_improver(
@@ -167,7 +170,7 @@ class PolicyIteration:
             actions = None
             if policy is not None:
                 make_actor(policy, space, action_space, None)
-                actions = np.append(np.asarray(policy) - first_action, [0] * ends)
+                actions = np.append(np.asarray(policy) - first_action, [0] * ends).astype(np.int64)
             slim = encoding.without_features()
             return CountedImprover(slim, n_actions, first_action, self.n_errors, actions)
         if policy is not None:
@@ -278,12 +281,11 @@ class PolicyIteration:
     def _best(self) -> Any:
         if not self.iterations:
             raise NotFittedError("there is no policy yet: call run first")
-        latest = self._improver.snapshot()
-        if not self.converged:
+        latest, first = self._improver.snapshot(), 0 if self._begins_with_policy else 1
+        tried, records = self._tried[first:], self.iterations[first:]
+        if not self.converged or not tried:
             # It has no trials of its own, and is better than the last by all samples.
-            tried, records = [*self._tried, latest], [*self.iterations, self.iterations[-1]]
-        else:
-            tried, records = self._tried, self.iterations
+            tried, records = [*tried, latest], [*records, self.iterations[-1]]
         rewards = np.array([each.reward for each in records])
         errors = np.array([each.reward_error for each in records])
         top = int(np.argmax(rewards))
@@ -353,6 +355,7 @@ class PolicyIteration:
             "space": pack_space(self._improver.encoding.space),
             "iterations": [asdict(each) for each in self.iterations],
             "converged": self.converged,
+            "begins_with_policy": self._begins_with_policy,
         }
         arrays = self._improver.arrays()
         if self._tried:
@@ -415,6 +418,7 @@ class PolicyIteration:
             search.entropy = int(facts["entropy"])
             search.iterations = [Iteration(**each) for each in facts["iterations"]]
             search.converged = facts["converged"]
+            search._begins_with_policy = facts["begins_with_policy"]
             search._tried = list(arrays.pop("tried", []))
             search._improver.restore(arrays)
         except (KeyError, TypeError, ValueError) as error:

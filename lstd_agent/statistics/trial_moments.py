@@ -118,17 +118,23 @@ class BatchMoments:
         """Sums of features, timestep by timestep."""
         kept, here, after = self.kept, [], []
         squares: FloatArray = np.zeros(1)
+        own = kept.own
         for t in range(kept.t_max + 2):
             observed = kept.observations[:, t]
-            if kept.lengths is None:
-                parts = [observed]
-            else:  # trials that have the timestep, and those of which it is the end
-                parts = [observed[kept.lengths > t], observed[kept.lengths == t]]
-            sums = [self._sums(part) for part in parts]
-            after.append(sum(f for f, _ in sums))
+            if own is None:
+                f, f_squares = self._sums(observed)
+                f_after = f
+            else:  # transitions of the policy that leave here, that arrive, or both
+                leaves = own[:, t] if t <= kept.t_max else np.zeros(len(own), dtype=bool)
+                arrives = own[:, t - 1] if t else np.zeros(len(own), dtype=bool)
+                groups = (leaves & arrives, leaves & ~arrives, arrives & ~leaves)
+                both, leave, arrive = (self._sums(observed[group]) for group in groups)
+                f, f_squares = both[0] + leave[0], both[1] + leave[1]
+                f_after = both[0] + arrive[0]
+            after.append(f_after)
             if t <= kept.t_max:
-                here.append(sums[0][0])
-                squares = squares + sums[0][1]
+                here.append(f)
+                squares = squares + f_squares
         return _Means(np.array(here), np.array(after[1:]), squares)
 
     def _sums(self, observed: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
@@ -156,10 +162,10 @@ class BatchMoments:
         f, successors = self.rows[start * m : stop * m], self.rows[(start + 1) * m : (stop + 1) * m]
         rewards = kept.rewards[:, start:stop].T.ravel()
         trial = np.tile(np.arange(m), stop - start)
-        if kept.lengths is None:
+        if kept.own is None:
             return f, successors, rewards, trial
-        has = np.flatnonzero(np.arange(start, stop)[:, None] < kept.lengths)
-        return f[has], successors[has], rewards[has], trial[has]
+        own = np.flatnonzero(kept.own[:, start:stop].T)
+        return f[own], successors[own], rewards[own], trial[own]
 
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window, one entry a window."""

@@ -20,10 +20,6 @@ from lstd_agent.figure_style import (
     new_figure,
     styled,
 )
-from lstd_agent.study.complexity_study import BACKUPS, WANTED
-from lstd_agent.study.complexity_tables import curves, multiples_of_lowest_limit
-from lstd_agent.study.estimator_study import ESTIMATORS
-from lstd_agent.study.estimator_tables import medians
 from lstd_agent.study.reference_study import median_multiples
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampling_study import PANELS
@@ -151,61 +147,4 @@ def reference_multiples(rows: Sequence[Row]) -> Figure:
         axes.set_title(f"{scheme}: one mark for each ρ, the largest to the left")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(combinations))
-    return figure
-
-
-@styled
-def estimator_multiples(rows: Sequence[Row]) -> Figure:
-    """Draw ε_MS as a multiple of the projection limit: a line an estimator, a dot a row."""
-    by_line = medians(rows)
-    values = [np.array([row[name] for row in by_line.values()]) for name in ESTIMATORS]
-    figure = new_figure(WIDTH, 1.0 + 0.36 * len(values))
-    axes = figure.subplots()
-    spread = np.linspace(-0.22, 0.22, len(by_line))
-    for k, (name, each) in enumerate(zip(ESTIMATORS, values, strict=True)):
-        color = COLORS[0] if name.startswith("ours") else "0.5"
-        axes.plot(each, k + spread, "o", color=color, markersize=3, alpha=0.5, markeredgewidth=0)
-        middle = np.median(each)
-        axes.plot([middle, middle], [k - 0.36, k + 0.36], color="black", linewidth=1.5)
-        axes.annotate(f"{middle:.2g}", (1.01, k), xycoords=("axes fraction", "data"), va="center")
-    axes.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
-    axes.set_xscale("log")
-    axes.set_yticks(range(len(values)), ESTIMATORS)
-    axes.grid(visible=False, axis="y")
-    axes.invert_yaxis()
-    axes.set_xlabel("total rems / projection limit (dotted: 1)")
-    axes.set_title("Dots: medians over seeds in a scheme, an environment and a ρ. Bars: theirs")
-    return figure
-
-
-@styled
-def sample_complexity(rows: Sequence[Row]) -> Figure:
-    """Draw errors against trials: a panel a backup, a line a number of neighbourhoods."""
-    found = curves(rows)
-    figure = new_figure(1.25 * WIDTH, 4.6)
-    panels: Any = figure.subplots(1, len(BACKUPS), sharey=True)
-    for backup, axes in zip(BACKUPS, panels, strict=True):
-        by_wanted = multiples_of_lowest_limit(found, backup)
-        for wanted, by_trials in by_wanted.items():
-            k = WANTED.index(wanted)
-            axes.plot(
-                list(by_trials),
-                list(by_trials.values()),
-                MARKERS[k] + "-",
-                color=COLORS[k],
-                markersize=3,
-            )
-        axes.set_xscale("log")
-        axes.set_xlabel("trials")
-        axes.set_title(f"backup: {backup}")
-    log_scale(panels[0])
-    for backup, axes in zip(BACKUPS, panels, strict=True):
-        by_wanted = multiples_of_lowest_limit(found, backup)
-        ends = [list(by_trials.values())[-1] for by_trials in by_wanted.values()]
-        colors = [COLORS[WANTED.index(wanted)] for wanted in by_wanted]
-        label_ends(
-            axes, max(max(each) for each in by_wanted.values()), ends, list(by_wanted), colors
-        )
-    panels[0].set_ylabel("total rems / limit of one neighbourhood a timestep")
-    figure.suptitle("Medians over environments and ρ, by the number of neighbourhoods")
     return figure

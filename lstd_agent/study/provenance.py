@@ -24,9 +24,11 @@ _SHOWING = (
     "claims.py",
     "tables.py",
     "score_tables.py",
-    "side_by_side.py",
+    "control_results.py",
     "estimator_tables.py",
     "complexity_tables.py",
+    "side_by_side.py",
+    "estimator_figures.py",
     "figures.py",
     "progress.py",
 )

@@ -231,23 +231,24 @@ class PolicyChain:
         return _Solution(g, values, open_share, settled)
 
 
-def main_state(chain: PolicyChain, starts: IntArray, visits: FloatArray) -> int:
+def main_state(chain: PolicyChain, visits: FloatArray, starts: IntArray | None = None) -> int:
     """Return a state to which values are relative: the recurrent one that was seen most.
 
-    Of several classes that are never left, the one of the largest gain, among those that the start
-    leads to, if any does. A class seen in few transitions may well be left.
+    Of several classes that are never left, the one of the largest gain. A class seen in few
+    transitions may well be left.
 
     Parameters
     ----------
     chain : PolicyChain
-    starts : ndarray of int
     visits : ndarray, shape (S,)
         How often each state was seen.
+    starts : ndarray of int, optional
+        Only classes that these states lead to count, if there are any.
     """
-    reachable = np.zeros(len(visits), dtype=bool)
-    reachable[chain.reachable(starts)] = True
     classes = [found for found in chain.closed_classes() if visits[found].sum() >= ENOUGH]
-    classes = [found for found in classes if reachable[found].any()] or classes
+    if starts is not None:
+        reachable = np.isin(np.arange(len(visits)), chain.reachable(starts))
+        classes = [found for found in classes if reachable[found].any()] or classes
     if not classes:
         return int(np.argmax(visits))
     # Of each class the state that was seen most.

@@ -31,6 +31,7 @@ from lstd_agent.system.references import (
     assign_references,
     merge_neighborhoods,
 )
+from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.sparse import solve_backwards_sparse
 
 # Of more numbers no copy is made for each pair of features and weights.
@@ -242,6 +243,7 @@ def fit_system(
     tail: TailName = "window",
     rcond: float = DEFAULT_RCOND,
     backup: Backup = "one_step",
+    solver: SolverName = "svd",
 ) -> System:
     """Fit one approximator to each neighbourhood, and tie their values together.
 
@@ -261,6 +263,8 @@ def fit_system(
         Relative cutoff of the pseudoinverses; see `lstd_agent.system.minimizer.minimize`.
     backup : Backup
         What targets are; see `lstd_agent.statistics.backups`.
+    solver : {"svd", "qr", "lsmr"}
+        Of least squares; see `lstd_agent.system.solvers`. Many sparse features have their own.
 
     Returns
     -------
@@ -270,9 +274,9 @@ def fit_system(
     if calibration == "linked":
         windows = neighborhood_windows(anchors, statistics.t_max, "window")
         occupancy = statistics.occupancy(windows)
-        return _linked_system(statistics, windows, occupancy, gain, rcond, backup)
+        return _linked_system(statistics, windows, occupancy, gain, rcond, backup, solver)
     neighborhoods = _neighborhoods_with_references(statistics, anchors, reference, tail)
-    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond, backup)
+    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond, backup, solver)
 
 
 def refit(
@@ -284,6 +288,7 @@ def refit(
     reference: RuleName,
     rcond: float,
     backup: Backup = "one_step",
+    solver: SolverName = "svd",
 ) -> System:
     """Fit weights and offsets to other statistics, with the same windows and references.
 
@@ -298,6 +303,7 @@ def refit(
     reference : {"occupancy", "most_common"}
     rcond : float
     backup : Backup
+    solver : {"svd", "qr", "lsmr"}
     """
     if calibration == "linked":
         windows, occupancy = system.windows, system.occupancy
@@ -308,11 +314,12 @@ def refit(
             gain,
             rcond,
             backup,
+            solver,
             directions=False,
             main=system.references.main,
         )
     neighborhoods = (system.anchors, system.windows, system.references, system.occupancy)
-    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond, backup)
+    return _referenced_system(statistics, *neighborhoods, gain, reference, rcond, backup, solver)
 
 
 def _linked_system(
@@ -322,15 +329,16 @@ def _linked_system(
     gain: float,
     rcond: float,
     backup: Backup,
+    solver: SolverName,
     directions: bool = True,
     main: int | None = None,
 ) -> System:
     """Solve backwards in time, or by the pooled model."""
     if backup == "model":
-        solution = solve_model(statistics, windows, gain, rcond, main)
+        solution = solve_model(statistics, windows, gain, rcond, main, solver)
     elif isinstance(backup, MultiStep | LambdaReturn) and not is_one_step(backup):
         solution = solve_backwards_multistep(
-            statistics, windows, gain, rcond, backup, directions=directions
+            statistics, windows, gain, rcond, backup, directions=directions, solver=solver
         )
     elif statistics.sparse_trials is not None:
         zero = statistics.zero(windows[-1])
@@ -338,7 +346,9 @@ def _linked_system(
     elif statistics.sparse_view is not None:
         solution = solve_backwards_sparse(statistics.sparse_view, windows, gain)
     else:
-        solution = solve_backwards(statistics, windows, gain, rcond, directions=directions)
+        solution = solve_backwards(
+            statistics, windows, gain, rcond, directions=directions, solver=solver
+        )
     return System(
         weights=solution.weights,
         offsets=solution.offsets,
@@ -392,12 +402,15 @@ def _referenced_system(
     rule: RuleName,
     rcond: float,
     backup: Backup,
+    solver: SolverName,
 ) -> System:
     """Solve each window by itself (Thm ``epb_minimizer``), then calibrate."""
     if isinstance(backup, MultiStep | LambdaReturn) and not is_one_step(backup):
-        solution, n_samples = solve_windows_multistep(statistics, windows, gain, rcond, backup)
+        solution, n_samples = solve_windows_multistep(
+            statistics, windows, gain, rcond, backup, solver=solver
+        )
     else:
-        solution, n_samples = solve_windows(statistics, windows, gain, rcond)
+        solution, n_samples = solve_windows(statistics, windows, gain, rcond, solver)
     offsets = calibrate_offsets(
         solution.weights,
         statistics.candidate_features,
@@ -422,13 +435,17 @@ def _referenced_system(
 
 
 def solve_windows(
-    statistics: Statistics, windows: IntArray, gain: float, rcond: float
+    statistics: Statistics,
+    windows: IntArray,
+    gain: float,
+    rcond: float,
+    solver: SolverName = "svd",
 ) -> tuple[Minimizer, IntArray]:
     """Return the minimizers of windows, and their numbers of samples."""
     distinct, place = statistics.distinct(windows)
     parts, n_samples = [], []
     for chunk in window_chunks(len(distinct), statistics.numbers_per_window(rcond)):
         equations = statistics.equations(distinct[chunk], gain, rcond)
-        parts.append(minimize(equations, rcond))
+        parts.append(minimize(equations, rcond, solver=solver))
         n_samples.append(equations.n_samples)
     return Minimizer.concatenate(parts).take(place), np.concatenate(n_samples)[place]

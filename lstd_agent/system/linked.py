@@ -39,6 +39,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.minimizer import Minimizer, minimize
+from lstd_agent.system.solvers import SolverName
 
 # Directions are kept that are at least this large beside the largest of a neighbourhood.
 OPEN = 1e-8
@@ -71,7 +72,13 @@ class LinkedSolution:
 
 
 def solve_backwards(
-    statistics: Statistics, windows: IntArray, gain: float, rcond: float, *, directions: bool = True
+    statistics: Statistics,
+    windows: IntArray,
+    gain: float,
+    rcond: float,
+    *,
+    directions: bool = True,
+    solver: SolverName = "svd",
 ) -> LinkedSolution:
     """Solve the linked system.
 
@@ -85,6 +92,8 @@ def solve_backwards(
         Relative cutoff of the pseudoinverses.
     directions : bool
         Whether to keep track of what the samples leave open.
+    solver : {"svd", "qr", "lsmr"}
+        See `lstd_agent.system.minimizer.minimize`.
 
     Returns
     -------
@@ -93,7 +102,7 @@ def solve_backwards(
     n = len(windows)
     main, zero_features = statistics.zero(windows[-1])
     equations = statistics.equations(windows[-1:], None, rcond)
-    last = minimize(equations, rcond, directions=directions)
+    last = minimize(equations, rcond, directions=directions, solver=solver)
     solved = np.empty((n, len(zero_features) + 1))
     solved[-1, :-1] = last.weights[0] @ [1.0, -gain]
     solved[-1, -1] = -zero_features @ solved[-1, :-1]
@@ -107,7 +116,7 @@ def solve_backwards(
     for chunk in reversed(chunks):
         chunk = slice(chunk.start, min(chunk.stop, n - 1))
         equations = statistics.linked_equations(windows[chunk], rcond)
-        found = minimize(equations, rcond, directions=directions)
+        found = minimize(equations, rcond, directions=directions, solver=solver)
         rank[chunk], condition[chunk], n_samples[chunk] = (
             found.rank,
             found.condition,

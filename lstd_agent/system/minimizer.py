@@ -32,6 +32,7 @@ import numpy as np
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.equations import Equations, Factors, Moments
+from lstd_agent.system.solvers import SolverName, solve_factors, solve_moments
 
 DEFAULT_RCOND = 1e-10
 
@@ -83,7 +84,11 @@ def check_rcond(rcond: float) -> float:
 
 
 def minimize(
-    equations: Equations, rcond: float = DEFAULT_RCOND, *, directions: bool = False
+    equations: Equations,
+    rcond: float = DEFAULT_RCOND,
+    *,
+    directions: bool = False,
+    solver: SolverName = "svd",
 ) -> Minimizer:
     """Return the minimizer of the projected Bellman error of each distribution.
 
@@ -98,6 +103,8 @@ def minimize(
         if the reported condition comes near its inverse; rescale features before lowering it.
     directions : bool
         Whether to tell the directions of w that the data determine.
+    solver : {"svd", "qr", "lsmr"}
+        By singular values, or as in `lstd_agent.system.solvers`.
 
     Returns
     -------
@@ -109,6 +116,8 @@ def minimize(
     Source: Thm ``epb_minimizer``. Of all minimizers, the smallest: directions that the data
     leave open get weight zero.
     """
+    if solver != "svd":
+        return _minimize_each(equations, rcond, directions, solver)
     if isinstance(equations, Factors):
         return _minimize_factors(equations, rcond, directions)
     if equations.scale is not None:
@@ -186,6 +195,41 @@ def _minimize_factors(factors: Factors, rcond: float, directions: bool) -> Minim
         keep.sum(axis=1),
         condition_number(keep, singular),
         basis.V @ np.where(keep[:, None, :], Q, 0.0) if directions else None,
+    )
+
+
+def _minimize_each(
+    equations: Equations, rcond: float, directions: bool, solver: SolverName
+) -> Minimizer:
+    """Minimize one distribution after the other, by another solver."""
+    if isinstance(equations, Factors):
+        several = replace(equations, c=_columns(equations.c, equations.A))
+        found = [solve_factors(several, i, rcond, solver) for i in range(len(several.A))]
+        y = equations.c
+    else:
+        scale = np.ones(equations.X.shape[1]) if equations.scale is None else equations.scale
+        sizes, y = np.outer(scale, scale), equations.y
+        scaled = replace(
+            equations,
+            X=equations.X / sizes,
+            Z=equations.Z / sizes,
+            y=_columns(y, equations.X) / scale[:, None],
+        )
+        found = [solve_moments(scaled, i, rcond, solver) for i in range(len(y))]
+        found = [
+            each._replace(weights=each.weights / scale[:, None], rows=each.rows * scale)
+            for each in found
+        ]
+    weights = np.stack([each.weights for each in found])
+    d = weights.shape[1]
+    determined = np.zeros((len(found), d, d))
+    for columns, each in zip(determined, found, strict=True):
+        columns[:, : len(each.rows)] = each.rows.T
+    return Minimizer(
+        weights[:, :, 0] if y.ndim == 2 else weights,
+        np.array([each.rank for each in found]),
+        np.array([each.condition for each in found]),
+        determined if directions else None,
     )
 
 

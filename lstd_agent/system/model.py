@@ -22,6 +22,7 @@ from lstd_agent.statistics.equations import Factors, window_chunks
 from lstd_agent.statistics.interface import SparseStatistics, Statistics
 from lstd_agent.system.linked import LinkedSolution
 from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.sparse import least_squares
 
 
@@ -40,6 +41,7 @@ def solve_model(
     gain: float,
     rcond: float,
     main: int | None = None,
+    solver: SolverName = "svd",
 ) -> LinkedSolution:
     """Fit all neighbourhoods to the values of the pooled model.
 
@@ -52,6 +54,8 @@ def solve_model(
     rcond : float
     main : int, optional
         The main reference state, unless it is to be where `Statistics.zero` says.
+    solver : {"svd", "qr", "lsmr"}
+        See `lstd_agent.system.minimizer.minimize`.
 
     Returns
     -------
@@ -66,7 +70,7 @@ def solve_model(
     if statistics.sparse_view is not None:
         solved, rank, condition = _fit_sparse(statistics.sparse_view, weight, model.values)
     else:
-        solved, rank, condition = _fit_dense(statistics, weight, model.values, rcond)
+        solved, rank, condition = _fit_dense(statistics, weight, model.values, rcond, solver)
     weights, offsets = solved[:, :-1], solved[:, -1]
     offsets -= statistics.candidate_features[main] @ weights[-1] + offsets[-1]
     return LinkedSolution(
@@ -81,7 +85,11 @@ def solve_model(
 
 
 def _fit_dense(
-    statistics: Statistics, weight: FloatArray, values: FloatArray, rcond: float
+    statistics: Statistics,
+    weight: FloatArray,
+    values: FloatArray,
+    rcond: float,
+    solver: SolverName,
 ) -> tuple[FloatArray, IntArray, FloatArray]:
     """Return weights and offset (n, d + 1), ranks and conditions (n,)."""
     basis = statistics.basis(rcond, intercept=True)
@@ -93,7 +101,9 @@ def _fit_dense(
         root = np.sqrt(weight[chunk][:, visited])
         A = root[:, :, None] * basis.U[visited]
         nothing = np.zeros(len(root), np.int64)
-        found = minimize(Factors(A, A, root * values[visited], basis, nothing), rcond)
+        found = minimize(
+            Factors(A, A, root * values[visited], basis, nothing), rcond, solver=solver
+        )
         solved[chunk], rank[chunk], condition[chunk] = found.weights, found.rank, found.condition
     return solved, rank, condition
 

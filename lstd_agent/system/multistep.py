@@ -33,6 +33,7 @@ from lstd_agent.statistics.interface import Statistics
 from lstd_agent.statistics.walks import Walk
 from lstd_agent.system.linked import OPEN, LinkedSolution, null_directions
 from lstd_agent.system.minimizer import Minimizer, minimize
+from lstd_agent.system.solvers import SolverName
 
 
 def solve_windows_multistep(
@@ -41,6 +42,8 @@ def solve_windows_multistep(
     gain: float,
     rcond: float,
     backup: MultiStep | LambdaReturn,
+    *,
+    solver: SolverName = "svd",
 ) -> tuple[Minimizer, IntArray]:
     """Return the minimizers of windows by themselves, and their numbers of samples.
 
@@ -52,6 +55,8 @@ def solve_windows_multistep(
     gain : float
     rcond : float
     backup : MultiStep or LambdaReturn
+    solver : {"svd", "qr", "lsmr"}
+        See `lstd_agent.system.minimizer.minimize`.
     """
     _check_dense(statistics)
     walk = statistics.walk(rcond)
@@ -72,7 +77,7 @@ def solve_windows_multistep(
             for k in np.flatnonzero((windows[:, 0] <= t) & (t < windows[:, 1])):
                 sums[k].add(t, step, now)
     equations = [each.equations() for each in sums]
-    found = Minimizer.concatenate([minimize(each, rcond) for each in equations])
+    found = Minimizer.concatenate([minimize(each, rcond, solver=solver) for each in equations])
     return (
         replace(found, weights=found.weights[:, :, 0]),
         np.concatenate([each.n_samples for each in equations]),
@@ -87,6 +92,7 @@ def solve_backwards_multistep(
     backup: MultiStep | LambdaReturn,
     *,
     directions: bool = True,
+    solver: SolverName = "svd",
 ) -> LinkedSolution:
     """Solve a linked system; see `lstd_agent.system.linked.solve_backwards`.
 
@@ -100,6 +106,8 @@ def solve_backwards_multistep(
     backup : MultiStep or LambdaReturn
     directions : bool
         Whether to keep track of what the samples leave open.
+    solver : {"svd", "qr", "lsmr"}
+        See `lstd_agent.system.minimizer.minimize`.
     """
     _check_dense(statistics)
     n, walk = len(windows), statistics.walk(rcond)
@@ -120,7 +128,7 @@ def solve_backwards_multistep(
             values = walk.unknown(t, basis, n_columns)
         last = k == n - 1
         equations = sums.equations()
-        solution = minimize(equations, rcond, directions=directions)
+        solution = minimize(equations, rcond, directions=directions, solver=solver)
         rank[k], condition[k] = solution.rank[0], solution.condition[0]
         n_samples[k] = equations.n_samples[0]
         solved = _Solved.of(solution, scale, zero_features if last else None, directions)

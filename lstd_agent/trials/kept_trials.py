@@ -52,8 +52,10 @@ class KeptTrials:
     explored : ndarray of bool, shape (m, t_max + 1), optional
         Which of them were exploratory: such transitions are none of the policy's, and only serve
         action values. None where none were.
+    own : ndarray of bool, shape (m, t_max + 1), or None
+        Which transitions are the policy's.
     reward_sums : ndarray, shape (t_max + 1,)
-        Their sums at each timestep.
+        Sums of their rewards at each timestep.
     n_trials, t_max : int
         Number of trials m, and their last timestep.
     n_at : ndarray of int, shape (t_max + 1,), or None
@@ -215,7 +217,7 @@ class KeptTrials:
         )
 
     @property
-    def _own(self) -> BoolArray | None:
+    def own(self) -> BoolArray | None:
         """Which transitions are the policy's, shape (m, t_max + 1); None where all are."""
         if self.lengths is None:
             return None if self.explored is None else ~self.explored
@@ -230,7 +232,7 @@ class KeptTrials:
     @property
     def n_at(self) -> IntArray | None:
         """How many trials have each timestep, where some were cut short."""
-        own = self._own
+        own = self.own
         return None if own is None else np.asarray(own.sum(axis=0))
 
     def states(self, n: int | None = None) -> NDArray[Any]:
@@ -255,8 +257,9 @@ class KeptTrials:
 
     @property
     def reward_sums(self) -> FloatArray:
-        """Sums of rewards at each timestep, shape (t_max + 1,)."""
-        sums: FloatArray = self.rewards.sum(axis=0)
+        """Sums of rewards of the policy's own transitions at each timestep, shape (t_max + 1,)."""
+        own = self.own
+        sums: FloatArray = self.rewards.sum(axis=0, where=True if own is None else own)
         return sums
 
     def condense(self, features: RowsOf, windows: IntArray | None = None) -> MomentSums:
@@ -290,7 +293,7 @@ class KeptTrials:
             np.zeros((n, d)),
             np.zeros(n),
         )
-        own = self._own
+        own = self.own
         if own is not None:
             n_at = np.append(0, np.cumsum(trials_at(self)))
             n_at = n_at[windows[:, 1]] - n_at[windows[:, 0]]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 import gymnasium as gym
 import numpy as np
 import pytest
+
+from lstd_agent import FitWarning
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -121,6 +125,21 @@ def test_a_learned_policy_is_worth_what_the_bellman_equation_says(
     assert found[-1].gain == pytest.approx(gain, abs=0.1 * abs(gain))
     assert found[-1].start_value == pytest.approx(start, rel=0.1)
     assert "put to work the policy after" in printed
+
+
+@pytest.mark.skipif(find_spec("gym_simplegrid") is None, reason="gym-simplegrid is not installed")
+@pytest.mark.parametrize("example", ["delivery_cart"], indirect=True)
+def test_a_cart_beside_the_table_is_worth_what_the_bellman_equation_says(
+    example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # few trials start in each of fifty cells
+        worth = example.main(n_runs=3, n_trials=400, picture=picture)
+    printed = capsys.readouterr().out
+    exact = float(printed.split("exactly ")[1].split()[0])
+    assert abs(worth.value - exact) < 4 * worth.error + 0.005  # printed to two digits
+    assert worth.error < 0.05
+    assert "taking the cart there for 0.4 is worth it, by" in printed
 
 
 SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem != "small_models")

@@ -68,7 +68,7 @@ def test_the_state_that_values_are_relative_to_is_recurrent() -> None:
     chain = PolicyChain(counts.transition_matrix, counts.mean_rewards, policy)
     visits = np.ones(36) * 100
     visits[0] = 1e6
-    assert main_state(chain, np.arange(33), visits) in mdp.induce(policy).recurrent_states
+    assert main_state(chain, visits) in mdp.induce(policy).recurrent_states
 
 
 def explored(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,9 +31,13 @@ def test_labels_that_are_apart_stay_where_they_are() -> None:
 
 def test_spread_labels_move_as_little_as_can_be() -> None:
     places, gap = np.array([0.1, 0.12, 0.5, 0.52, 0.53]), 0.1
-    apart = {"type": "ineq", "fun": lambda x: np.diff(x) - gap}
+    apart: Any = {"type": "ineq", "fun": lambda x: np.diff(x) - gap}
     start = gap * np.arange(5.0)
-    best = minimize(lambda x: ((x - places) ** 2).sum(), start, constraints=apart, tol=1e-12)
+
+    def moved(x: Any) -> float:
+        return float(((x - places) ** 2).sum())
+
+    best = minimize(moved, start, constraints=apart, tol=1e-12)
     assert_allclose(spread(places, gap), best.x, atol=1e-6)
 
 
@@ -73,5 +79,6 @@ def test_the_sampled_study_has_a_row_for_each_error_and_a_label_for_each_curve()
         assert axes.get_yscale() == "log"
     assert figure.axes[0].get_ylabel() == "total repb (in units of reward)"
     assert figure.axes[len(PANELS)].get_ylabel() == "total rems (in units of reward)"
-    means = [line.get_ydata() for line in figure.axes[0].lines if line.get_linewidth() > 2]
-    assert_allclose(means, [[10.0 * k + 2.0] * 2 for k in range(len(SCHEMES))])
+    lines = [line for line in figure.axes[0].lines if line.get_linewidth() > 2]
+    means = np.array([line.get_ydata() for line in lines])
+    assert_allclose(means, 10.0 * np.arange(len(SCHEMES))[:, None] + np.full((1, 2), 2.0))

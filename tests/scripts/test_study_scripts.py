@@ -36,6 +36,7 @@ def exact(out: Path, *argv: str) -> int:
         "exact_tables",
         "sampling_curves",
         "compare_references",
+        "compare_control",
         "compare_estimators",
         "sample_complexity",
         "update_results",
@@ -60,6 +61,7 @@ def test_a_missing_plot_extra_is_told_before_the_work(
     ("argv", "message"),
     [
         (("references", "--trials", "1"), "--trials: needs an integer from 2; got '1'"),
+        (("control", "--samples", "0"), "--samples: needs an integer from 1; got '0'"),
         (("estimators", "--trials", "19"), "--trials: needs an integer from 20; got '19'"),
         (("complexity", "--trials", "100", "1"), "--trials: needs an integer from 2; got '1'"),
         (("exact", "--seeds", "0"), "--seeds: needs an integer from 1; got '0'"),

@@ -1,0 +1,123 @@
+"""What the comparison of learners of control comes to: tables, and a figure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray
+from lstd_agent.figure_style import new_figure
+from lstd_agent.study.control_study import CONTROL_ENVIRONMENTS, METHODS
+from lstd_agent.study.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Of a cell without a figure.
+_NONE = "\N{EN DASH}"
+
+
+def markdown_control(rows: Sequence[Row]) -> str:
+    """Write how the methods do with most samples, environment by environment, and on average."""
+    most = max(row["n_samples"] for row in rows)
+    summaries = summarize(rows)
+    environments = [env for env in CONTROL_ENVIRONMENTS if any(row["env"] == env for row in rows)]
+    lines = [
+        f"Greedy policies after {most:,} transitions: share of runs with the optimal gain; of "
+        "those, median shortfall of the start's value against the bias optimum, in % of the span; "
+        "share of transient states with a bias-optimal action.",
+        "",
+        "| method | " + " | ".join(environments) + " |",
+        "|---|" + "---|" * len(environments),
+    ]
+    for method in METHODS:
+        cells = [_cell(summaries.get((method, env, most))) for env in environments]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    lines += ["", "Over all environments and runs, by number of transitions:", ""]
+    marks = sorted({row["n_samples"] for row in rows})
+    lines += [
+        "| method | " + " | ".join(f"{n:,}" for n in marks) + " |",
+        "|---|" + "---|" * len(marks),
+    ]
+    for method in METHODS:
+        cells = [_cell(summaries.get((method, "all", n))) for n in marks]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What runs of a method came to.
+
+    Attributes
+    ----------
+    gain_optimal : float
+        Share of runs with the optimal gain.
+    shortfall : float
+        Of those, median shortfall of the start as a share of the span; NaN without any.
+    right : float
+        Mean share of transient states with a bias-optimal action; NaN where there are none.
+    """
+
+    gain_optimal: float
+    shortfall: float
+    right: float
+
+
+def summarize(rows: Sequence[Row]) -> dict[tuple[str, str, int], Summary]:
+    """Return summaries by method, environment (``"all"`` for all) and number of transitions."""
+    groups: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
+    for row in rows:
+        for env in (row["env"], "all"):
+            groups[row["method"], env, row["n_samples"]].append(row)
+    return {
+        key: Summary(
+            float(np.mean([row["is_gain_optimal"] for row in group])),
+            float(np.median(_known(group, "start_shortfall"))),
+            float(np.mean(_known(group, "transient_right"))),
+        )
+        for key, group in groups.items()
+    }
+
+
+def _known(rows: Sequence[Row], name: str) -> FloatArray:
+    """Return the values of a field, those that there are; one NaN without any."""
+    values = [row[name] for row in rows if row[name] is not None]
+    return np.array(values or [np.nan], dtype=np.float64)
+
+
+def _cell(found: Summary | None) -> str:
+    if found is None:
+        return _NONE
+    shortfall = _NONE if np.isnan(found.shortfall) else f"{100 * found.shortfall:.2g} %"
+    right = _NONE if np.isnan(found.right) else f"{found.right:.2f}"
+    return f"{found.gain_optimal:.2f}; {shortfall}; {right}"
+
+
+def control_curves(rows: Sequence[Row]) -> Figure:
+    """Draw, over all environments, what methods get right against the number of transitions."""
+    summaries = summarize(rows)
+    marks = sorted({row["n_samples"] for row in rows})
+    figure = new_figure(11, 4.2)
+    panels: Any = figure.subplots(1, 3)
+    titles = (
+        ("gain_optimal", "runs with the optimal gain"),
+        ("shortfall", "median shortfall of the start (of the span)"),
+        ("right", "transient states with a bias-optimal action"),
+    )
+    for axes, (name, title) in zip(panels, titles, strict=True):
+        for method in METHODS:
+            known = [n for n in marks if (method, "all", n) in summaries]
+            values = [getattr(summaries[method, "all", n], name) for n in known]
+            axes.plot(known, values, marker="o", markersize=3, label=method)
+        axes.set_xscale("log")
+        axes.set_xlabel("transitions")
+        axes.set_title(title, fontsize=10)
+    panels[1].set_yscale("symlog", linthresh=1e-3)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    return figure

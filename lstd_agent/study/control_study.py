@@ -1,0 +1,186 @@
+"""Learners of control on the same number of samples: what they get right, in the end and at first.
+
+Each method gets so many transitions, in trials from the starts. Its greedy policy is then held to
+the exact optimum of the model: the gain; with that, the mean bias of the start, as a share of the
+span of the optimal bias; and in how many transient states it takes a bias-optimal action. Policies
+without the optimal gain have no shortfall of the start: what they lose they lose for ever.
+
+Learners start over with each trial, as the evaluator's trials do. A learner of one run, which is
+how tasks that never end are learned, sees transient states once, and its actions there are what
+they were to begin with: that is what one of the methods is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lstd_agent.arrays import IntArray
+from lstd_agent.baselines.control import QLearning
+from lstd_agent.improvement.policy_iteration import PolicyIteration
+from lstd_agent.study.rows import Row, RowStore
+from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
+
+CONTROL_ENVIRONMENTS = ("h36", "h36c", "c10", "c35c", "c100", "h100", "r6", "r20b", "m16", "q44")
+
+KEY = ("env", "seed", "method", "n_samples")
+
+# Gains this close, relative to their size, are equal.
+_EQUAL = 1e-9
+
+# A trial lasts several times as long as acting at random takes to settle, within reason.
+_TRIAL, _LONGEST = 2, 400
+
+# Of policy iteration, for the same number of transitions.
+_ITERATIONS = 5
+
+
+@dataclass(frozen=True)
+class ControlSettings:
+    """What every row depends on: the numbers of transitions, ascending."""
+
+    checkpoints: tuple[int, ...] = (5_000, 10_000, 20_000, 50_000, 100_000)
+
+
+@dataclass(frozen=True)
+class ControlTask:
+    """A method on an environment, for some seeds at once."""
+
+    env: str
+    method: str
+    seeds: tuple[int, ...]
+    settings: ControlSettings
+
+
+Learn = Callable[[TabularMDP, ControlTask, int], Iterator[tuple[int, int, IntArray]]]
+"""Gives (seed, number of transitions, policy) for a task with trials of t_max + 1 timesteps."""
+
+
+def _q_learning(rule: Any, *, starts_over: bool = True) -> Learn:
+    def learn(
+        mdp: TabularMDP, task: ControlTask, t_max: int
+    ) -> Iterator[tuple[int, int, IntArray]]:
+        env = TabularVectorEnv(mdp, len(task.seeds))
+        marks = task.settings.checkpoints
+        last = t_max if starts_over else marks[-1]
+        tables = QLearning(rule).learn(env, marks, last, task.seeds[0])
+        for n, by_seed in zip(marks, tables.argmax(axis=3), strict=True):
+            for seed, policy in zip(task.seeds, by_seed, strict=True):
+                yield seed, n, policy
+
+    return learn
+
+
+def _policy_iteration(
+    mdp: TabularMDP, task: ControlTask, t_max: int
+) -> Iterator[tuple[int, int, IntArray]]:
+    """Give each checkpoint a search of its own, of at most five iterations of a fifth."""
+    for n in task.settings.checkpoints:
+        n_trials = n // (_ITERATIONS * (t_max + 1))
+        if n_trials < 2:
+            continue
+        for seed in task.seeds:
+            env = TabularVectorEnv(mdp, n_trials)
+            search = PolicyIteration(env, t_max, n_trials, seed=seed).run(_ITERATIONS)
+            yield seed, n, np.asarray(search.policy_)
+
+
+@dataclass(frozen=True)
+class Method:
+    """How policies are learned, and for how many seeds at once: always so many.
+
+    What a seed gives then does not hang on which others were asked for.
+    """
+
+    learn: Learn
+    n_at_once: int
+
+
+METHODS = {
+    "policy iteration": Method(_policy_iteration, 1),
+    "differential Q": Method(_q_learning("differential"), 20),
+    "differential Q, one run": Method(_q_learning("differential", starts_over=False), 20),
+    "R-learning": Method(_q_learning("r_learning"), 20),
+    "RVI Q": Method(_q_learning("rvi"), 20),
+    "discounted Q": Method(_q_learning("discounted"), 20),
+}
+
+
+def trial_length(mdp: TabularMDP) -> int:
+    """Return t_max: twice the time that acting at random takes to settle within a hundredth."""
+    chain = mdp.induce(np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions))
+    return min(_LONGEST, _TRIAL * max(chain.mixing_time(1e-2), 10))
+
+
+def control_rows(task: ControlTask) -> list[Row]:
+    """Run a method for some seeds and hold its policies to the exact optimum."""
+    mdp = make_mdp(task.env)
+    optimum = mdp.optimal_policy("bias")
+    start = mdp.initial_distribution
+    best_gain, best_start = optimum.chain.gain, float(start @ optimum.chain.bias)
+    span = float(np.ptp(optimum.chain.bias))
+    transient = optimum.chain.transient_states
+    rows = []
+    for seed, n_samples, policy in METHODS[task.method].learn(mdp, task, trial_length(mdp)):
+        chain = mdp.induce(policy)
+        gain = chain.gain
+        is_optimal = bool(best_gain - gain <= _EQUAL * max(1.0, abs(best_gain)))
+        shortfall = (best_start - float(start @ chain.bias)) / span if is_optimal else None
+        right = optimum.optimal_actions[transient, policy[transient]]
+        rows.append(
+            {
+                "env": task.env,
+                "seed": seed,
+                "method": task.method,
+                "n_samples": n_samples,
+                "gain": gain,
+                "optimal_gain": best_gain,
+                "is_gain_optimal": is_optimal,
+                "start_shortfall": shortfall,
+                "transient_right": float(right.mean()) if right.size else None,
+            }
+        )
+    return rows
+
+
+def run_control_study(
+    out: Path,
+    settings: ControlSettings,
+    *,
+    environments: Sequence[str] = CONTROL_ENVIRONMENTS,
+    n_seeds: int = 20,
+    workers: int = 1,
+    executor: Executor | None = None,
+    progress: bool | None = None,
+) -> list[Row]:
+    """Compute the rows that ``out`` lacks and return all that were asked for.
+
+    Parameters
+    ----------
+    out : Path
+        Folder of ``control_rows.jsonl``.
+    settings : ControlSettings
+    environments : sequence of str
+    n_seeds : int
+        Seeds 0 to n_seeds - 1.
+    workers, executor
+        See `lstd_agent.trials.parallel.run_tasks`.
+    progress : bool or None
+        See `lstd_agent.progress.progress_bar`.
+    """
+    store = RowStore(out / "control_rows.jsonl", asdict(settings), KEY)
+    last = settings.checkpoints[-1]
+    tasks = []
+    for env in environments:
+        for name, method in METHODS.items():
+            for first in range(0, n_seeds, method.n_at_once):
+                seeds = range(first, first + method.n_at_once)
+                if any((env, s, name, last) not in store for s in seeds if s < n_seeds):
+                    tasks.append(ControlTask(env, name, tuple(seeds), settings))
+    store.compute(control_rows, tasks, workers=workers, executor=executor, progress=progress)
+    return [row for row in store.rows if row["env"] in environments and row["seed"] < n_seeds]

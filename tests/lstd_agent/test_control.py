@@ -1,0 +1,176 @@
+"""Learners of control: their updates by hand, what they converge to, and the study of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from lstd_agent.baselines.control import RULES, QLearning
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.study.control_results import control_curves, markdown_control, summarize
+from lstd_agent.study.control_study import (
+    METHODS,
+    ControlSettings,
+    ControlTask,
+    control_rows,
+    run_control_study,
+)
+from unichain_gym import TabularVectorEnv, make_mdp
+
+
+def h6(n: int) -> Any:
+    return TabularVectorEnv(make_mdp("h6"), n)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_updates_are_those_of_the_papers(rule: Any) -> None:
+    """Replayed one learner at a time, with plain numbers."""
+    env, log = h6(3), []
+
+    class Logged(gym.vector.VectorWrapper):
+        def reset(self, **options: Any) -> Any:
+            observation, info = super().reset(**options)
+            log.append((observation.copy(), None, None))
+            return observation, info
+
+        def step(self, actions: Any) -> Any:
+            result = super().step(actions)
+            log.append((result[0].copy(), actions.copy(), result[1].copy()))
+            return result
+
+    method = QLearning(rule, exponent=0.7, epsilon=0.3, rate_step=0.5, discount=0.9)
+    found = method.learn(Logged(env), [60], 9, seed=1)[0]
+    assert len(log) == 60 + 6
+    for i in range(3):
+        Q, visits, rate = np.zeros((6, 2)), np.zeros((6, 2)), 0.0
+        for before, (following, action, reward) in pairwise(log):
+            if action is None:
+                continue
+            s, a, s2 = int(before[0][i]), int(action[i]), int(following[i])
+            visits[s, a] += 1
+            alpha = visits[s, a] ** -0.7
+            gamma = 0.9 if rule == "discounted" else 1.0
+            ahead = Q[s2].max()
+            delta = reward[i] - rate + gamma * ahead - Q[s, a]
+            Q[s, a] += alpha * delta
+            if rule == "differential":
+                rate += 0.5 * alpha * delta
+            elif rule == "rvi":
+                rate = Q.mean()
+            elif rule == "r_learning" and Q[s, a] == Q[s].max():
+                rate += 0.5 * alpha * (reward[i] + ahead - Q[s].max() - rate)
+        assert_allclose(found[i], Q, atol=1e-3)
+        assert np.abs(Q).max() > 1.0
+
+
+@pytest.mark.parametrize("rule", RULES[:3])
+def test_greedy_policies_reach_the_optimal_gain(rule: Any) -> None:
+    mdp = make_mdp("h6")
+    tables = QLearning(rule).learn(h6(10), [20_000], 40, seed=0)
+    best = mdp.optimal_policy("gain").chain.gain
+    gains = [mdp.induce(table.argmax(axis=1)).gain for table in tables[0]]
+    assert np.mean(np.isclose(gains, best)) >= 0.9
+
+
+def test_discounted_values_are_those_of_the_discounted_optimum() -> None:
+    mdp = make_mdp("h6")
+    tables = QLearning("discounted", discount=0.8).learn(h6(10), [20_000], 40, seed=0)[0]
+    optimum = mdp.optimal_policy("discounted", 0.8)
+    expected = optimum.chain.discounted_value(0.8)
+    assert_allclose(tables.max(axis=2).mean(axis=0), expected, rtol=0.02)
+
+
+def test_checkpoints_are_those_of_one_run_and_seeds_give_the_same() -> None:
+    method = QLearning()
+    both = method.learn(h6(2), [50, 100], 20, seed=3)
+    assert both.shape == (2, 2, 6, 2)
+    assert_array_equal(method.learn(h6(2), [50], 20, seed=3)[0], both[0])
+    assert_array_equal(method.learn(h6(2), [100], 20, seed=3)[0], both[1])
+    assert (method.learn(h6(2), [50], 20, seed=4)[0] != both[0]).any()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: QLearning("sarsa"), "rule must be one of"),  # type: ignore[arg-type]
+        (lambda: QLearning(exponent=0.5), "exponent must be above 0.5"),
+        (lambda: QLearning(discount=1.0), "discount must be above 0"),
+        (lambda: QLearning().learn(h6(1), [20, 10], 5), "checkpoints must ascend"),
+        (lambda: QLearning().learn(h6(1), [0], 5), "a checkpoint must be at least 1"),
+        (
+            lambda: QLearning().learn(gym.make_vec("Pendulum-v1"), [10], 5),
+            "a table of Discrete observations",
+        ),
+        (
+            lambda: QLearning().learn(gym.make_vec("Taxi-v4", max_episode_steps=3), [9], 8),
+            "a trial ended after 3 transitions",
+        ),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        make()
+
+
+SMALL = ControlSettings(checkpoints=(2000, 6000))
+
+
+def test_rows_hold_policies_to_the_exact_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lstd_agent.study import control_study
+
+    mdp = make_mdp("c10")
+    optimum = mdp.optimal_policy("bias")
+    wrong_start = optimum.policy.copy()
+    transient = optimum.chain.transient_states
+    wrong_start[transient] = np.argmin(optimum.optimal_actions[transient], axis=1)
+    policies = [optimum.policy, wrong_start, np.ones(10, dtype=np.int64)]
+    told = control_study.Method(lambda *_: iter([(i, 9, p) for i, p in enumerate(policies)]), 3)
+    monkeypatch.setitem(METHODS, "told", told)
+    best, late, bad = control_rows(ControlTask("c10", "told", (0, 1, 2), SMALL))
+    assert best["start_shortfall"] == pytest.approx(0.0, abs=1e-12)
+    assert best["transient_right"] == 1.0
+    assert late["is_gain_optimal"]
+    assert late["transient_right"] == 0.0
+    lost = optimum.chain.bias - mdp.induce(wrong_start).bias
+    expected = mdp.initial_distribution @ lost / np.ptp(optimum.chain.bias)
+    assert late["start_shortfall"] == pytest.approx(expected)
+    assert late["start_shortfall"] > 0.1
+    assert not bad["is_gain_optimal"]
+    assert bad["start_shortfall"] is None
+    assert bad["gain"] < bad["optimal_gain"]
+
+
+def test_the_study_is_resumed_and_a_seed_does_not_hang_on_the_others(tmp_path: Path) -> None:
+    some = run_control_study(tmp_path / "a", SMALL, environments=["h6"], n_seeds=2, progress=False)
+    more = run_control_study(tmp_path / "b", SMALL, environments=["h6"], n_seeds=3, progress=False)
+    assert {row["method"] for row in some} == set(METHODS)
+    assert [row for row in more if row["seed"] < 2] == some
+    lines = (tmp_path / "a" / "control_rows.jsonl").read_bytes()
+    again = run_control_study(tmp_path / "a", SMALL, environments=["h6"], n_seeds=2, progress=False)
+    assert again == some
+    assert (tmp_path / "a" / "control_rows.jsonl").read_bytes() == lines
+    report = markdown_control(some)
+    assert report.count("| policy iteration |") == 2
+    summary = summarize(some)["policy iteration", "h6", 6000]
+    runs = [r for r in some if r["method"] == "policy iteration" and r["n_samples"] == 6000]
+    assert summary.gain_optimal == np.mean([r["is_gain_optimal"] for r in runs])
+    panels = control_curves(some).axes
+    assert [len(axes.lines) for axes in panels] == [len(METHODS)] * 3
+
+
+def test_one_run_leaves_the_start_arbitrary_and_trials_do_not() -> None:
+    settings = ControlSettings(checkpoints=(20_000,))
+    shares = {}
+    for method in ("differential Q", "differential Q, one run", "policy iteration"):
+        n = METHODS[method].n_at_once
+        rows = control_rows(ControlTask("h36c", method, tuple(range(n)), settings))
+        shares[method] = np.mean([row["transient_right"] for row in rows])
+    assert abs(shares["differential Q, one run"] - 0.5) < 0.1
+    assert shares["differential Q"] > 0.8
+    assert shares["policy iteration"] > 0.9

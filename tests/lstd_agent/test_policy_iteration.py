@@ -1,0 +1,388 @@
+"""Policies from samples: best in gain and from the start on, on any task, kept and resumed."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers import TransformObservation
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import expon
+
+from lstd_agent import PolicyIteration, RadialBasis, Standardized
+from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationError
+from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
+
+# Timesteps in which the task has settled, whatever the policy.
+T_MAX = {"h36": 400, "h36c": 300, "c10": 200, "c35c": 300, "r6": 400, "m16": 300, "r20b": 400}
+
+
+def shortfall(mdp: TabularMDP, policy: Any) -> tuple[float, float]:
+    """By how much gain and start value, as a share of the span, fall short of the optimum."""
+    best, chain = mdp.optimal_policy("bias"), mdp.induce(policy)
+    start = mdp.initial_distribution @ (best.bias - chain.bias)
+    return float(best.gain.max() - chain.gain), float(start / np.ptp(best.bias))
+
+
+@pytest.mark.parametrize("name", T_MAX)
+def test_the_optimum_is_found_in_gain_and_from_the_start_on(name: str) -> None:
+    mdp = make_mdp(name)
+    search = PolicyIteration(TabularVectorEnv(mdp, 1000), T_MAX[name], 1000, seed=1).run()
+    assert search.converged
+    gain, start = shortfall(mdp, search.policy_)
+    assert gain < 1e-9
+    assert start < 0.01
+    last = search.iterations[-1]
+    assert last.n_changes == 0
+    assert last.gain == pytest.approx(mdp.induce(search.policy_).gain, rel=0.02)
+    assert abs(last.tail_reward - last.gain) < 5 * last.tail_error + 0.02 * abs(last.gain)
+
+
+def test_a_policy_to_begin_with_is_improved() -> None:
+    mdp = make_mdp("c10")
+    env = TabularVectorEnv(mdp, 1000)
+    worst = mdp.worst_policy("bias").policy
+    search = PolicyIteration(env, 200, 1000, policy=worst, explore=3, seed=0).run()
+    assert search.iterations[0].gain == pytest.approx(mdp.induce(worst).gain, abs=0.1)
+    assert len(search.iterations) >= 2
+    assert shortfall(mdp, search.policy_)[0] < 1e-9
+
+
+def test_an_optimal_policy_is_left_alone() -> None:
+    mdp = make_mdp("h9b")
+    search = PolicyIteration(
+        TabularVectorEnv(mdp, 1000), 100, 2000, policy=[1] * 9, n_errors=3.0, explore=2, seed=0
+    ).run()
+    assert [each.n_changes for each in search.iterations] == [0]
+    assert_array_equal(search.policy_, [1] * 9)
+
+
+def test_a_task_in_which_a_policy_can_get_stuck_is_solved() -> None:
+    """Most policies bump into walls for ever, in classes of their own."""
+    search = PolicyIteration(_restarting("CliffWalking-v1"), 300, 64, explore=0.2, seed=0).run()
+    mdp = TabularMDP.from_gymnasium(gym.make("CliffWalking-v1"), on_termination="restart")
+    gain, start = shortfall(mdp, search.policy_)
+    assert gain == pytest.approx(0.0, abs=1e-9)
+    assert start == pytest.approx(0.0, abs=1e-9)
+
+
+def _restarting(name: str) -> VectorEnv:
+    from lstd_agent import Restart
+
+    return gym.make_vec(
+        name, num_envs=32, vectorization_mode="sync", wrappers=[Restart], max_episode_steps=10**6
+    )
+
+
+def ring(n_actions: int = 2) -> TabularMDP:
+    """Three states in a ring, round and round by all actions, which pay alike."""
+    return TabularMDP.from_transitions(
+        [(s, a, (s + 1) % 3, 1.0, float(s == 0)) for s in range(3) for a in range(n_actions)],
+        [1.0, 0.0, 0.0],
+    )
+
+
+@pytest.mark.parametrize("n_actions", [1, 2])
+def test_where_all_actions_are_alike_nothing_changes_after_the_first(n_actions: int) -> None:
+    search = PolicyIteration(TabularVectorEnv(ring(n_actions), 10), 20, 50, seed=0).run()
+    assert [each.n_changes for each in search.iterations] == [3, 0]
+    assert search.iterations[-1].gain == pytest.approx(1 / 3)
+    assert search.iterations[-1].start_value == pytest.approx(1 / 3)
+    q = search.action_values([0, 1, 2])
+    assert_allclose(q - q[0, 0], [[0.0] * n_actions, [-2 / 3] * n_actions, [-1 / 3] * n_actions])
+
+
+def test_one_state_is_enough() -> None:
+    one = TabularMDP.from_transitions([(0, 0, 0, 1, 1), (0, 1, 0, 1, 2)], [1.0])
+    search = PolicyIteration(TabularEnv(one), 4, 10, seed=0).run()
+    assert_array_equal(search.policy_, [1])
+    assert search.iterations[-1].gain == 2.0
+    assert_allclose(search.action_values(0), [-1.0, 0.0])
+
+
+def test_a_state_never_met_has_no_values() -> None:
+    apart = TabularMDP.from_transitions(
+        [(0, 0, 0, 1, 1), (0, 1, 0, 1, 2), (1, 0, 0, 1, 9), (1, 1, 0, 1, 0)], [1.0, 0.0]
+    )
+    search = PolicyIteration(TabularVectorEnv(apart, 5), 9, 20, seed=0).run()
+    assert np.isnan(search.action_values(1)).all()
+    assert_array_equal(search.policy_, [1, 0])
+
+
+def test_only_actions_that_there_are_are_taken() -> None:
+    masked = TabularMDP.from_transitions(
+        [(0, 1, 1, 1, 0), (0, 2, 2, 1, 1), (1, 0, 0, 1, 0), (1, 2, 1, 1, 1.5), (2, 1, 0, 1, 1),
+         (2, 0, 2, 0.5, 0), (2, 0, 0, 0.5, 0)],
+        [1.0, 0.0, 0.0],
+    )  # fmt: skip
+    for env in (TabularEnv(masked), TabularVectorEnv(masked, 20)):
+        search = PolicyIteration(env, 30, 40, seed=0).run()
+        assert_array_equal(search.policy_, masked.optimal_policy("bias").policy)
+
+
+def test_actions_and_observations_may_start_anywhere() -> None:
+    mdp = make_mdp("h6")
+
+    class Shifted(gym.Wrapper):
+        observation_space = Discrete(6, start=-3)
+        action_space = Discrete(2, start=5)
+
+        def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+            state, info = self.env.reset(**options)
+            return state - 3, info
+
+        def step(self, action: Any) -> Any:
+            state, *rest = self.env.step(action - 5)
+            return state - 3, *rest
+
+    search = PolicyIteration(Shifted(TabularEnv(mdp)), 60, 200, seed=0).run()
+    assert_array_equal(search.policy_, [6] * 6)
+    assert search.action_values(-3).shape == (2,)
+    with pytest.raises(InvalidInputError, match="from -3 to 2"):
+        search.action_values(3)
+
+
+def test_countable_observations_of_other_spaces_get_a_function() -> None:
+    env = TransformObservation(
+        TabularEnv(make_mdp("h6")), lambda s: np.array([s // 3, s % 3]), MultiDiscrete([2, 3])
+    )
+    search = PolicyIteration(env, 60, 200, seed=0).run()
+    policy: Any = search.policy_
+    assert_array_equal(policy(np.array([[0, 0], [1, 2]])), [1, 1])
+
+
+def small(**options: Any) -> PolicyIteration:
+    return PolicyIteration("Unichain-c10-v0", 100, 20, seed=3, **options)
+
+
+def test_a_search_in_pieces_is_the_same_search(tmp_path: Path) -> None:
+    whole = small().run(6)
+    first = small()
+    first.iterate()
+    first.iterate()
+    first.save(tmp_path / "search.npz")
+    again = PolicyIteration.load(tmp_path / "search.npz", "Unichain-c10-v0").run(6)
+    assert again.iterations == whole.iterations
+    assert_array_equal(again.policy_, whole.policy_)
+    assert_array_equal(again.action_values(range(10)), whole.action_values(range(10)))
+
+
+class Interrupting(gym.Wrapper):
+    """Stops everything after so many steps, once."""
+
+    def __init__(self, env: gym.Env, n_steps: int) -> None:
+        super().__init__(env)
+        self.left = n_steps
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return self.env.step(action)
+
+
+def test_an_interrupt_keeps_what_was_found_and_changes_nothing_to_come() -> None:
+    def made(n_steps: int) -> PolicyIteration:
+        env = Interrupting(TabularEnv(make_mdp("c10")), n_steps)
+        return PolicyIteration(env, 50, 40, seed=3)
+
+    whole, broken = made(-1).run(4), made(40 * 51 + 700)
+    with pytest.raises(KeyboardInterrupt):
+        broken.run(4)
+    assert broken.iterations == whole.iterations[:1]
+    assert np.shape(broken.policy_) == (10,)
+    broken.run(4)
+    assert broken.iterations == whole.iterations
+    assert_array_equal(broken.policy_, whole.policy_)
+
+
+def test_a_policy_whose_trials_earn_less_than_those_of_one_before_is_not_the_best() -> None:
+    search = small(policy=[0] * 10).run()
+    assert search.converged
+    assert search.policy_.tolist() != [0] * 10  # type: ignore[union-attr]
+    for i in range(1, len(search.iterations)):
+        search.iterations[i] = dataclasses.replace(search.iterations[i], reward=-99.0)
+    assert_array_equal(search.policy_, [0] * 10)
+
+
+def test_of_trying_out_all_actions_alike_no_policy_is_made() -> None:
+    search = small().run(3)
+    best = np.copy(search.policy_)
+    search.iterations[0] = dataclasses.replace(search.iterations[0], reward=99.0)
+    assert_array_equal(search.policy_, best)
+
+
+class Backlog(VectorEnv):
+    """A queue's backlog in continuous quantity, and three speeds that cost.
+
+    x' = x - speed + arrivals within [0, 20], arrivals exponential of mean 0.8; reward -x - cost.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    speed, cost = np.array([0.5, 1.0, 2.0]), np.array([0.0, 1.0, 6.0])
+    mean = 0.8
+
+    def __init__(self, n: int) -> None:
+        self.num_envs = n
+        self.single_observation_space = Box(0.0, 20.0, (1,))
+        self.single_action_space = Discrete(3)
+        self.observation_space = Box(0.0, 20.0, (n, 1))
+        self.action_space = MultiDiscrete([3] * n)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.x = self.rng.uniform(5.0, 20.0, self.num_envs)
+        return self.x[:, None].astype(np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        reward = -self.x - self.cost[actions]
+        arrivals = self.rng.exponential(self.mean, self.num_envs)
+        self.x = np.clip(self.x - self.speed[actions] + arrivals, 0.0, 20.0)
+        never = np.zeros(self.num_envs, dtype=bool)
+        return self.x[:, None].astype(np.float32), reward, never, never, {}
+
+    @classmethod
+    def on_grid(cls, n: int) -> TabularMDP:
+        """The same task on a fine grid, of cells as wide as its spacing."""
+        x = np.linspace(0.0, 20.0, n)
+        edges = np.concatenate(([-np.inf], (x[1:] + x[:-1]) / 2, [np.inf]))
+        P = np.stack(
+            [np.diff(expon.cdf(edges - (x - s)[:, None], scale=cls.mean)) for s in cls.speed], 1
+        )
+        P /= P.sum(axis=2, keepdims=True)
+        start = (x >= 5.0) / (x >= 5.0).sum()
+        return TabularMDP.from_arrays(P, -x[:, None] - cls.cost, start)
+
+
+BUMPS = RadialBasis.grid(0.0, 20.0, 10)
+
+
+@pytest.fixture(scope="module")
+def backlog() -> TabularMDP:
+    return Backlog.on_grid(201)
+
+
+def test_a_speed_is_chosen_as_well_as_on_a_fine_grid(backlog: TabularMDP, tmp_path: Path) -> None:
+    search = PolicyIteration(Backlog(100), 80, 200, features=BUMPS, seed=0).run(8)
+    policy: Any = search.policy_
+    x = np.linspace(0.0, 20.0, 201, dtype=np.float32)[:, None]
+    best, chain = backlog.optimal_policy("bias"), backlog.induce(policy(x))
+    assert chain.gain > best.gain.max() * 1.02
+    _, start = shortfall(backlog, policy(x))
+    assert abs(start) < 0.02
+    last = search.iterations[-1]
+    assert last.gain == pytest.approx(best.gain.max(), rel=0.1)
+    assert last.start_value == pytest.approx(backlog.initial_distribution @ best.bias, rel=0.1)
+    search.save(tmp_path / "search.npz")
+    again = PolicyIteration.load(tmp_path / "search.npz", Backlog(100), features=BUMPS)
+    assert_array_equal(again.policy_(x), policy(x))  # type: ignore[operator]
+    assert_allclose(again.action_values(x), search.action_values(x))
+    assert np.isnan(search.action_values(np.array([9999.0], np.float32))).all()
+
+
+def test_vectors_in_pieces_are_the_same_search(tmp_path: Path) -> None:
+    def made() -> PolicyIteration:
+        features = Standardized(lambda x: np.hstack((x, x**2)))
+        return PolicyIteration(Backlog(20), 20, 40, features=features, seed=2)
+
+    whole, first = made().run(3), made()
+    first.iterate()
+    first.save(tmp_path / "search.npz")
+    again = PolicyIteration.load(
+        tmp_path / "search.npz", Backlog(20), features=Standardized(lambda x: np.hstack((x, x**2)))
+    ).run(3)
+    assert again.iterations == whole.iterations
+
+
+def test_features_of_pairs_may_be_given() -> None:
+    def pairs(x: Any, a: Any) -> Any:
+        f = np.hstack((BUMPS(x), np.ones((len(x), 1))))
+        return np.hstack([f * (a == k)[:, None] for k in range(3)])
+
+    searches = [
+        PolicyIteration(Backlog(50), 40, 50, seed=0, **options).run(2)
+        for options in ({"features": BUMPS}, {"pair_features": pairs})
+    ]
+    x = np.linspace(0, 15, 9)[:, None]
+    assert_allclose(*(search.action_values(x) for search in searches), atol=1e-6)
+
+
+BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"t_max": 0}, "t_max must be at least 1"),
+    ({"n_trials": 1}, "n_trials must be at least 2"),
+    ({"n_errors": -1.0}, "n_errors must be a number of at least 0; got -1.0"),
+    ({"n_errors": float("nan")}, "n_errors must be a number"),
+    ({"explore": 99}, "explore=99 actions need as many timesteps"),
+    ({"policy": [0] * 5}, "a policy is 6 integer actions"),
+    ({"policy": [2] * 6}, "the policy takes action 2"),
+    ({"features": np.eye(6)}, "need no features"),
+    ({"seed": -1}, "seed must be at least 0"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD_ARGUMENTS)
+def test_bad_arguments_are_refused(options: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"env": TabularEnv(make_mdp("h6")), "t_max": 20, "n_trials": 10}
+    with pytest.raises(InvalidInputError, match=message):
+        PolicyIteration(**{**arguments, **options})
+
+
+def test_tasks_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="give features= of them"):
+        PolicyIteration(Backlog(4), 20, 10)
+    with pytest.raises(InvalidInputError, match="those of Discrete actions"):
+        PolicyIteration(gym.make("Pendulum-v1"), 20, 10, features=BUMPS)
+    with pytest.raises(TerminationError, match="terminated"):
+        PolicyIteration(gym.make("FrozenLake-v1"), 60, 5, seed=0).run(3)
+    search = small()
+    with pytest.raises(NotFittedError, match="call run first"):
+        search.policy_  # noqa: B018
+    with pytest.raises(NotFittedError, match="call run first"):
+        search.action_values(0)
+
+
+def test_a_task_that_ends_is_one_of_total_reward() -> None:
+    search = PolicyIteration(
+        gym.make("CliffWalking-v1", max_episode_steps=10**6), 400, 150, explore=0.3,
+        on_termination="absorb", seed=0,
+    ).run(10)  # fmt: skip
+    assert search.iterations[-1].gain == 0.0
+    assert search.iterations[-1].start_value == pytest.approx(-13.0)
+
+
+@pytest.mark.parametrize("part", ["counts.key", "actions", "starts"])
+def test_a_damaged_file_is_refused(tmp_path: Path, part: str) -> None:
+    search, path = small().run(1), tmp_path / "search.npz"
+    search.save(path)
+    arrays = dict(np.load(path))
+    arrays[part] = arrays[part][:-1]
+    np.savez(path, **arrays)
+    with pytest.raises(InvalidInputError, match=r"is damaged|no counts of"):
+        PolicyIteration.load(path, "Unichain-c10-v0")
+
+
+def test_files_of_other_things_are_refused(tmp_path: Path) -> None:
+    from lstd_agent import OneHot, SeminormLSTDAgent
+
+    SeminormLSTDAgent(OneHot()).save(tmp_path / "agent.npz")
+    with pytest.raises(InvalidInputError, match="not a saved policy iteration"):
+        PolicyIteration.load(tmp_path / "agent.npz", "Unichain-c10-v0")
+    small().run(1).save(tmp_path / "search.npz")
+    with pytest.raises(InvalidInputError, match=r"observations of Discrete\(10\)"):
+        PolicyIteration.load(tmp_path / "search.npz", "Unichain-h6-v0")
+
+
+def test_learning_is_drawn() -> None:
+    figure = small().run(2).plot(optimum=(3.0, -1.0))
+    gain, start, changes = figure.axes
+    assert_array_equal(gain.lines[0].get_xdata(), [2020, 4040])
+    assert gain.lines[1].get_ydata()[0] == 3.0
+    assert start.get_ylabel().startswith("start value")
+    assert len(changes.lines) == 1
