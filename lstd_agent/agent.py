@@ -25,7 +25,7 @@ from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, che
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Comparison, Fit, FitOptions
-from lstd_agent.statistics.backups import Backup, check_backup
+from lstd_agent.statistics.backups import WantedBackup, check_backup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
@@ -43,6 +43,7 @@ from lstd_agent.system.neighborhoods import (
 )
 from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.system.references import RULES, RuleName
+from lstd_agent.system.selection import Choice
 from lstd_agent.system.solvers import SOLVERS, SolverName
 from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
@@ -89,12 +90,13 @@ class SeminormLSTDAgent:
     tail : {"window", "settled"}
         Whether the last neighbourhood is fitted to all its timesteps, or to their second half
         only, with ``calibration="references"``; see `average_reward`.
-    backup : {"one_step", "model"}, MultiStep or LambdaReturn
-        How far targets run before they bootstrap (see `lstd_agent.statistics.backups`), or
-        ``"model"``: fits to the values of the transitions of all timesteps, of Discrete
-        observations only, which takes them to be Markov states (see
-        `lstd_agent.statistics.pooled`). Vector observations need their trials for more than
-        one step, which are kept up to ``max_bytes``.
+    backup : {"auto", "one_step", "model"}, MultiStep or LambdaReturn
+        How far targets run before they bootstrap (see `lstd_agent.statistics.backups`).
+        ``"auto"`` chooses by the data, from what predicts held-out trials best (see
+        `lstd_agent.system.selection`); with reference states it is one step. ``"model"`` fits
+        the values of the transitions of all timesteps, of Discrete observations only, which it
+        takes to be Markov states (see `lstd_agent.statistics.pooled`). Vector observations need
+        their trials for more than one step, which are kept up to ``max_bytes``.
     gain : float or None
         The gain; None estimates it from the second half of all timesteps; see
         `lstd_agent.system.gain`.
@@ -148,6 +150,8 @@ class SeminormLSTDAgent:
         Its parts, in order of time.
     gain_ : float
         The gain used by the fit: given, or estimated.
+    backup_ : Choice
+        The backup used by the fit, and what was tried.
     main_reference_ : observation or None
         Where the value is 0.
 
@@ -223,7 +227,7 @@ class SeminormLSTDAgent:
         calibration: CalibrationName = "linked",
         reference: RuleName = "occupancy",
         tail: AgentTailName = "window",
-        backup: Backup = "one_step",
+        backup: WantedBackup = "auto",
         gain: float | None = None,
         on_termination: Termination = "raise",
         rcond: float = DEFAULT_RCOND,
@@ -330,6 +334,7 @@ class SeminormLSTDAgent:
         Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
         second case. The terminal state's features are zero, so it weighs nothing in X, Z and y.
         """
+        options = {"backup": "one_step", **options}
         return cls(features, 1, gain=0.0, on_termination="absorb", **options)
 
     @classmethod
@@ -990,8 +995,16 @@ class SeminormLSTDAgent:
         return self.system_.gain
 
     @property
+    def backup_(self) -> Choice:
+        """The backup used by the fit: asked for, or chosen by the data; ``print`` it."""
+        return self._last_fit.choice
+
+    @property
     def main_reference_(self) -> Any:
-        """The (flat) observation whose value is 0, by the last neighbourhood if linked.
+        """The (flat) observation whose value is 0.
+
+        By the last neighbourhood in linked systems, and before features are fitted to it by
+        ``"model"``.
 
         None where that is the terminal state, or, in linked systems of vectors, the mean over the
         settled tail.
@@ -1092,8 +1105,9 @@ class SeminormLSTDAgent:
         path : path
             Written as it is named, all or nothing.
         """
-        system = None if self._fitted is None else self._fitted.system
-        persistence.save(path, self.options, self.collector, system)
+        fitted = self._fitted
+        system, choice = (None, None) if fitted is None else (fitted.system, fitted.choice)
+        persistence.save(path, self.options, self.collector, system, choice)
 
     @classmethod
     def load(
@@ -1128,12 +1142,14 @@ class SeminormLSTDAgent:
         )
         if saved.system is not None:
             assert collector.encoding is not None
+            assert saved.choice is not None
             agent._fitted = Fit(
                 saved.system,
                 agent.statistics,
                 list(collector.batches.sums),
                 collector.encoding,
                 agent._fit_options(),
+                saved.choice,
             )
         return agent
 

@@ -20,6 +20,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.fit import Fit
 from lstd_agent.misfit import Misfit, check_start
 from lstd_agent.statistics.interface import SampledStatistics
+from lstd_agent.system.selection import Choice
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.lengths import has_gaps
 
@@ -83,6 +84,8 @@ class Diagnostics:
         That the transitions of the settled tail show; None where states cannot be counted.
     rank, condition : ndarray, shape (n,)
         Of each neighbourhood.
+    choice : Choice
+        Of the backup: asked for, or by the data, with what was tried.
 
     warnings : list of str
         What is wrong, with what to do; empty where nothing is known to be.
@@ -118,6 +121,7 @@ class Diagnostics:
     n_recurrent_classes: int | None
     rank: IntArray
     condition: FloatArray
+    choice: Choice
 
     @property
     def start_agrees(self) -> bool:
@@ -194,6 +198,7 @@ class Diagnostics:
             lines.append(f"classes     {self.n_recurrent_classes} recurrent in the tail")
         if np.isfinite(self.condition).all():
             lines.append(f"condition   {self.condition.max():.1e} or less")
+        lines.append(f"backup      {self.choice}")
         return "\n".join(lines + [f"warning: {text}" for text in self.warnings])
 
 
@@ -282,6 +287,7 @@ def diagnose(fit: Fit) -> Diagnostics:
         n_recurrent_classes=len(classes) if classes else None,
         rank=system.rank,
         condition=system.condition,
+        choice=fit.choice,
     )
 
 

@@ -13,19 +13,21 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.backups import Backup, is_one_step
+from lstd_agent.statistics.backups import WantedBackup, is_one_step
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
 from lstd_agent.system.gain import estimate_gain
 from lstd_agent.system.neighborhoods import TailName
 from lstd_agent.system.references import RuleName
+from lstd_agent.system.selection import (
+    OPEN_TOLERANCE,
+    Choice,
+    choose_backup,
+)
 from lstd_agent.system.solvers import SolverName
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.recording import Sums
-
-OPEN_TOLERANCE = 0.05
-"""Values that hang on open directions by a larger share than this are not determined."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class FitOptions:
     tail: TailName
     gain: float | None
     rcond: float
-    backup: Backup = "one_step"
+    backup: WantedBackup = "auto"
     solver: SolverName = "svd"
 
 
@@ -85,6 +87,8 @@ class Fit:
     encoding : Encoding
         Of the observations.
     options : FitOptions
+    choice : Choice
+        Of the backup: asked for, or by the data.
     """
 
     system: System
@@ -92,6 +96,7 @@ class Fit:
     batches: list[Sums]
     encoding: Encoding
     options: FitOptions
+    choice: Choice
 
     @classmethod
     def of(
@@ -103,18 +108,20 @@ class Fit:
         options: FitOptions,
     ) -> Fit:
         """Fit a system with these anchors."""
+        gain = _gain(statistics, options)
+        choice = _choice(statistics, anchors, batches, gain, options)
         system = fit_system(
             statistics,
             anchors,
-            _gain(statistics, options),
+            gain,
             calibration=options.calibration,
             reference=options.reference,
             tail=options.tail,
             rcond=options.rcond,
-            backup=options.backup,
+            backup=choice.backup,
             solver=options.solver,
         )
-        return cls(system, statistics, batches, encoding, options)
+        return cls(system, statistics, batches, encoding, options, choice)
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return calibrated relative values; see `SeminormLSTDAgent.predict`."""
@@ -204,7 +211,7 @@ class Fit:
 
     @cached_property
     def _independent_samples(self) -> Callable[[States], FloatArray]:
-        if self.options.backup != "model":
+        if self.choice.backup != "model":
             return self.statistics.independent_samples(self.system.windows)
         # Values are those of all timesteps' transitions.
         whole = np.array([[0, self.system.t_max + 1]])
@@ -215,7 +222,7 @@ class Fit:
     def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
         seen = _of_each(self.occupancy_of(states), neighborhood) > 0.0
-        if self.options.backup == "model":
+        if self.choice.backup == "model":
             return np.asarray(seen & self._determined_by_model[states])
         if self.system.open_directions.size == 0:
             return seen
@@ -287,7 +294,7 @@ class Fit:
                 "with n_batches > 1, collect in several rounds (several calls, or a vector "
                 "environment with fewer copies than trials; 20 rounds are good), then fit"
             )
-        one_step = is_one_step(self.options.backup)
+        one_step = is_one_step(self.choice.backup)
         portions = self.statistics.portions(self.batches, one_step=one_step)
         return [self._refitted(others) for others in sums_without_each(portions)]
 
@@ -302,11 +309,11 @@ class Fit:
             calibration=self.options.calibration,
             reference=self.options.reference,
             rcond=self.options.rcond,
-            backup=self.options.backup,
+            backup=self.choice.backup,
             solver=self.options.solver,
         )
         occupancy_of = statistics.occupancy_of(system.windows)
-        if self.options.backup == "model":
+        if self.choice.backup == "model":
             occupancy_of = _where(_determined_by_model(statistics, system), occupancy_of)
         return _Refit(system, occupancy_of)
 
@@ -335,6 +342,21 @@ def _determined_by_model(statistics: SampledStatistics, system: System) -> BoolA
     """Return of which states the pooled transitions determine the values."""
     model = statistics.pooled(system.gain, system.references.main)
     return np.asarray(model.open_share <= OPEN_TOLERANCE)
+
+
+def _choice(
+    statistics: SampledStatistics,
+    anchors: IntArray,
+    batches: list[Sums],
+    gain: float,
+    options: FitOptions,
+) -> Choice:
+    """Return the backup that was asked for, or choose it by the data."""
+    if options.backup != "auto":
+        return Choice(options.backup, "asked for")
+    if options.calibration == "references":
+        return Choice("one_step", "reference states are for single steps, as in the paper")
+    return choose_backup(statistics, batches, anchors, gain, options.rcond)
 
 
 def _gain(statistics: SampledStatistics, options: FitOptions) -> float:

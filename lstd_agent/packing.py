@@ -20,8 +20,15 @@ from lstd_agent.features.rows import is_sparse
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
-from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, check_backup
+from lstd_agent.statistics.backups import (
+    Backup,
+    LambdaReturn,
+    MultiStep,
+    WantedBackup,
+    check_backup,
+)
 from lstd_agent.system.distances import MMD
+from lstd_agent.system.selection import Choice, Tried
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
@@ -125,16 +132,35 @@ def unpack_distance(facts: Any) -> Any:
     return facts
 
 
-def pack_backup(backup: Backup) -> Any:
+def pack_backup(backup: WantedBackup) -> Any:
     """Return what to write of a backup."""
     return backup if isinstance(backup, str) else dataclasses.asdict(backup)
 
 
-def unpack_backup(facts: Any) -> Backup:
+def unpack_backup(facts: Any) -> WantedBackup:
     """Return the backup."""
     if isinstance(facts, dict):
         return MultiStep(**facts) if "steps" in facts else LambdaReturn(**facts)
     return check_backup(facts)
+
+
+def pack_choice(choice: Choice) -> Any:
+    """Return what to write of a choice of a backup."""
+    tried = [{**vars(each), "backup": pack_backup(each.backup)} for each in choice.tried]
+    return {"backup": pack_backup(choice.backup), "reason": choice.reason, "tried": tried}
+
+
+def unpack_choice(facts: Any) -> Choice:
+    """Return the choice."""
+    tried = [Tried(**{**each, "backup": unpack_backup(each["backup"])}) for each in facts["tried"]]
+    return Choice(_made(facts["backup"]), facts["reason"], tuple(tried))
+
+
+def _made(facts: Any) -> Backup:
+    backup = unpack_backup(facts)
+    if backup == "auto":
+        raise InvalidInputError("the file is damaged: 'auto' is not a backup that can be chosen")
+    return backup
 
 
 def pack_space(space: Space[Any]) -> Any:

@@ -25,12 +25,14 @@ from lstd_agent.features.tables import is_table
 from lstd_agent.packing import (
     Arrays,
     pack_backup,
+    pack_choice,
     pack_distance,
     pack_features,
     pack_space,
     pack_sums,
     pack_taken,
     unpack_backup,
+    unpack_choice,
     unpack_distance,
     unpack_features,
     unpack_space,
@@ -39,6 +41,7 @@ from lstd_agent.packing import (
 )
 from lstd_agent.system.fit_system import System
 from lstd_agent.system.references import ReferenceStates
+from lstd_agent.system.selection import Choice
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import TransitionCounts
@@ -70,6 +73,8 @@ class SavedAgent:
         Whose trials they are, if it was a table.
     system : System or None
         What was fitted to them.
+    choice : Choice or None
+        Of the backup that it was fitted by.
     taken : ActionCounts or None
         What actions led to.
     actions : (int, int) or None
@@ -82,6 +87,7 @@ class SavedAgent:
     trials: States | None
     policy: Policy | None
     system: System | None
+    choice: Choice | None
     taken: ActionCounts | None
     actions: tuple[int, int] | None
 
@@ -91,6 +97,7 @@ def save(
     options: dict[str, Any],
     collector: TrialCollector,
     system: System | None,
+    choice: Choice | None,
 ) -> None:
     """Write an agent to a file; see `SeminormLSTDAgent.save`."""
     arrays: Arrays = {}
@@ -111,6 +118,7 @@ def save(
         "space": None if encoding is None else pack_space(encoding.space),
         "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(batches.sums)],
         "system": None if system is None else pack_system(system, arrays),
+        "choice": None if choice is None else pack_choice(choice),
         "actions": collector.actions,
         "taken": pack_taken(batches.taken, arrays),
     }
@@ -133,6 +141,9 @@ def load(path: str | os.PathLike[str], features: Any, distance: Any) -> SavedAge
         "backup": unpack_backup(facts.get("backup", "one_step")),
         "anchors": facts["anchors"],
     }
+    # Before backups could be chosen, files told what was asked for alone.
+    asked_for = {"backup": facts.get("backup", "one_step"), "reason": "asked for", "tried": []}
+    choice = facts.get("choice", asked_for)
     batches = [unpack_sums(batch, f"batch{i}", arrays) for i, batch in enumerate(facts["batches"])]
     return SavedAgent(
         options={**options, **facts["options"]},
@@ -143,6 +154,7 @@ def load(path: str | os.PathLike[str], features: Any, distance: Any) -> SavedAge
         taken=unpack_taken(facts.get("taken"), arrays),
         actions=None if facts.get("actions") is None else tuple(facts["actions"]),
         system=None if facts["system"] is None else unpack_system(facts["system"], arrays),
+        choice=None if facts["system"] is None else unpack_choice(choice),
     )
 
 

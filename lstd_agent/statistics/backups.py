@@ -191,6 +191,17 @@ class Targets:
         solved = splu(sparse.csc_array(sparse.eye_array(len(right)) - decay * P)).solve(right)
         self.worth[0, step.states] = solved
 
+    def bootstrap(self, step: Step, values: FloatArray) -> None:
+        """Take for targets the values (S, q) of states that nothing is known of at a timestep.
+
+        Trials may be cut short, or leave the policy for a timestep. A terminal state is worth 0
+        either way.
+        """
+        missing = np.ones(len(values), dtype=bool)
+        missing[step.states] = False
+        if missing.any():
+            self.worth[:, missing] = values[missing]
+
     def go_back(self, step: Step, values: FloatArray) -> FloatArray:
         """Return the targets (k, q) of a timestep, from the values (S, q) at the one after it."""
         if isinstance(self._backup, MultiStep):

@@ -272,7 +272,13 @@ class CountStatistics:
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """Return values by the counts of all timesteps, 0 at the main reference state."""
-        return pooled_counts(self.counts, gain, main)
+        if (gain, main) not in self._pooled:
+            self._pooled[gain, main] = pooled_counts(self.counts, gain, main)
+        return self._pooled[gain, main]
+
+    @cached_property
+    def _pooled(self) -> dict[tuple[float, int], PooledModel]:
+        return {}
 
     def _basis(self, rcond: float) -> FeatureBasis:
         # States that no trial saw play no part, and large features of theirs must not either.

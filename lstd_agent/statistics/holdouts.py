@@ -10,8 +10,9 @@ and however values are found, so that of two systems the one nearer to the retur
 to the truth, by their difference and its standard error. Of counts, returns are means over the
 trials that meet in a state, by the transitions of each timestep.
 
-The mean square of :math:`v(s_t) - G_t` is taken over the samples of each neighbourhood, and over
-neighbourhoods alike: transients are short, and the bias of their states is what is wanted.
+The mean square of :math:`v(s_t) - G_t` is taken over the trials of each timestep, and over all
+timesteps with weights of 1/(t + 1): transients are short, and the bias of their states is what is
+wanted. By how much the mean value of the start misses the mean return is told besides.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
+from lstd_agent.trials.lengths import trials_at
 
 Fitted = TypeVar("Fitted")
 FittedTo = TypeVar("FittedTo", covariant=True)
@@ -60,7 +62,7 @@ class Holdout(Protocol[FittedTo]):
         """Statistics of the half to fit."""
 
     def errors(self, system: Approximators, gain: float) -> FloatArray:
-        """Return the mean square errors (m,) of a system, by groups of trials."""
+        """Return mean square errors and mean errors of the start (m, 2), by groups of trials."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +83,11 @@ class CountHoldout(Generic[Fitted]):
     terminal: int | None
 
     def errors(self, system: Approximators, gain: float) -> FloatArray:
-        """Return the mean square errors (m,); see `Holdout.errors`."""
+        """Return mean square errors and mean errors of the start (m, 2)."""
         values = system.weights @ self.features.T + system.offsets[:, None]
         if self.terminal is not None:
             values[:, self.terminal] = 0.0
-        return np.array([returns.error(values, system.windows, gain) for returns in self._returns])
+        return np.array([each.errors(values, system.windows, gain) for each in self._returns])
 
     @cached_property
     def _returns(self) -> list[_Returns]:
@@ -130,7 +132,7 @@ class _Returns:
         state, next_state = np.divmod(N.indices.astype(np.int64), S)
         # In order of time, so that what follows comes later.
         rows, row = np.unique(t * S + state, return_inverse=True)
-        visits = np.bincount(row, weights=N.data)
+        visits = np.bincount(row, weights=N.data).astype(np.float64)
         rewards = np.zeros(rows.size)
         paid = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr)) * S + R.indices
         rewards[np.searchsorted(rows, paid)] = R.data
@@ -142,7 +144,8 @@ class _Returns:
         )
         n_leaving = int((~inner).sum())
         return cls(
-            *np.divmod(rows, S),
+            rows // S,
+            rows % S,
             visits,
             rewards / visits,
             rows % S != (-1 if terminal is None else terminal),
@@ -158,16 +161,23 @@ class _Returns:
             next_state[~inner],
         )
 
-    def error(self, values: FloatArray, windows: IntArray, gain: float) -> float:
-        """Return the mean square error of values (n, S) of neighbourhoods."""
+    def errors(self, values: FloatArray, windows: IntArray, gain: float) -> tuple[float, float]:
+        """Return both errors of values (n, S) of neighbourhoods."""
         excess = np.where(self.living, self.rewards - gain, 0.0)
         after = values[_neighborhood(windows, self.left), self.next_state]
         returns = self.solve(excess + self.leaving @ after)
         k = _neighborhood(windows, self.t)
-        squares = self.visits * (values[k, self.state] - returns) ** 2
-        n = len(windows)
-        errors, total = (np.bincount(k, weights=w, minlength=n) for w in (squares, self.visits))
-        return float(np.mean(errors / np.maximum(total, 1.0)))
+        error = values[k, self.state] - returns
+        share = self.visits / np.bincount(self.t, weights=self.visits)[self.t]
+        weights = _weights(int(self.t[-1]) + 1)
+        start = self.t == 0
+        return float((weights[self.t] * share) @ error**2), float(share[start] @ error[start])
+
+
+def _weights(n: int) -> FloatArray:
+    """Return the weights of n timesteps."""
+    weights = 1.0 / np.arange(1, n + 1)
+    return np.asarray(weights / weights.sum())
 
 
 def _neighborhood(windows: IntArray, t: IntArray) -> IntArray:
@@ -191,17 +201,22 @@ class TrialHoldout(Generic[Fitted]):
     rows: RowsOf
 
     def errors(self, system: Approximators, gain: float) -> FloatArray:
-        """Return the mean square errors (m,); see `Holdout.errors`."""
-        trials, windows = self.trials, system.windows
+        """Return mean square errors and mean errors of the start (m, 2)."""
+        trials, windows, own = self.trials, system.windows, self.trials.own
+        n_at, weights = trials_at(trials), _weights(trials.t_max + 1)
         returns = self._values(system, trials.t_max + 1, len(windows) - 1)
-        errors = np.zeros(trials.n_trials)
+        squares = np.zeros(trials.n_trials)
+        error = squares
         for k in reversed(range(len(windows))):
-            start, stop = windows[k]
-            for t in reversed(range(start, stop)):
+            for t in reversed(range(*windows[k])):
+                values = self._values(system, t, k)
                 ended = np.isnan(trials.observations[:, t]).any(axis=1)
                 returns = returns + np.where(ended, 0.0, trials.rewards[:, t] - gain)
-                errors += (self._values(system, t, k) - returns) ** 2 / (stop - start)
-        return errors / len(windows)
+                # Of a transition that is missing, or none of the policy's, nothing can be said.
+                returns = returns if own is None else np.where(own[:, t], returns, values)
+                error = values - returns
+                squares += weights[t] * trials.n_trials / max(n_at[t], 1) * error**2
+        return np.stack((squares, error), axis=1)
 
     def _values(self, system: Approximators, t: int, k: int) -> FloatArray:
         """Return values (m,) of all trials at a timestep, by neighbourhood k."""
@@ -224,6 +239,8 @@ def count_holdouts(
         groups = [_total(batches[g::N_GROUPS]) for g in range(N_GROUPS)]
     else:
         groups = _dealt(_total(batches), N_GROUPS, np.random.default_rng(0))
+    if not all(np.diff(group.transition_counts.indptr).all() for group in groups):
+        return []  # some group has nothing to say of some timestep
     halves = groups[::2], groups[1::2]
     return [
         CountHoldout(make(_total(own)), other, features, terminal)
@@ -235,7 +252,9 @@ def trial_holdouts(
     make: Callable[[KeptTrials], Fitted], trials: KeptTrials, rows: RowsOf
 ) -> list[TrialHoldout[Fitted]]:
     """Return each half of kept trials, at least two, with the other."""
-    halves = [KeptTrials(trials.observations[i::2], trials.rewards[i::2]) for i in range(2)]
+    halves = [trials.every(2, i) for i in range(2)]
+    if not all(trials_at(half).all() for half in halves):
+        return []  # a half has nothing to say of some timestep
     return [TrialHoldout(make(own), other, rows) for own, other in (halves, halves[::-1])]
 
 
@@ -251,13 +270,15 @@ def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[T
     rows, row = np.unique(t * S + N.indices // S, return_inverse=True)
     paid = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr)) * S + R.indices
     place = np.searchsorted(rows, paid)
-    visits = np.bincount(row, weights=N.data)
+    visits = np.bincount(row, weights=N.data).astype(np.float64)
     groups = []
     for part in dealt:
         share = np.bincount(row, weights=part)[place] / visits[place]
-        transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape)
-        rewards = sparse.csr_array((R.data * share, R.indices, R.indptr), shape=R.shape)
+        # Zeros are taken out in place, so that what the counts are made of is copied first.
+        transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape, copy=True)
+        rewards = sparse.csr_array((R.data * share, R.indices, R.indptr), shape=R.shape, copy=True)
         transitions.eliminate_zeros()
         rewards.eliminate_zeros()
-        groups.append(TransitionCounts(S, max(1, counts.n_trials // n), transitions, rewards))
+        n_at = np.asarray(transitions.sum(axis=1))
+        groups.append(TransitionCounts(S, int(n_at.max()), transitions, rewards, n_at))
     return groups

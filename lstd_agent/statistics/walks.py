@@ -151,22 +151,25 @@ class TrialWalk:
         self, trials: KeptTrials, rows: RowsOf, scale: FloatArray, intercept: float
     ) -> None:
         self._trials = trials
+        self._own = trials.own
         self._rows = rows
         self._scale = scale
         self._intercept = intercept
         self._held: dict[int, FloatArray] = {}
 
     def step(self, t: int) -> Step | None:
-        """Each trial's own transition and reward, but for trials that have ended."""
+        """Each trial's transition and reward, if it has one by the policy and has not ended."""
         if t > self._trials.t_max:
             return None
-        observed, n = self._trials.observations[:, t], self._trials.n_trials
-        living = np.flatnonzero(~np.isnan(observed).any(axis=1))
+        trials, own = self._trials, self._own
+        has = np.ones(trials.n_trials, dtype=bool) if own is None else own[:, t]
+        living = np.flatnonzero(has & ~np.isnan(trials.observations[:, t]).any(axis=1))
         itself = sparse.csr_array(
-            (np.ones(living.size), living, np.arange(living.size + 1)), shape=(living.size, n)
+            (np.ones(living.size), living, np.arange(living.size + 1)),
+            shape=(living.size, trials.n_trials),
         )
-        rewards = self._trials.rewards[living, t]
-        return Step(living, np.ones(living.size), itself, rewards, n)
+        rewards = trials.rewards[living, t]
+        return Step(living, np.ones(living.size), itself, rewards, int(has.sum()))
 
     def features(self, t: int) -> FloatArray:
         """Features (m, d) of the trials' observations."""

@@ -6,8 +6,9 @@ features :math:`\tilde f = (f, 1)`:
 
 .. math:: w_k = \arg\min_w \sum_s \bar p_k(s) \left(\hat v(s) - \tilde f(s)^T w\right)^2 .
 
-One number is then taken off all values, so that the last approximator is 0 at the main reference
-state. Approximators do not bootstrap on each other, so that no error of one is passed on.
+:math:`\hat v` is 0 at the main reference state. An approximator need not be, where features are too
+coarse for it: values relative to a misfit there would all be off by it. Approximators do not
+bootstrap on each other either, so that no error of one is passed on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.backups import Backup
+from lstd_agent.statistics.backups import WantedBackup
 from lstd_agent.statistics.equations import Factors, window_chunks
 from lstd_agent.statistics.interface import SparseStatistics, Statistics
 from lstd_agent.system.linked import LinkedSolution
@@ -26,7 +27,7 @@ from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.sparse import least_squares
 
 
-def check_model(backup: Backup, calibration: str) -> None:
+def check_model(backup: WantedBackup, calibration: str) -> None:
     """Raise if values that need no reference states are to have them."""
     if backup == "model" and calibration == "references":
         raise InvalidInputError(
@@ -72,7 +73,6 @@ def solve_model(
     else:
         solved, rank, condition = _fit_dense(statistics, weight, model.values, rcond, solver)
     weights, offsets = solved[:, :-1], solved[:, -1]
-    offsets -= statistics.candidate_features[main] @ weights[-1] + offsets[-1]
     return LinkedSolution(
         weights=weights,
         offsets=offsets,

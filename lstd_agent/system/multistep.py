@@ -74,6 +74,7 @@ def solve_windows_multistep(
         for t in reversed(range(windows[:, 0].min(), end)):
             step = _step(walk, t)
             now = targets.go_back(step, walk.unknown(t + 1, basis, 1))
+            targets.bootstrap(step, walk.unknown(t, basis, 1))
             for k in np.flatnonzero((windows[:, 0] <= t) & (t < windows[:, 1])):
                 sums[k].add(t, step, now)
     equations = [each.equations() for each in sums]
@@ -126,6 +127,7 @@ def solve_backwards_multistep(
             step = _step(walk, t)
             sums.add(t, step, targets.go_back(step, values))
             values = walk.unknown(t, basis, n_columns)
+            targets.bootstrap(step, values)
         last = k == n - 1
         equations = sums.equations()
         solution = minimize(equations, rcond, directions=directions, solver=solver)

@@ -7,15 +7,18 @@ features pass their errors on), and whether observations are Markov states (then
 
 So each is fitted to one half of the trials and held against the excess returns of the other
 (`lstd_agent.statistics.holdouts`). Of those that can be had, in order of preference, a later one
-is chosen only if it is better than the preferred one by more than the standard error of their
-difference:
+is chosen only if it is clearly better:
 
-- countable states: ``"model"``, if it determines the values of the starts; else, or if single
-  steps predict better, one step or λ-returns;
-- vectors whose trials are kept: one step or λ-returns;
-- condensed moments, systems with reference states, few trials: one step.
+- countable states: ``"model"``, if it determines the values of the starts and single steps do not
+  predict better by three standard errors of the difference; else one step or λ-returns;
+- vectors whose trials are kept: one step or λ-returns, the smallest λ within one standard error of
+  the best;
+- condensed moments, systems with reference states: one step.
 
-The same samples always make the same choice.
+No λ is chosen by which the mean value of the start misses the rewards by more than would be warned
+of (`lstd_agent.diagnostics`), unless single steps miss it as much: with coarse features long
+returns are nearer to the values of most timesteps, and that may be at the cost of the first. The
+same samples always make the same choice.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.statistics.backups import Backup
+from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep
 from lstd_agent.statistics.holdouts import Approximators, Holdout
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.fit_system import fit_system
@@ -34,8 +37,14 @@ from lstd_agent.system.fit_system import fit_system
 OPEN_TOLERANCE = 0.05
 """Values that hang on open directions by a larger share than this are not determined."""
 
-# Another backup than the model must be better by so many standard errors.
-_DEVIATIONS = 2.0
+# Single steps must be better than the model by so many standard errors, of a few groups each.
+_DEVIATIONS = 3.0
+
+# A λ-return misses the start if by so many standard errors more than single steps do.
+_START_DEVIATIONS = 2.0
+
+# The start is missed if by more than this share of the range of mean values over time.
+_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -70,11 +79,42 @@ class Choice:
     reason : str
     tried : tuple of Tried
         Empty where there was nothing to choose.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 0, 0, 0])
+    >>> counts = unichain_gym.simulate_counts(chain, 500, 100, 0)
+    >>> agent = SeminormLSTDAgent(OneHot(), n_anchors=1).add(counts)
+    >>> agent.fit().diagnostics().choice.backup
+    'model'
     """
 
     backup: Backup
     reason: str
     tried: tuple[Tried, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{backup_name(self.backup)}: {self.reason}"]
+        for number, each in enumerate(self.tried):
+            line = f"  {backup_name(each.backup)}: held-out error {each.error:.4g}"
+            if number:
+                line += (
+                    f", mean square {each.difference:+.2g} ± {each.standard_error:.1g} against "
+                    f"{backup_name(self.tried[0].backup)}"
+                )
+            lines.append(line)
+        return "\n".join(lines)
+
+
+def backup_name(backup: Backup) -> str:
+    """Return a backup in a word or two."""
+    if isinstance(backup, LambdaReturn):
+        return f"lambda {backup.decay:g}"
+    if isinstance(backup, MultiStep):
+        return f"{backup.steps} steps"
+    return backup.replace("_", " ")
 
 
 def choose_backup(
@@ -101,25 +141,21 @@ def choose_backup(
     Choice
     """
     if statistics.backups == ("one_step",):
-        return Choice("one_step", "the trials are not kept, and sums hold single steps only")
-    preferred, others = statistics.backups[0], statistics.backups[1:]
-    if preferred == "model" and not model_determines_starts(statistics, anchors, gain):
-        preferred, others = others[0], others[1:]
-    scores = _Scores(statistics.holdouts(batches), anchors, gain, rcond)
-    if not scores.holdouts:
+        return Choice("one_step", "sums and sparse features of trials hold single steps only")
+    steps = tuple(backup for backup in statistics.backups if backup != "model")
+    is_known = steps != statistics.backups and model_determines_starts(statistics, anchors, gain)
+    preferred = "model" if is_known else steps[0]
+    scores = _Scores(statistics, batches, anchors, gain, rcond)
+    if not scores.can_be_had:
         return Choice(preferred, "there are too few trials to hold some out")
     if preferred == "model":
-        difference, error = scores.difference(others[0], "model")
+        difference, error = scores.difference(steps[0], "model")
         if difference >= -_DEVIATIONS * error:
             return Choice("model", "single steps do not predict better", scores.tried())
-        preferred, others = others[0], others[1:]
-    best = min((preferred, *others), key=scores.error)
-    for backup in (preferred, *others):
-        difference, error = scores.difference(backup, best)
-        if difference <= error:
-            reason = "the simplest within a standard error of the best"
-            return Choice(backup, reason, scores.tried())
-    raise AssertionError("the best is within a standard error of itself")
+    able = [b for b in steps if not scores.misses_start(b, steps[0])]
+    best = min(able, key=scores.error)
+    simplest = next(b for b in able if scores.within_an_error(b, best))
+    return Choice(simplest, "the simplest within a standard error of the best", scores.tried())
 
 
 def model_determines_starts(statistics: SampledStatistics, anchors: IntArray, gain: float) -> bool:
@@ -134,24 +170,28 @@ class _Scores:
 
     def __init__(
         self,
-        holdouts: Sequence[Holdout[SampledStatistics]],
+        statistics: SampledStatistics,
+        batches: Sequence[object],
         anchors: IntArray,
         gain: float,
         rcond: float,
     ) -> None:
-        self.holdouts = holdouts
+        self._holdouts = statistics.holdouts(batches)
         self._anchors, self._gain, self._rcond = anchors, gain, rcond
+        earned = np.cumsum(statistics.mean_rewards[::-1] - gain)
+        self._range = float(np.ptp(np.append(earned, 0.0)))
         self._errors: dict[Backup, FloatArray] = {}
 
+    @property
+    def can_be_had(self) -> bool:
+        """Whether there are trials enough."""
+        return len(self._holdouts) > 0
+
     def _of(self, backup: Backup) -> FloatArray:
-        """Return mean square errors (m,) by groups of trials."""
+        """Return mean square errors and mean errors of the start (m, 2), by groups of trials."""
         if backup not in self._errors:
-            self._errors[backup] = np.concatenate(
-                [
-                    holdout.errors(self._fit(holdout, backup), self._gain)
-                    for holdout in self.holdouts
-                ]
-            )
+            found = [each.errors(self._fit(each, backup), self._gain) for each in self._holdouts]
+            self._errors[backup] = np.concatenate(found)
         return self._errors[backup]
 
     def _fit(self, holdout: Holdout[SampledStatistics], backup: Backup) -> Approximators:
@@ -162,12 +202,22 @@ class _Scores:
 
     def error(self, backup: Backup) -> float:
         """Return the mean square error."""
-        return float(self._of(backup).mean())
+        return float(self._of(backup)[:, 0].mean())
 
     def difference(self, backup: Backup, other: Backup) -> tuple[float, float]:
         """Return by how much the first has a larger mean square error, and the standard error."""
-        difference = self._of(backup) - self._of(other)
-        return float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(difference.size))
+        return _mean_and_error(self._of(backup)[:, 0] - self._of(other)[:, 0])
+
+    def within_an_error(self, backup: Backup, best: Backup) -> bool:
+        """Whether the first is no worse than the best by more than a standard error."""
+        difference, error = self.difference(backup, best)
+        return difference <= error
+
+    def misses_start(self, backup: Backup, other: Backup) -> bool:
+        """Whether the first misses the start by more than may be, and the other by less."""
+        missed, error = _mean_and_error(self._of(backup)[:, 1])
+        least = abs(float(self._of(other)[:, 1].mean())) + _START_DEVIATIONS * error
+        return abs(missed) > max(_SHARE * self._range, least)
 
     def tried(self) -> tuple[Tried, ...]:
         """Return all that were asked for."""
@@ -176,3 +226,7 @@ class _Scores:
             Tried(backup, float(np.sqrt(self.error(backup))), *self.difference(backup, first))
             for backup in self._errors
         )
+
+
+def _mean_and_error(values: FloatArray) -> tuple[float, float]:
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(values.size))

@@ -58,6 +58,8 @@ class KeptTrials:
         Sums of their rewards at each timestep.
     n_trials, t_max : int
         Number of trials m, and their last timestep.
+    all_lengths : ndarray of int, shape (m,)
+        How many timesteps each trial has.
     n_at : ndarray of int, shape (t_max + 1,), or None
         How many trials have each timestep, where some were cut short.
     nbytes : int
@@ -69,6 +71,8 @@ class KeptTrials:
         Logged trials, checked.
     together(portions)
         The trials of all portions.
+    every(n, first)
+        Every n-th trial.
     states(n)
         The states of the first n trials, or of all.
     condense(features)
@@ -214,6 +218,26 @@ class KeptTrials:
             lengths,
             _of_all(portions, "actions", -1),
             _of_all(portions, "explored", False),
+        )
+
+    def every(self, n: int, first: int) -> KeptTrials:
+        """Return every n-th trial from the first on.
+
+        Parameters
+        ----------
+        n, first : int
+
+        Returns
+        -------
+        KeptTrials
+        """
+        some = slice(first, None, n)
+        return KeptTrials(
+            self.observations[some],
+            self.rewards[some],
+            None if self.lengths is None else self.lengths[some],
+            None if self.actions is None else self.actions[some],
+            None if self.explored is None else self.explored[some],
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,59 @@ def test_linked_systems_solve_their_definition(backup: Any, anchors: Any) -> Non
         bordered = f if k == len(anchors) - 1 else np.hstack((f, one))
         scale = np.abs(bordered).T @ np.abs(fitted)
         assert_allclose(bordered.T @ residual / scale, 0.0, atol=1e-10)
+
+
+def interrupted(seed: int = 0) -> tuple[MomentStatistics, list[tuple[int, int, int]]]:
+    """Trials cut short, some of which leave the policy at a timestep; runs (trial, start, stop)."""
+    _, (states, rewards, table) = sampled(4, seed)
+    rng = np.random.default_rng(seed + 1)
+    m, T = rewards.shape
+    lengths = np.where(np.arange(m) % 3 == 0, rng.integers(4, T, size=m), T)
+    explored = rng.random((m, T)) < 0.1
+    trials = KeptTrials(states[:, :, None], rewards, lengths, None, explored)
+    statistics = MomentStatistics(
+        trials, lambda observed: table[observed[:, 0].astype(np.int64)], states[:, :-1, None]
+    )
+    runs = []
+    for i in range(m):
+        breaks = [-1, *np.flatnonzero(explored[i, : lengths[i]]).tolist(), int(lengths[i])]
+        runs += [(i, a + 1, b) for a, b in pairwise(breaks) if b > a + 1]
+    return statistics, runs
+
+
+@pytest.mark.parametrize("anchors", [[0], [0, 5], [0, 2, 7]])
+def test_interrupted_trials_of_single_steps_are_those_of_the_moments(anchors: Any) -> None:
+    statistics, _ = interrupted()
+    windows = np.stack((anchors, [*anchors[1:], 12]), axis=1)
+    one = solve_backwards(statistics, windows, 0.3, 1e-10)
+    other = solve_backwards_multistep(statistics, windows, 0.3, 1e-10, LambdaReturn(0.0))
+    assert np.array_equal(one.n_samples, other.n_samples)
+    assert_allclose(other.weights, one.weights, atol=1e-8 * np.abs(one.weights).max())
+    assert_allclose(other.offsets, one.offsets, atol=1e-8 * np.abs(one.weights).max())
+
+
+@pytest.mark.parametrize("backup", [LambdaReturn(0.6), LambdaReturn(1.0), MultiStep(3)])
+@pytest.mark.parametrize("anchors", [[0], [0, 5], [0, 2, 7]])
+def test_interrupted_trials_bootstrap_where_they_break_off(backup: Any, anchors: Any) -> None:
+    """Each unbroken run of a trial is one by itself, and worth at its end what its state is."""
+    _, (states, rewards, table) = sampled(4)
+    statistics, runs = interrupted()
+    gain, T = 0.3, rewards.shape[1]
+    system = fit_system(statistics, np.array(anchors), gain, backup=backup)
+    by_neighborhood = system.weights @ table.T + system.offsets[:, None]
+    of = np.minimum(system.neighborhood_at(np.arange(T + 1)), len(anchors) - 1)
+    residuals = [np.zeros(5) for _ in anchors]
+    sizes = [np.zeros(5) for _ in anchors]
+    for i, start, stop in runs:
+        values = by_neighborhood[of[start : stop + 1], states[i, start : stop + 1]]
+        targets = targets_of(backup, (rewards[i, start:stop] - gain)[None], values[None])[0]
+        for t in range(start, stop):
+            f = np.append(table[states[i, t]], 1.0)
+            residuals[of[t]] += f * (targets[t - start] - values[t - start])
+            sizes[of[t]] += np.abs(f * targets[t - start])
+    for k, (residual, size) in enumerate(zip(residuals, sizes, strict=True)):
+        d = 4 if k == len(anchors) - 1 else 5
+        assert_allclose((residual / size)[:d], 0.0, atol=1e-10)
 
 
 @pytest.mark.parametrize("calibration", ["linked", "references"])
