@@ -21,6 +21,7 @@ from lstd_agent.improvement.record import Iteration
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.fit_system import Neighborhood, System
+from lstd_agent.system.selection import Choice
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
@@ -29,6 +30,7 @@ from lstd_agent.trials.restart import Restart
 
 __all__ = [
     "MMD",
+    "Choice",
     "Comparison",
     "CondensedTrialsWarning",
     "Diagnostics",

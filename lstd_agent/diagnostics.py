@@ -3,8 +3,8 @@
 A last timestep that comes too early is the common mistake: gain and values then are those of a
 transient, and nothing in them tells. So the two halves of the settled tail, which should be alike,
 are compared by their batches of trials. What the samples say of the start, for which the bias
-is wanted, is told as well: whether they determine its value, and whether its mean value is what
-the rewards of the trials add up to (`lstd_agent.system.start_value`), which it is not where
+is wanted, is told as well: whether they determine its value, and whether the values of starts are
+what the rewards of trials from there on add up to (`lstd_agent.misfit`), which they are not where
 features are too coarse.
 """
 
@@ -18,9 +18,9 @@ import numpy as np
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.fit import Fit
+from lstd_agent.misfit import Misfit, check_start
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.selection import Choice
-from lstd_agent.system.start_value import deviations, direct_values
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.lengths import has_gaps
 
@@ -35,22 +35,11 @@ _ENOUGH_TRANSITIONS = 100
 _DEVIATIONS = 5.0
 _SHARE = 0.05
 
-# The start's mean value differs from the rewards' sum if by more than the same share of the range
-# of mean values over time, or of values in any neighborhood, and either by so many standard errors,
-# or with a standard error that is so large a share itself, which would explain anything.
-_START_DEVIATIONS = 4.0
-_LARGEST_ERROR = 0.25
-
-# Most values are in a range of so many standard deviations.
-_RANGE = 4.0
-
-# What is smaller beside the sum of all rewards is rounding.
-_ROUNDING = 1e-9
-
 # Mean rewards of successive timesteps are alike: their number tells half as much, and less.
 _AUTOCORRELATION = 2.0
 
 _N_NAMED = 8
+_N_MISFITS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +69,14 @@ class Diagnostics:
         The mean value of the start: predicted, and what the rewards above the gain and the value
         of the end add up to; NaN where trials were explored.
     start_error : float
-        Standard error of their difference, by batches; with one batch, by timesteps, roughly. NaN
-        where the difference is too small to matter.
+        Standard error of their difference, the fit taken as given; NaN where the difference is too
+        small to matter.
+    start_noise : float
+        Standard error of the predicted one, where it is so large that it may be anything; else 0.
+    misfits : list of Misfit
+        Groups of starts whose values are not what trials from there on earned, the worst first.
     start_agrees : bool
-        Whether they are alike.
+        Whether there are none, and no noise.
     n_trials, n_last : int
         How many trials there are, and how many of them have the last timestep: all, unless some
         were cut short.
@@ -121,13 +114,19 @@ class Diagnostics:
     start_value: float
     start_rewards: float
     start_error: float
-    start_agrees: bool
+    start_noise: float
+    misfits: list[Misfit]
     n_trials: int
     n_last: int
     n_recurrent_classes: int | None
     rank: IntArray
     condition: FloatArray
     choice: Choice
+
+    @property
+    def start_agrees(self) -> bool:
+        """Whether the values of the start are what trials from there on show."""
+        return not self.misfits and self.start_noise == 0.0
 
     @property
     def warnings(self) -> list[str]:
@@ -161,13 +160,19 @@ class Diagnostics:
                 f"starts {self._named(few)} have fewer than {FEW_SAMPLES} samples "
                 f"(at least {self.start_samples[few].min():.3g}): collect more trials"
             )
-        if not self.start_agrees:
+        if self.misfits:
+            shown = "; ".join(_misfit(each) for each in self.misfits[:_N_MISFITS])
+            more = len(self.misfits) - _N_MISFITS
             found.append(
-                f"the mean value of the start is {self.start_value:.6g} by the features, and "
-                f"{self.start_rewards:.6g} by the rewards seen from there on (difference "
-                f"{self.start_value - self.start_rewards:.3g}, standard error "
-                f"{self.start_error:.2g}): use features that tell more states apart, more "
-                "neighborhoods (n_anchors) or, where the standard error is large, more trials"
+                f"{shown}{f'; and {more} more' if more > 0 else ''}: use features that tell more "
+                "states apart, more neighborhoods (n_anchors) or, where the standard error is "
+                "large, more trials"
+            )
+        if self.start_noise > 0.0:
+            found.append(
+                f"the mean value of the start, {self.start_value:.6g}, has a standard error of "
+                f"{self.start_noise:.2g}, and the rewards seen do not tell it either: collect more "
+                "trials, or use fewer features"
             )
         return found
 
@@ -195,6 +200,21 @@ class Diagnostics:
             lines.append(f"condition   {self.condition.max():.1e} or less")
         lines.append(f"backup      {self.choice}")
         return "\n".join(lines + [f"warning: {text}" for text in self.warnings])
+
+
+def _misfit(found: Misfit) -> str:
+    """Say whose value is wrong, and by how much."""
+    if found.start is None:
+        who = "the mean value of the start"
+    elif found.n_starts == 1:
+        who = f"the value of start {_name(found.start)}"
+    else:
+        who = f"the mean value of {found.n_starts} starts about {_name(found.start)}"
+    return (
+        f"{who} is {found.predicted:.6g} by the features, and {found.direct:.6g} by the rewards "
+        f"of the next {found.horizon} timesteps and the value there (difference "
+        f"{found.predicted - found.direct:.3g}, standard error {found.error:.2g})"
+    )
 
 
 def _name(observation: Any) -> str:
@@ -246,12 +266,7 @@ def diagnose(fit: Fit) -> Diagnostics:
     share = fit.occupancy_of(states)[neighborhood, np.arange(len(states))]
     tail, rewards, error, settled = _tail(fit)
     classes = statistics.recurrent_classes
-    predicted, direct = fit.start_value
-    if has_gaps(statistics.trials_at):
-        # What explored trials earned is none of the policy's.
-        direct, start_error, agrees = np.nan, np.nan, True
-    else:
-        start_error, agrees = _start(fit)
+    start = check_start(fit)
     determined = fit.states_determined(states, neighborhood)
     return Diagnostics(
         settled=settled,
@@ -262,10 +277,11 @@ def diagnose(fit: Fit) -> Diagnostics:
         start_samples=share * system.n_samples[neighborhood],
         start_determined=determined,
         start_tolerable=statistics.tolerable(~determined),
-        start_value=predicted,
-        start_rewards=direct,
-        start_error=start_error,
-        start_agrees=agrees,
+        start_value=start.value,
+        start_rewards=start.rewards,
+        start_error=start.error,
+        start_noise=start.noise,
+        misfits=start.misfits,
         n_trials=statistics.n_trials,
         n_last=int(statistics.trials_at[-1]),
         n_recurrent_classes=len(classes) if classes else None,
@@ -273,36 +289,6 @@ def diagnose(fit: Fit) -> Diagnostics:
         condition=system.condition,
         choice=fit.choice,
     )
-
-
-def _start(fit: Fit) -> tuple[float, bool]:
-    """Compare the mean value of the start with the rewards seen; return error and agreement."""
-    system, statistics = fit.system, fit.statistics
-    predicted, direct = fit.start_value
-    scale = max(float(np.ptp(direct_values(system, statistics))), _range_of_values(fit))
-    rounding = _ROUNDING * np.abs(statistics.mean_rewards).sum()
-    difference = abs(predicted - direct)
-    if difference <= max(_SHARE * scale, rounding):
-        return np.nan, True
-    error = fit.start_error() if len(fit.batches) > 1 else np.nan
-    if np.isnan(error):
-        # Of independent noise; what varies slowly is none, and differences leave it out.
-        error = float(np.linalg.norm(np.diff(deviations(system, statistics))) / np.sqrt(2.0))
-    explained = difference <= _START_DEVIATIONS * error and error <= _LARGEST_ERROR * scale
-    return error, bool(explained)
-
-
-def _range_of_values(fit: Fit) -> float:
-    """Return the range of values at the starts, or of most values in a neighbourhood if larger."""
-    system, candidates = fit.system, fit.statistics.candidate_features
-    starts = fit.encoding.features(fit.statistics.starts)
-    widest = float(np.ptp(system.values(starts, np.zeros(len(starts), dtype=np.int64))))
-    for k, occupancy in enumerate(system.occupancy):
-        weight = occupancy / max(occupancy.sum(), 1e-300)
-        values = system.values(candidates, np.full(len(candidates), k))
-        deviation = float(np.sqrt(weight @ (values - weight @ values) ** 2))
-        widest = max(widest, _RANGE * deviation)
-    return widest
 
 
 def _tail(fit: Fit) -> tuple[tuple[int, int, int], tuple[float, float], float, bool]:

@@ -15,6 +15,7 @@ from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.statistics.backups import WantedBackup, is_one_step
 from lstd_agent.statistics.interface import SampledStatistics
+from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
 from lstd_agent.system.gain import estimate_gain
 from lstd_agent.system.neighborhoods import TailName
@@ -25,11 +26,8 @@ from lstd_agent.system.selection import (
     choose_backup,
 )
 from lstd_agent.system.solvers import SolverName
-from lstd_agent.system.start_value import StartValue, start_value
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.recording import Sums
-
-_UNKNOWN = StartValue(np.nan, np.nan)
 
 
 @dataclass(frozen=True)
@@ -69,11 +67,10 @@ class Comparison:
 
 
 class _Refit(NamedTuple):
-    """The same system fitted to other trials, its occupancies and mean values of the start."""
+    """The same system fitted to other trials, and its occupancies."""
 
     system: System
     occupancy_of: Callable[[States], FloatArray]
-    start: StartValue
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,19 +270,20 @@ class Fit:
     def _batch_sizes(self) -> IntArray:
         return np.array([sums.n_trials for sums in self.batches])
 
-    @cached_property
-    def start_value(self) -> StartValue:
-        """Mean values of the start, predicted and direct."""
-        return start_value(self.system, self.statistics)
-
     def start_error(self) -> float:
-        """Return the standard error of the difference of the start's two mean values."""
-        predicted, direct = self.start_value
-        without = np.array(
-            [other.start.predicted - other.start.direct for other in self._without_each]
-        )
-        gap = np.array([predicted - direct])
-        return float(batch_standard_errors(gap, without[:, None], self._batch_sizes)[0])
+        """Return the standard error of the start's mean value as it is predicted."""
+        features = self.statistics.mean_features(0)[None]
+        first = np.zeros(1, dtype=np.int64)
+        return float(self._jackknife(lambda system: system.values(features, first))[0])
+
+    def start_groups(self, matters: Callable[[StartGroups], bool]) -> StartGroups:
+        """Return what trials from like starts earn; see `lstd_agent.statistics.start_groups`."""
+        system = self.system
+
+        def values_of(features: FloatArray, t: IntArray) -> FloatArray:
+            return system.values(features, system.neighborhood_at(t))
+
+        return self.statistics.start_groups(self.batches, values_of, system.gain, matters)
 
     @cached_property
     def _without_each(self) -> list[_Refit]:
@@ -303,7 +301,7 @@ class Fit:
     def _refitted(self, sums: Sums) -> _Refit:
         statistics = self.statistics.of(sums, self.system.references.main)
         if _lacks_a_window(statistics, self.system.windows):
-            return _Refit(self.system, lambda states: self.occupancy_of(states) * 0.0, _UNKNOWN)
+            return _Refit(self.system, lambda states: self.occupancy_of(states) * 0.0)
         system = refit(
             self.system,
             statistics,
@@ -317,7 +315,7 @@ class Fit:
         occupancy_of = statistics.occupancy_of(system.windows)
         if self.choice.backup == "model":
             occupancy_of = _where(_determined_by_model(statistics, system), occupancy_of)
-        return _Refit(system, occupancy_of, start_value(system, statistics))
+        return _Refit(system, occupancy_of)
 
 
 def _lacks_a_window(statistics: SampledStatistics, windows: IntArray) -> bool:

@@ -44,6 +44,7 @@ from lstd_agent.system.references import ReferenceStates
 from lstd_agent.system.selection import Choice
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.collector import TrialCollector
+from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, States
 from lstd_agent.trials.policies import Policy
 from lstd_agent.trials.recording import Sums
@@ -148,13 +149,33 @@ def load(path: str | os.PathLike[str], features: Any, distance: Any) -> SavedAge
         options={**options, **facts["options"]},
         space=None if facts["space"] is None else unpack_space(facts["space"]),
         batches=batches,
-        trials=arrays.get("trials"),
+        trials=_checked_trials(arrays.get("trials"), batches),
         policy=arrays.get("policy"),
         taken=unpack_taken(facts.get("taken"), arrays),
         actions=None if facts.get("actions") is None else tuple(facts["actions"]),
         system=None if facts["system"] is None else unpack_system(facts["system"], arrays),
         choice=None if facts["system"] is None else unpack_choice(choice),
     )
+
+
+def _checked_trials(trials: States | None, batches: list[Sums]) -> States | None:
+    """Return stored trials, or raise unless they can be those of the batches."""
+    if trials is None:
+        return None
+    counts = [batch for batch in batches if isinstance(batch, TransitionCounts)]
+    right = bool(batches) and trials.shape[1:2] == (batches[0].t_max + 1,)
+    if counts:
+        right &= trials.ndim == 2 and trials.dtype.kind in "iu"
+        lowest = 0 if all(batch.n_at is None for batch in counts) else -1  # where cut short
+        right = right and bool((trials >= lowest).all() and (trials < counts[0].n_states).all())
+    else:
+        right &= trials.ndim == 3 and trials.dtype.kind in "fiub"
+    if not right:
+        raise InvalidInputError(
+            f"the file's trials are damaged: {trials.dtype} of shape {trials.shape} are not states "
+            "of its trials at each timestep"
+        )
+    return trials
 
 
 def _held_or_given(path: str | os.PathLike[str], name: str, held: Any, given: Any) -> Any:

@@ -13,13 +13,13 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "progress", "figure_style"),
+    ("errors", "arrays", "progress", "figure_style", "standard_errors"),
     ("features",),
     ("trials",),
     ("statistics",),
     ("system",),
-    ("standard_errors", "fit"),
-    ("action_values", "diagnostics", "packing", "persistence", "plotting", "summary"),
+    ("fit",),
+    ("action_values", "misfit", "diagnostics", "packing", "persistence", "plotting", "summary"),
     ("agent",),
     ("baselines", "improvement", "sb3"),
     ("study", "commands", "benchmarks"),

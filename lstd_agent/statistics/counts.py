@@ -37,6 +37,7 @@ from lstd_agent.statistics.pairs import (
 )
 from lstd_agent.statistics.pooled import PooledModel, pooled_counts
 from lstd_agent.statistics.sparse_counts import SparseCounts, sparse_features
+from lstd_agent.statistics.start_groups import StartGroups, ValuesOf, group_counts
 from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
 from lstd_agent.statistics.walks import StateWalk
 from lstd_agent.trials.counting import TransitionCounts
@@ -364,6 +365,20 @@ class CountStatistics:
         """States in which trials start, the terminal one left out."""
         start = self.visits[[0]].indices
         return np.sort(start[start != self.terminal])
+
+    def start_groups(
+        self,
+        batches: Sequence[TransitionCounts],
+        values_of: ValuesOf,
+        gain: float,
+        matters: Callable[[StartGroups], bool],
+    ) -> StartGroups:
+        """Return what trials from each start earn; see `lstd_agent.statistics.start_groups`."""
+
+        def value_of(states: IntArray, t: IntArray) -> FloatArray:
+            return values_of(self.features[states], t)
+
+        return group_counts(batches, self.counts, value_of, gain, self.terminal, matters)
 
     def tolerable(self, undetermined: BoolArray) -> BoolArray:
         """Return which undetermined starts are none to warn of: none."""

@@ -21,6 +21,7 @@ from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquat
 from lstd_agent.statistics.holdouts import Holdout
 from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.sparse_trials import SparseTrials
+from lstd_agent.statistics.start_groups import StartGroups, ValuesOf
 from lstd_agent.statistics.structure import RecurrentClass
 from lstd_agent.statistics.walks import Walk
 
@@ -215,6 +216,18 @@ class SampledStatistics(Statistics, Protocol):
     @property
     def starts(self) -> Any:
         """Encoded observations in which trials start."""
+
+    def start_groups(
+        self,
+        batches: Sequence[Any],
+        values_of: ValuesOf,
+        gain: float,
+        matters: Callable[[StartGroups], bool],
+    ) -> StartGroups:
+        """Return what trials from like starts earn, beside its values.
+
+        Errors may be left out of groups without any that matter.
+        """
 
     @property
     def recurrent_classes(self) -> list[RecurrentClass]:

@@ -44,6 +44,12 @@ from lstd_agent.statistics.pairs import (
 )
 from lstd_agent.statistics.pooled import PooledModel
 from lstd_agent.statistics.sparse_trials import SparseTrials, are_sparse
+from lstd_agent.statistics.start_groups import (
+    StartGroups,
+    ValuesOf,
+    group_moments,
+    group_trials,
+)
 from lstd_agent.statistics.structure import RecurrentClass
 from lstd_agent.statistics.trial_moments import TrialMoments
 from lstd_agent.statistics.walks import TrialWalk
@@ -83,6 +89,10 @@ _REACH = 12.0
 # window's; smaller eigenvalues of scaled Z than the other number are rounding errors.
 _RANGE_TOLERANCE = 1e-3
 _RANGE_RCOND = 1e-10
+
+# Features whose root mean square is smaller, as that of bumps far from all that was seen, are 0:
+# divided by it, what they are elsewhere would exceed the range of doubles.
+_UNSEEN = 1e-100
 
 # Of fewer trials none are held out.
 _FEWEST_HELD_OUT = 8
@@ -374,6 +384,20 @@ class MomentStatistics:
         """Observations in which stored trials start."""
         return np.unique(self.trials[:N_CANDIDATES, 0].astype(np.float64), axis=0)
 
+    def start_groups(
+        self,
+        batches: Sequence[MomentSums | KeptTrials],
+        values_of: ValuesOf,
+        gain: float,
+        matters: Callable[[StartGroups], bool],
+    ) -> StartGroups:
+        """Return what trials from like starts earn; see `lstd_agent.statistics.start_groups`."""
+        kept = [batch for batch in batches if isinstance(batch, KeptTrials)]
+        if len(kept) == len(batches):
+            return group_trials(kept, lambda states, t: values_of(self.features(states), t), gain)
+        sums = [batch for batch in batches if isinstance(batch, MomentSums)]
+        return group_moments(sums, values_of, gain)
+
     def tolerable(self, undetermined: BoolArray) -> BoolArray:
         """Return which undetermined starts are none to warn of.
 
@@ -401,7 +425,7 @@ class MomentStatistics:
         trials = self.sparse_trials
         squares = self.sums.squares if trials is None else trials.squares
         scale = np.sqrt(squares / self.trials_at.sum())
-        return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
+        return np.append(np.where(scale > _UNSEEN, scale, 1.0), 1.0)
 
     def zero(self, window: IntArray) -> tuple[int, FloatArray]:
         """Return the terminal state of a task that ends, or else the mean of the settled tail."""

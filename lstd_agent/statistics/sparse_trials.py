@@ -33,9 +33,6 @@ _LARGEST_DENSITY = 0.02
 # Beside the diagonal of scaled Z.
 _SHIFT = 1e-10
 
-# Beside Z times the weights of a constant, what is smaller is nothing.
-_NULL = 1e-9
-
 # What is outside the range of Z by a smaller share is inside.
 _IN_RANGE = 1e-6
 
@@ -85,13 +82,6 @@ class RowEquations:
         """Weights of the value 1, scaled, in the range of Z as all others are."""
         assert self.constant is not None
         return self.Z.in_range(self.constant[self.Z.seen] / self.Z.scale.diagonal())
-
-    @property
-    def constant_is_null(self) -> bool:
-        """Whether X makes nothing of constants, up to rounding."""
-        w = self.scaled_constant
-        left = self.X[self.Z.seen][:, self.Z.seen] @ (self.Z.scale @ w)
-        return bool(np.linalg.norm(self.Z.scale @ left) <= _NULL * np.linalg.norm(self.Z.Z @ w))
 
 
 class SparseTrials:
@@ -175,18 +165,23 @@ class SparseTrials:
         if self.has_one and not one:
             f, successors = f[:, :-1], successors[:, :-1]
         constant = self._constant(f.shape[1])
+        unchecked = np.unique(trial)
+        # Rows that are alike have the same product with anything.
+        probe = np.random.default_rng(0).uniform(1.0, 2.0, f.shape[1])
         while True:
             Z = Factored(sparse.csr_array(f.T @ f))
             X = sparse.csr_array(Z.whole - f.T @ successors)
             equations = RowEquations(Z, X, _right(f, rewards), constant)
-            if constant is None or equations.constant_is_null:
+            if constant is None:
                 return equations
             # What follows a sample is a sample itself, but for the last of each trial.
-            _, from_last = np.unique(trial[::-1], return_index=True)
-            last = len(trial) - 1 - from_last
+            owner, from_last = np.unique(trial[::-1], return_index=True)
+            last = (len(trial) - 1 - from_last)[np.isin(owner, unchecked)]
+            last = last[~np.isin(successors[last] @ probe, f @ probe)]
             outside = last[self._outside(Z, successors[last])]
             if not outside.size:
                 return equations
+            unchecked = trial[outside]
             known = np.setdiff1d(np.arange(len(trial)), outside)
             f, successors, rewards = f[known], successors[known], rewards[known]
             trial = trial[known]
@@ -201,7 +196,7 @@ class SparseTrials:
         """Tell which features (m, d) are not in the range of Z."""
         outside = np.ones(x.shape[0], dtype=bool)
         for rows, q in Z.scaled_columns(x):
-            outside[rows] = Z.solve_apart(q)[0] > _IN_RANGE
+            outside[rows] = Z.share_outside(q) > _IN_RANGE
         return outside
 
     def mean_features(self, start: int, stop: int) -> FloatArray:
@@ -293,12 +288,17 @@ class Factored:
         """Return the part of right-hand sides in the range of Z."""
         return np.asarray(right - _SHIFT * self.solve(right))
 
+    def share_outside(self, right: FloatArray) -> FloatArray:
+        """Return which share (m,) of columns (k, m) is outside the range of Z."""
+        size = np.maximum(np.linalg.norm(right, axis=0), 1e-300)
+        return np.asarray(_SHIFT * np.linalg.norm(self.solve(right), axis=0) / size)
+
     def solve_apart(self, right: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the share (m,) of columns (k, m) outside the range of Z, and Z† times them."""
         first = self.solve(right)
-        outside = _SHIFT * np.linalg.norm(first, axis=0)
         size = np.maximum(np.linalg.norm(right, axis=0), 1e-300)
-        return outside / size, first + self.solve(right - self.Z @ first)
+        outside = _SHIFT * np.linalg.norm(first, axis=0) / size
+        return outside, first + self.solve(right - self.Z @ first)
 
     def scaled_columns(self, x: sparse.csr_array) -> Iterator[tuple[IntArray, FloatArray]]:
         """Yield places of features (m, d) with nothing but what samples have, and them (k, m)."""

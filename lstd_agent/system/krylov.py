@@ -34,7 +34,7 @@ _MOST_DIRECTIONS = 400
 _MOST_RUNS = 10
 
 # What is larger than this beside right-hand sides is no solution.
-_UNSOLVED = 1e-6
+_UNSOLVED = 1e-5
 
 
 def solve_backwards_by_iteration(
@@ -134,7 +134,7 @@ class _Window:
                 return w
             w = w + minimal_residual(lambda v: self._Z.in_range(matrix @ v), self._Z, residual)
             residual = right - self._Z.in_range(matrix @ w)
-            if np.linalg.norm(residual) > 0.5 * before:
+            if np.linalg.norm(residual) > 0.9 * before:
                 break
         if np.linalg.norm(residual) > _UNSOLVED * size:
             raise EvaluationError(

@@ -79,6 +79,16 @@ class Choice:
     reason : str
     tried : tuple of Tried
         Empty where there was nothing to choose.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 0, 0, 0])
+    >>> counts = unichain_gym.simulate_counts(chain, 500, 100, 0)
+    >>> agent = SeminormLSTDAgent(OneHot(), n_anchors=1).add(counts)
+    >>> agent.fit().diagnostics().choice.backup
+    'model'
     """
 
     backup: Backup

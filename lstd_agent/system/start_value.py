@@ -15,31 +15,11 @@ side of each timestep's equation lost by that is added where it was lost.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.fit_system import System
-
-
-class StartValue(NamedTuple):
-    """Mean value of the start by the approximator of timestep 0, and by the rewards seen."""
-
-    predicted: float
-    direct: float
-
-
-def start_value(system: System, statistics: SampledStatistics) -> StartValue:
-    """Return both mean values of the start, of the trials of these statistics."""
-    T = _last(statistics)
-    if statistics.trials_at[T] < statistics.n_trials:
-        direct = float(direct_values(system, statistics)[0])
-    else:
-        earned = T * (statistics.mean_reward(0, T) - system.gain) if T else 0.0
-        direct = earned + _mean_value(system, statistics, T)
-    return StartValue(_mean_value(system, statistics, 0), direct)
 
 
 def start_bias(system: System, statistics: SampledStatistics) -> float:

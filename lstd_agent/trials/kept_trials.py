@@ -58,6 +58,8 @@ class KeptTrials:
         Sums of their rewards at each timestep.
     n_trials, t_max : int
         Number of trials m, and their last timestep.
+    all_lengths : ndarray of int, shape (m,)
+        How many timesteps each trial has.
     n_at : ndarray of int, shape (t_max + 1,), or None
         How many trials have each timestep, where some were cut short.
     nbytes : int
@@ -209,7 +211,7 @@ class KeptTrials:
             return portions[0]
         lengths = None
         if any(portion.lengths is not None for portion in portions):
-            lengths = np.concatenate([portion._all_lengths for portion in portions])
+            lengths = np.concatenate([portion.all_lengths for portion in portions])
         return cls(
             np.concatenate([portion.observations for portion in portions]),
             np.concatenate([portion.rewards for portion in portions]),
@@ -247,7 +249,8 @@ class KeptTrials:
         return has if self.explored is None else has & ~self.explored
 
     @property
-    def _all_lengths(self) -> IntArray:
+    def all_lengths(self) -> IntArray:
+        """How many timesteps each trial has, shape (m,)."""
         full = np.full(self.n_trials, self.t_max + 1)
         return full if self.lengths is None else self.lengths
 

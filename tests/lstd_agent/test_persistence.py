@@ -44,6 +44,7 @@ def discrete(**options: Any) -> SeminormLSTDAgent:
     return SeminormLSTDAgent(**options).collect(env, POLICY, 200, 30, seed=0).fit()
 
 
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 # Two random features tell little, and a gain of 3 is not right.
 @pytest.mark.filterwarnings("ignore:.*mean value of the start:lstd_agent.errors.FitWarning")
 @pytest.mark.parametrize(
@@ -75,6 +76,7 @@ def test_a_loaded_agent_goes_on_as_the_saved_one(options: dict[str, Any], tmp_pa
     assert_array_equal(loaded.predict(STATES), agent.predict(STATES))
 
 
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 # Twenty trials are few for some of these features.
 @pytest.mark.filterwarnings("ignore:.*starts:lstd_agent.errors.FitWarning")
 @pytest.mark.parametrize("features", [RadialBasis.grid(-8, 8, 4), TileCoding(-8, 8), "function"])
@@ -275,6 +277,29 @@ def test_a_files_sums_are_checked_before_they_are_used(
         arrays[f"batch0.{name}"] = changed
     np.savez(path, **arrays)
     with pytest.raises(InvalidInputError, match=message):
+        SeminormLSTDAgent.load(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: np.where(a == a[0, 0], 200, a),  # no state
+        lambda a: a * 1.5,
+        lambda a: a[0],
+        lambda a: a[:, :5],
+        lambda a: np.array(["x"]),
+    ],
+)
+def test_a_files_stored_trials_are_checked_before_they_are_used(
+    change: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "agent.npz"
+    discrete().save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    arrays["trials"] = change(arrays["trials"])
+    np.savez(path, **arrays)
+    with pytest.raises(InvalidInputError, match="the file's trials are damaged"):
         SeminormLSTDAgent.load(path)
 
 

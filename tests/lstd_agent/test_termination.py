@@ -70,7 +70,8 @@ def test_absorbed_vectors_have_the_same_moments_in_every_mode(walk: Any) -> None
     for env in environments(lambda: walk(ends=True, kind="box")):
         agent = SeminormLSTDAgent(Polynomial(1), on_termination="absorb")
         agent.collect(env, lambda x: 0, 5, 9, batched=False)
-        sums.append(agent.statistics.sums)
+        each = np.stack((np.arange(10), np.arange(1, 11)), axis=1)
+        sums.append(agent.statistics.sums.over(each))
         # f = (1, x): Σ f f'^T over 5 trials; 2 → end has successor features zero.
         assert_array_equal(sums[-1].successor_moments[1], [[5, 10], [5, 10]])
         assert_array_equal(sums[-1].successor_moments[2:], 0)

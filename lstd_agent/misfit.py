@@ -1,0 +1,180 @@
+"""Whether the values of starts are what trials from there on show them to be.
+
+Where features are too coarse, a fit is as sure of wrong values as of right ones: standard errors
+tell of noise only. What trials from like starts earned (`lstd_agent.statistics.start_groups`)
+shows it. A group's value is judged wrong if it is off by a share of the range of values that
+matters, and by more standard errors than chance allows for: among all groups and horizons of a
+fit it is wrongly judged so about once in a thousand fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lstd_agent.arrays import BoolArray, FloatArray
+from lstd_agent.fit import Fit
+from lstd_agent.statistics.start_groups import StartGroups
+from lstd_agent.system.start_value import deviations, direct_values
+from lstd_agent.trials.lengths import has_gaps
+
+LEVEL = 1e-3
+"""Chance of judging any value of a right fit wrong."""
+
+# Shares of the range of values that matter: of the mean over all starts, and of some of them.
+_SHARE_OF_MEAN = 0.05
+_SHARE_OF_SOME = 0.1
+
+# A value is right if it is within what is tolerated by so many standard errors.
+_CERTAINTY = 2.0
+
+# A mean value of the start whose own standard error is a larger share is noise, unless the rewards
+# seen tell it to be right: with a smaller one.
+_LARGEST_ERROR = 0.25
+
+# Most values are in a range of so many standard deviations.
+_RANGE = 4.0
+
+# What is smaller beside the sum of all rewards is rounding.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Misfit:
+    """A group of starts whose mean value is not what trials from there on show.
+
+    Attributes
+    ----------
+    start : Any or None
+        One of them; None where they are all.
+    n_starts : int
+        How many different ones trials began in.
+    predicted, direct : float
+        Their mean value: by features, and by what the rewards above the gain of the next
+        timesteps and the value there add up to.
+    error : float
+        Standard error of the difference.
+    horizon : int
+        How many timesteps.
+    """
+
+    start: Any
+    n_starts: int
+    predicted: float
+    direct: float
+    error: float
+    horizon: int
+
+
+@dataclass(frozen=True, eq=False)
+class StartCheck:
+    """What is found of the values of the start.
+
+    Attributes
+    ----------
+    value, rewards : float
+        The mean value of the start: predicted, and what the rewards above the gain and the value
+        of the end add up to.
+    error : float
+        Standard error of their difference, the fit taken as given; NaN where the difference is too
+        small to matter.
+    noise : float
+        Standard error of the predicted one, where it is so large that it may be anything; else 0.
+    misfits : list of Misfit
+        Groups of starts whose values are wrong, the worst first.
+    """
+
+    value: float
+    rewards: float
+    error: float
+    noise: float
+    misfits: list[Misfit]
+
+
+def check_start(fit: Fit) -> StartCheck:
+    """Compare the values of starts with what trials from there on earned."""
+    system, statistics = fit.system, fit.statistics
+    if has_gaps(statistics.trials_at):
+        # What explored trials earned is none of the policy's.
+        features = statistics.mean_features(0)[None]
+        predicted = float(system.values(features, np.zeros(1, dtype=np.int64))[0])
+        return StartCheck(predicted, np.nan, np.nan, 0.0, [])
+    by_rewards = direct_values(system, statistics)
+    scale = max(float(np.ptp(by_rewards)), _range_of_values(fit))
+    rounding = _ROUNDING * float(np.abs(statistics.mean_rewards).sum())
+
+    def tolerance(groups: StartGroups) -> FloatArray:
+        share = np.full((len(groups.predicted), 1), _SHARE_OF_SOME)
+        share[0] = _SHARE_OF_MEAN
+        return np.maximum(share * scale, rounding)
+
+    groups = fit.start_groups(lambda found: bool((_difference(found) > tolerance(found)).any()))
+    difference, tolerated = _difference(groups), tolerance(groups)
+    matter = difference > tolerated
+    error = groups.error.copy()
+    if np.isnan(error[0, -1]) and matter[0, -1]:
+        # Of independent noise; what varies slowly is none, and differences leave it out.
+        error[0, -1] = np.linalg.norm(np.diff(deviations(system, statistics))) / np.sqrt(2.0)
+    wrong = matter & (difference > _limit(groups, error))
+    # What is wrong at a shorter horizon are the values there, if a longer one says that these are
+    # right.
+    right = difference + _CERTAINTY * error <= tolerated
+    wrong &= ~np.logical_or.accumulate(right[:, ::-1], axis=1)[:, ::-1]
+    noise = 0.0
+    if matter[0, -1] and not wrong.any() and error[0, -1] > _LARGEST_ERROR * scale:
+        noise = fit.start_error() if len(fit.batches) > 1 else np.inf
+    return StartCheck(
+        value=float(groups.predicted[0]),
+        rewards=float(by_rewards[0]),
+        error=float(error[0, -1]) if matter[0, -1] else np.nan,
+        noise=noise if noise > _LARGEST_ERROR * scale else 0.0,
+        misfits=_misfits(fit, groups, error, wrong),
+    )
+
+
+def _difference(groups: StartGroups) -> FloatArray:
+    return np.asarray(np.abs(groups.direct - groups.predicted[:, None]))
+
+
+def _limit(groups: StartGroups, error: FloatArray) -> FloatArray:
+    """Return the largest differences that chance may explain, by Student's distribution."""
+    from scipy.special import stdtrit  # takes long to import
+
+    tail = LEVEL / error.size / 2.0
+    return np.asarray(-stdtrit(groups.degrees, tail)[:, None] * error)
+
+
+def _misfits(fit: Fit, groups: StartGroups, error: FloatArray, wrong: BoolArray) -> list[Misfit]:
+    """Return the groups that are wrong, without those of which a part is."""
+    any_wrong = wrong.any(axis=1)
+    has_wrong_part = np.isin(np.arange(len(wrong)), groups.parent[any_wrong])
+    found = []
+    for i in np.flatnonzero(any_wrong & ~has_wrong_part):
+        # The longest horizon sees most of what is wrong, and least of other values.
+        k = int(np.flatnonzero(wrong[i])[-1])
+        found.append(
+            Misfit(
+                start=None if i == 0 else fit.encoding.decode(groups.example[i - 1]),
+                n_starts=int(groups.n_starts[i]),
+                predicted=float(groups.predicted[i]),
+                direct=float(groups.direct[i, k]),
+                error=float(error[i, k]),
+                horizon=int(groups.horizons[k]),
+            )
+        )
+    return sorted(found, key=lambda misfit: -abs(misfit.predicted - misfit.direct))
+
+
+def _range_of_values(fit: Fit) -> float:
+    """Return the range of values at the starts, or of most values in a neighbourhood if larger."""
+    system, candidates = fit.system, fit.statistics.candidate_features
+    starts = fit.encoding.features(fit.statistics.starts)
+    widest = float(np.ptp(system.values(starts, np.zeros(len(starts), dtype=np.int64))))
+    for k, occupancy in enumerate(system.occupancy):
+        weight = occupancy / max(occupancy.sum(), 1e-300)
+        values = system.values(candidates, np.full(len(candidates), k))
+        deviation = float(np.sqrt(weight @ (values - weight @ values) ** 2))
+        widest = max(widest, _RANGE * deviation)
+    return widest

@@ -1,0 +1,217 @@
+"""Values of single starts are what trials from there earn, or a warning says that they are not."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import VectorObservationWrapper
+from scipy import sparse
+
+from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
+from lstd_agent.errors import FitWarning
+from lstd_agent.statistics.start_groups import (
+    MIN_TRIALS,
+    cells_of,
+    group_counts,
+    group_trials,
+    horizons_to,
+)
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.kept_trials import KeptTrials
+from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
+
+
+class AsNumbers(VectorObservationWrapper):
+    """The states of a Discrete vector environment as vectors of one number."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        n = env.single_observation_space.n
+        self.single_observation_space = spaces.Box(0.0, n - 1.0, (1,))
+        self.observation_space = spaces.Box(0.0, n - 1.0, (env.num_envs, 1))
+
+    def observations(self, observations: Any) -> Any:
+        return observations[:, None].astype(np.float32)
+
+
+def two_ways_in(gain: float, share: float = 0.5) -> TabularMDP:
+    """From 0 with a reward above the gain, or from 1 with one as far below it, into a coin."""
+    P = np.zeros((4, 1, 4))
+    P[:, 0, 2:] = 0.5
+    rewards = np.array([gain + 10.0, gain - 10.0, gain + 1.0, gain - 1.0])
+    return TabularMDP.from_arrays(P, rewards[:, None], [share, 1.0 - share, 0.0, 0.0])
+
+
+def collected(agent: SeminormLSTDAgent, mdp: TabularMDP, *, vectors: bool, **options: Any) -> Any:
+    env: Any = TabularVectorEnv(mdp, options.get("num_envs", 20))
+    policy: Any = np.zeros(mdp.n_states, dtype=int)
+    if vectors:
+        env, policy = AsNumbers(env), lambda x: np.zeros(len(x), dtype=int)
+    n_trials, t_max = options.get("n_trials", 400), options.get("t_max", 40)
+    return agent.collect(env, policy, n_trials, t_max, seed=options.get("seed", 0))
+
+
+@pytest.mark.parametrize("gain", [0.0, 3.0])
+@pytest.mark.parametrize("n_anchors", [1, 2])
+@pytest.mark.parametrize("vectors", [True, False])
+def test_errors_of_two_starts_that_cancel_are_both_told(
+    vectors: bool, n_anchors: int, gain: float
+) -> None:
+    """One feature for all states gives all of them one value: right on average, wrong by 10."""
+    features: Any = Polynomial(0) if vectors else np.ones((4, 1))
+    agent = collected(SeminormLSTDAgent(features, n_anchors), two_ways_in(gain), vectors=vectors)
+    with pytest.warns(FitWarning, match="value of start") as caught:
+        agent.fit()
+    found = agent.diagnostics()
+    assert not found.start_agrees
+    told = {float(np.ravel(each.start)[0]): each for each in found.misfits}
+    assert set(told) == {0.0, 1.0}
+    for start, right in ((0.0, 10.0), (1.0, -10.0)):
+        each = told[start]
+        assert each.n_starts == 1
+        assert abs(each.direct - each.predicted - right) < 5 * max(each.error, 0.1)
+        assert f"{each.predicted:.6g} by the features, and {each.direct:.6g}" in str(caught[0])
+    assert "NOT ALIKE" in str(found)
+
+
+@pytest.mark.parametrize("n_anchors", [1, 2])
+@pytest.mark.parametrize("vectors", [True, False])
+def test_features_that_tell_these_starts_apart_do_not_warn(vectors: bool, n_anchors: int) -> None:
+    features: Any = Polynomial(3) if vectors else OneHot()
+    mdp = two_ways_in(3.0)
+    agent = collected(SeminormLSTDAgent(features, n_anchors), mdp, vectors=vectors).fit()
+    assert agent.diagnostics().misfits == []
+    starts = [[0.0], [1.0]] if vectors else [0, 1]
+    assert agent.compare(starts[0], starts[1], 0).difference == pytest.approx(20.0, abs=0.5)
+
+
+def test_starts_that_three_bumps_cannot_tell_are_named() -> None:
+    """States of three streams of eleven as numbers: the mean of the start is right, single starts
+    are off by a third of the range of values."""
+    mdp = make_mdp("h36c")
+    exact = mdp.induce(np.ones(36, dtype=int)).bias
+    agent = SeminormLSTDAgent(RadialBasis.grid([0], [35], 3), 1)
+    agent.collect(
+        AsNumbers(TabularVectorEnv(mdp, 50)), lambda x: np.ones(len(x), int), 1000, 200, 0
+    )
+    with pytest.warns(FitWarning, match=r"value of start \["):
+        agent.fit()
+    found = agent.diagnostics()
+    assert len(found.misfits) > 3
+    starts = np.arange(33.0)[:, None]
+    predicted = agent.predict(starts, 0)
+    assert np.abs(predicted - exact[:33]).max() > 0.2 * np.ptp(exact)
+    assert abs(predicted.mean() - exact[:33].mean()) < 0.05 * np.ptp(exact)
+    long = [each for each in found.misfits if each.n_starts == 1 and each.horizon >= 64]
+    for each in long:
+        start = int(each.start[0])
+        assert each.predicted == pytest.approx(predicted[start])
+        assert (each.direct > each.predicted) == (exact[start] > predicted[start])
+    assert len(long) > 3
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_a_right_fit_of_few_trials_is_none_to_warn_of(vectors: bool) -> None:
+    """A coin of three sides tells in one step what a start is worth, however long trials go on."""
+    mdp = TabularMDP.from_arrays(np.full((3, 1, 3), 1 / 3), np.arange(3.0)[:, None], np.ones(3) / 3)
+    features: Any = Polynomial(2) if vectors else OneHot()
+    options = {"num_envs": 4, "n_trials": 80, "t_max": 20}
+    for seed in range(10):
+        agent = SeminormLSTDAgent(features, 1)
+        collected(agent, mdp, vectors=vectors, seed=seed, **options).fit()
+        assert agent.diagnostics().start_agrees
+
+
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.CondensedTrialsWarning")
+def test_moments_tell_of_the_mean_start_only() -> None:
+    agent = SeminormLSTDAgent(Polynomial(0), 1, max_bytes=20_000, n_stored_trials=10)
+    collected(agent, two_ways_in(0.0), vectors=True, n_trials=800).fit()  # on average it is right
+    assert agent.diagnostics().misfits == []
+    agent = SeminormLSTDAgent(Polynomial(0), 1, max_bytes=20_000, n_stored_trials=10)
+    collected(agent, two_ways_in(0.0, 1.0), vectors=True, n_trials=800)
+    with pytest.warns(FitWarning, match="the mean value of the start is"):
+        agent.fit()
+    (found,) = agent.diagnostics().misfits
+    assert found.start is None
+    assert found.direct - found.predicted == pytest.approx(10.0, abs=1.0)
+
+
+def test_cells_split_all_vectors_and_no_equal_ones() -> None:
+    rng = np.random.default_rng(0)
+    vectors = np.column_stack([rng.integers(3, size=500), rng.integers(4, size=500) * 100.0])
+    cells, parent = cells_of(vectors)
+    assert len(cells[0]) == 500
+    assert parent[0] == -1
+    for i in np.unique(parent[1:]):
+        parts = [cells[j] for j in np.flatnonzero(parent == i)]
+        assert sorted(np.concatenate(parts).tolist()) == sorted(cells[i].tolist())
+        assert min(map(len, parts)) >= MIN_TRIALS
+    leaves = np.setdiff1d(np.arange(len(cells)), parent)
+    assert len(leaves) == 12
+    assert all(len(np.unique(vectors[cells[i]], axis=0)) == 1 for i in leaves)
+
+
+@pytest.mark.parametrize("vectors", [np.zeros((100, 2)), np.arange(39.0)[:, None]])
+def test_equal_or_few_vectors_are_one_cell(vectors: Any) -> None:
+    assert [len(cell) for cell in cells_of(vectors)[0]] == [len(vectors)]
+
+
+def test_horizons_double_up_to_the_last_timestep() -> None:
+    assert [horizons_to(t).tolist() for t in (0, 1, 2, 5, 8)] == [
+        [0],
+        [1],
+        [1, 2],
+        [1, 2, 4, 5],
+        [1, 2, 4, 8],
+    ]
+
+
+def test_bumps_far_from_all_that_was_seen_leave_values_undetermined_without_a_warning() -> None:
+    agent = SeminormLSTDAgent(RadialBasis.grid([0], [100], 50))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        collected(agent, two_ways_in(0.0), vectors=True).fit()
+        far = np.array([[30.0], [60.0], [100.0]])
+        assert np.isinf(agent.standard_errors(far)).all()
+        assert not agent.determined(far).any()
+
+
+def test_a_trial_that_was_cut_short_is_compared_with_the_value_where_it_was() -> None:
+    """From 0 with 10 a step for two timesteps, and from 1 with 1 a step for four."""
+    observations = np.array([[0.0, 5.0, 6.0, 0.0, 0.0], [1.0, 5.0, 6.0, 7.0, 8.0]])
+    rewards = np.array([[10.0, 10.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+    kept = KeptTrials.of(observations[:, :, None], rewards, lengths=[2, 4])
+    groups = group_trials([kept], lambda states, t: 100.0 * states[:, 0] + t, gain=0.5)
+    assert groups.horizons.tolist() == [1, 2, 3]
+    direct = np.array([[10.0, 20.0, 20.0], [1.0, 2.0, 3.0]])
+    time = np.array([[1, 2, 2], [1, 2, 3]])
+    expected = direct - 0.5 * time + [[500, 600, 600], [500, 600, 700]] + time
+    np.testing.assert_allclose(groups.direct[0], expected.mean(axis=0))
+    assert groups.predicted.tolist() == [50.0]
+
+
+def test_counts_of_trials_that_were_cut_short_go_on_with_the_value_where_they_were() -> None:
+    """One of two trials from 0 goes on from 1; all that came to 2 were cut short there."""
+    counts = TransitionCounts.of(
+        TransitionCounts(
+            3,
+            2,
+            sparse.csr_array(
+                np.array([[0, 1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0, 0, 0, 0], [0] * 9])
+            ),
+            sparse.csr_array(np.array([[6.0, 0, 0], [0, 4.0, 0], [0, 0, 0]])),
+            np.array([2, 1, 0]),
+        )
+    )
+    groups = group_counts(
+        [counts], counts, lambda states, t: 10.0 * states + t, 0.5, None, lambda found: True
+    )
+    # At timestep 1 the states 1 and 2 are worth 11 and 21; rewards are 3 on average before. Then
+    # state 1 pays 4 and leads to itself, worth 12 at timestep 2.
+    assert groups.horizons.tolist() == [1, 2]
+    expected = [3.0 - 0.5 + (11.0 + 21.0) / 2, 3.0 - 0.5 + (4.0 - 0.5 + 12.0 + 21.0) / 2]
+    assert groups.direct.tolist() == [expected]
