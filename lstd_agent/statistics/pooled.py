@@ -29,6 +29,12 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.trials.counting import TransitionCounts
 
+# Factors of more states than this may fill in: those of random graphs do, and there iterations with
+# incomplete factors converge at once. Where they do not, on lines and grids, factors are sparse.
+_MOST_FACTORED = 3_000
+_DROPPED, _FILL = 1e-2, 2.0
+_RESIDUAL, _RESTART, _CYCLES = 1e-12, 60, 2
+
 # Probabilities that add up to 1 but for this much leave nothing open.
 _ROUNDING = 1e-12
 
@@ -81,8 +87,6 @@ def pooled_model(
     -------
     PooledModel
     """
-    from scipy.sparse.linalg import splu  # takes long to import
-
     S = transitions.shape[0]
     values, open_share = np.zeros(S), np.ones(S)
     open_share[main] = 0.0
@@ -96,12 +100,12 @@ def pooled_model(
     told = within.sum(axis=1) + leaving[:, [main]].toarray()[:, 0]
     # (D - N) v = D (r - g), where D counts the transitions whose end has a value.
     system = sparse.csc_array(sparse.diags_array(told) - within)
-    values[solvable] = splu(system).solve(told * (rewards[solvable] / visits - gain))
+    values[solvable] = _solve(system, told * (rewards[solvable] / visits - gain))
     open_share[solvable] = 0.0
     untold = np.where(told < (1.0 - _ROUNDING) * visits, visits - told, 0.0)
     if untold.any():
         system = sparse.csc_array(sparse.diags_array(visits) - within)
-        open_share[solvable] = np.clip(splu(system).solve(untold), 0.0, 1.0)
+        open_share[solvable] = np.clip(_solve(system, untold), 0.0, 1.0)
     return PooledModel(values, open_share, n_trials)
 
 
@@ -111,3 +115,19 @@ def leading_to(transitions: sparse.csr_array, main: int) -> IntArray:
 
     backwards = sparse.csr_array(transitions.T)
     return np.sort(breadth_first_order(backwards, main, return_predecessors=False))
+
+
+def _solve(system: sparse.csc_array, right: FloatArray) -> FloatArray:
+    """Solve a diagonally dominant system, of many states without filling it in."""
+    from scipy.sparse.linalg import LinearOperator, gmres, spilu, splu  # take long to import
+
+    n = len(right)
+    if n > _MOST_FACTORED:
+        incomplete = spilu(system, drop_tol=_DROPPED, fill_factor=_FILL)
+        preconditioner = LinearOperator((n, n), incomplete.solve)
+        found, failed = gmres(
+            system, right, rtol=_RESIDUAL, restart=_RESTART, maxiter=_CYCLES, M=preconditioner
+        )
+        if not failed:
+            return np.asarray(found)
+    return np.asarray(splu(system).solve(right))

@@ -180,7 +180,8 @@ def _go_back(
     size = max(1, _MOST_AT_ONCE // values.size)
     for stop in range(window[1], window[0], -size):
         start = max(window[0], stop - size)
-        block = walk.block(start, stop)
+        # A single timestep is less work by itself than as a block.
+        block = walk.block(start, stop) if stop - start > 1 else None
         if block is not None:
             unknown = walk.unknown(start, basis, n_columns)
             sums.add_block(block, targets.go_back_over(block, values, unknown))

@@ -13,6 +13,7 @@ from lstd_agent import OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.fit import Fit, FitOptions
 from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.statistics.pooled import pooled_model
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.problems import population_counts
 from lstd_agent.system.fit_system import fit_system
@@ -197,3 +198,19 @@ def test_a_hundred_thousand_states_are_solved_as_the_sparse_chain_they_are() -> 
     model = statistics.pooled(0.0, S - 1)
     assert_allclose(model.values, 2.0 * (S - 1 - np.arange(S)), rtol=1e-9)
     assert not model.open_share.any()
+
+
+@pytest.mark.parametrize("S", [3_500, 50_000])
+def test_random_graphs_are_solved_without_filling_them_in(S: int) -> None:
+    """Factors of 50,000 states with three successors each, at random, would take gigabytes."""
+    from scipy import sparse
+
+    rng = np.random.default_rng(0)
+    origin, target = np.repeat(np.arange(S), 3), rng.integers(S, size=3 * S)
+    P = sparse.csr_array((np.full(3 * S, 1 / 3), (origin, target)), shape=(S, S))
+    P.sum_duplicates()
+    r = rng.normal(size=S)
+    v = pooled_model(P, r, 0.0, 0, 0).values
+    residual = r + P @ v - v
+    assert v[0] == 0.0
+    assert np.abs(residual[1:]).max() < 1e-9 * np.abs(v).max()
