@@ -93,7 +93,7 @@ class SeminormTDAgent:
     ...
     >>> agent.n_trials
     3000
-    >>> abs(agent.predict([0], t=0)[0] / chain.bias[0] - 1) < 0.05  # of -145.4
+    >>> bool(abs(agent.predict([0], t=0)[0] / chain.bias[0] - 1) < 0.05)  # of -145.4
     True
     """
 
@@ -128,8 +128,8 @@ class SeminormTDAgent:
     def partial_fit(self, trials: CountsLike | TrialCollector) -> Self:
         """Take a step a timestep with a round of trials, which need not be kept.
 
-        Rounds of one trial up to thousands will do; many small ones are better than a few
-        large ones, since each is one step a timestep.
+        Of as many trials, small rounds make more steps, which a start from 0 needs, and large ones
+        less noisy steps, which serve a start near the solution.
 
         Parameters
         ----------
