@@ -137,10 +137,11 @@ def brute_force_values(states: Any, rewards: Any, gain: float) -> Any:
 @pytest.mark.parametrize("kind", ["counts", "vectors"])
 def test_values_of_cut_trials_are_those_of_all_their_transitions(kind: str) -> None:
     states, rewards = cut(400, 60)
-    agent = SeminormLSTDAgent(OneHot(), 1, gain=7.0)
+    agent = SeminormLSTDAgent(OneHot(), 1, gain=7.0, backup="one_step")
     observed: Any = states
     if kind == "vectors":
-        agent = SeminormLSTDAgent(lambda x: np.eye(6)[x[:, 0].astype(int)], 1, gain=7.0)
+        one_hot = lambda x: np.eye(6)[x[:, 0].astype(int)]  # noqa: E731
+        agent = SeminormLSTDAgent(one_hot, 1, gain=7.0, backup="one_step")
         observed = [trial[:, None].astype(float) for trial in states]
         agent.add_trials(observed, rewards).fit()
         found = agent.predict(np.arange(6.0)[:, None])
@@ -158,9 +159,9 @@ def test_vectors_that_are_states_give_what_counts_give(n_anchors: Any, max_bytes
     states, rewards = cut(500, 30, seed=2)
     one_hot = lambda x: np.eye(6)[x[:, 0].astype(int)]  # noqa: E731
     anchors = {1: [0], 2: [0, 7], None: list(range(31))}[n_anchors]
-    counted = SeminormLSTDAgent(OneHot(), anchors=anchors)
+    counted = SeminormLSTDAgent(OneHot(), anchors=anchors, backup="one_step")
     counted.add_trials(states, rewards, observation_space=SIX)
-    vectors = SeminormLSTDAgent(one_hot, anchors=anchors, max_bytes=max_bytes)
+    vectors = SeminormLSTDAgent(one_hot, anchors=anchors, backup="one_step", max_bytes=max_bytes)
     vectors.add_trials([trial[:, None].astype(float) for trial in states], rewards)
     for agent in (counted, vectors):
         agent.fit()

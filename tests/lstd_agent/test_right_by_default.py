@@ -164,7 +164,7 @@ class StatesAsNumbers(VectorObservationWrapper):
 def test_a_start_value_that_is_all_noise_warns(seed: int) -> None:
     """With three bumps for 21 states 200 trials may leave an error of 200 in a value of -440."""
     env = StatesAsNumbers(TabularVectorEnv(long_queue(), 10), 21)
-    agent = SeminormLSTDAgent(RadialBasis.grid([0], [20], 3), 1)
+    agent = SeminormLSTDAgent(RadialBasis.grid([0], [20], 3), 1, backup="one_step")
     agent.collect(env, lambda x: np.zeros(len(x), int), 200, 700, seed)
     with pytest.warns(FitWarning, match="value of (the )?start"):
         agent.fit()

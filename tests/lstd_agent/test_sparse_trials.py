@@ -41,7 +41,7 @@ def damped(n_trials: int, t_max: int, seed: int = 0) -> KeptTrials:
 
 
 def fitted(features: Any, trials: KeptTrials, **options: Any) -> SeminormLSTDAgent:
-    agent = SeminormLSTDAgent(features, **options).attach(Plane())
+    agent = SeminormLSTDAgent(features, backup="one_step", **options).attach(Plane())
     for i in range(4):
         agent.add(KeptTrials(trials.observations[i::4], trials.rewards[i::4]))
     with warnings.catch_warnings():

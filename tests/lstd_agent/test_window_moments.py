@@ -46,7 +46,7 @@ class Backlog(gym.Env[Any, Any]):
 
 
 def collected(task: str, calibration: Any, n_anchors: int | None) -> SeminormLSTDAgent:
-    options: dict[str, Any] = {"calibration": calibration, "n_batches": 5}
+    options: dict[str, Any] = {"calibration": calibration, "n_batches": 5, "backup": "one_step"}
     if task == "pendulum":
         agent = SeminormLSTDAgent(Polynomial(1), n_anchors, **options)
         env: Any = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 10)
