@@ -40,6 +40,7 @@ def counts() -> TransitionCounts:
 
 
 def lstd(features: Any, anchors: list[int], counts: TransitionCounts, **options: Any) -> Any:
+    options = {"backup": "one_step", **options}
     return SeminormLSTDAgent(features, anchors=anchors, **options).add(counts).fit()
 
 
