@@ -2,9 +2,10 @@
 
 The system of seminorm LSTD approximators of Dewanto & Gallagher (arXiv:2204.04324).
 `SeminormLSTDAgent` is the evaluator, and `PolicyIteration` makes better policies of what it
-evaluates; the rest are features, distances, backups and results, trials to give it, a wrapper that
-makes episodic environments continuing, the base of all errors, and the warnings of a fit that may
-be far off and of trials that are summed up.
+evaluates; `SeminormTDAgent` evaluates by semi-gradient steps, from initial weights. The rest are
+features, distances, backups and results, trials to give it, a wrapper that makes episodic
+environments continuing, the base of all errors, and the warnings of a fit that may be far off and
+of trials that are summed up.
 """
 
 from lstd_agent.agent import SeminormLSTDAgent
@@ -18,6 +19,7 @@ from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
 from lstd_agent.fit import Comparison
 from lstd_agent.improvement.policy_iteration import PolicyIteration
 from lstd_agent.improvement.record import Iteration
+from lstd_agent.semigradient.agent import SeminormTDAgent
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.fit_system import Neighborhood, System
@@ -52,6 +54,7 @@ __all__ = [
     "RandomFourier",
     "Restart",
     "SeminormLSTDAgent",
+    "SeminormTDAgent",
     "Standardized",
     "System",
     "TileCoding",

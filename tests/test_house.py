@@ -21,7 +21,7 @@ ROOMS = (
     ("fit",),
     ("action_values", "misfit", "diagnostics", "packing", "persistence", "plotting", "summary"),
     ("agent",),
-    ("baselines", "improvement", "sb3"),
+    ("baselines", "improvement", "sb3", "semigradient"),
     ("study", "commands", "benchmarks"),
 )
 # What compares the evaluator with exact answers, and so may import both packages.

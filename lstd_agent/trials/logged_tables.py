@@ -106,7 +106,7 @@ def _n_transitions(
     if "next_observation" in columns or ended:
         return b - a
     reward = columns["reward"][a:b].astype(np.float64)
-    label = columns["trial"][a]
+    label = np.asarray(columns["trial"][a]).item()
     if b - a == 1:
         raise InvalidInputError(f"trial {label!r} has a single row, which shows no transition")
     if np.isnan(reward[-1]) or drop_last:

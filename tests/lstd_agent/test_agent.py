@@ -172,6 +172,7 @@ def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgen
     return agent.fit()
 
 
+@pytest.mark.slow
 def test_errors_of_rarely_seen_states_are_not_taken_for_small() -> None:
     """Batches one by one hardly ever see a transient state late; all trials together do.
 
@@ -206,6 +207,7 @@ def test_batch_standard_errors_weigh_batches_by_their_trials() -> None:
     assert_allclose(result, [np.sqrt(9 / 8)], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_intervals_of_two_standard_errors_cover_the_truth_as_often_as_they_should(
     chain: Any,
 ) -> None:

@@ -242,6 +242,7 @@ def drifting(env: Any, backup: Any, seed: int = 0) -> SeminormLSTDAgent:
     return agent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backup", [LambdaReturn(0.9), MultiStep(5)])
 def test_standard_errors_are_as_large_as_the_errors(walk: Any, backup: Any) -> None:
     """The value of x is -x / 0.3; root mean squares over 40 collections tell errors to a tenth."""

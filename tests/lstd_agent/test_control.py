@@ -146,6 +146,7 @@ def test_rows_hold_policies_to_the_exact_optimum(monkeypatch: pytest.MonkeyPatch
     assert bad["gain"] < bad["optimal_gain"]
 
 
+@pytest.mark.slow
 def test_the_study_is_resumed_and_a_seed_does_not_hang_on_the_others(tmp_path: Path) -> None:
     some = run_control_study(tmp_path / "a", SMALL, environments=["h6"], n_seeds=2, progress=False)
     more = run_control_study(tmp_path / "b", SMALL, environments=["h6"], n_seeds=3, progress=False)
@@ -164,6 +165,7 @@ def test_the_study_is_resumed_and_a_seed_does_not_hang_on_the_others(tmp_path: P
     assert [len(axes.lines) for axes in panels] == [len(METHODS)] * 3
 
 
+@pytest.mark.slow
 def test_one_run_leaves_the_start_arbitrary_and_trials_do_not() -> None:
     settings = ControlSettings(checkpoints=(20_000,))
     shares = {}

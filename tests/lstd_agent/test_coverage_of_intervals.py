@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from lstd_agent import OneHot, SeminormLSTDAgent
 from unichain_gym import TabularMDP, TabularVectorEnv
@@ -10,6 +11,7 @@ from unichain_gym import TabularMDP, TabularVectorEnv
 N_REPETITIONS = 40
 
 
+@pytest.mark.slow
 def test_intervals_of_a_start_that_is_left_at_once_hold_its_value() -> None:
     """10 or 6 for the first step into a coin of gain 1/2; anchors are searched anew each time.
 

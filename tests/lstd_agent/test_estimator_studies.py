@@ -44,6 +44,7 @@ def complexity(folder: Path) -> Rows:
     return run_complexity_study(folder, settings, environments=["h6", "g20b"], n_seeds=1)
 
 
+@pytest.mark.slow
 def test_every_estimator_has_a_row_in_every_regime(estimators: Rows) -> None:
     found = {(r["rho"], r["seed"], r["scheme"], r["estimator"]) for r in estimators}
     assert len(found) == len(estimators) == 2 * 2 * 2 * len(ESTIMATORS)
@@ -170,6 +171,7 @@ def test_slopes_and_crossovers_are_those_of_the_errors() -> None:
     assert found["h6", 0.19, 100, "model"].loss("stepwise") == pytest.approx(11.0 / 1.09)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["estimators", "complexity"])
 def test_the_commands_write_tables_pictures_and_rows(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

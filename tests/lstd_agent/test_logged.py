@@ -567,6 +567,7 @@ def test_a_minari_dataset_that_was_written_is_read(tmp_path: Any, monkeypatch: A
         SeminormLSTDAgent(OneHot()).add_trials(dataset)
 
 
+@pytest.mark.slow
 def test_random_lengths_hold_the_rates_of_their_standard_errors() -> None:
     """Over 40 logs of random lengths, errors are within two standard errors as often as should."""
     chain = make_mdp("h6").induce(POLICY)

@@ -108,6 +108,7 @@ FEATURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_anchors", [1, 2, 5])
 @pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES.keys())
 def test_a_backlogs_value_does_not_hang_on_the_features(features: Any, n_anchors: int) -> None:

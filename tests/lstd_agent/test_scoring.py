@@ -228,6 +228,7 @@ def test_no_more_than_the_budget_can_be_sampled() -> None:
         env.step(np.zeros(3, dtype=np.int64))
 
 
+@pytest.mark.slow
 def test_the_command_scores_a_method_of_a_module_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

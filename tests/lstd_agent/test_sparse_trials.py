@@ -59,6 +59,7 @@ def weighted_tiles(x: Any) -> Any:
     return sparse.csr_array(sparse.diags_array(1.0 + 0.3 * x[:, 0]) @ rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [tiles(7), weighted_tiles], ids=["tiles", "weighted"])
 @pytest.mark.parametrize("anchors", [[0], [0, 12], [0, 1, 2, 30]])
 def test_sparse_features_have_the_values_of_dense_ones(

@@ -44,6 +44,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return sorted_lines(out)
 
 
+@pytest.mark.slow
 def test_kills_change_no_byte_of_the_rows(tmp_path: Path, uninterrupted: list[str]) -> None:
     moments = random.Random(0)
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
@@ -93,6 +94,7 @@ def test_rows_of_other_settings_are_never_mixed(tmp_path: Path) -> None:
     assert len((tmp_path / "exact_rows.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_workers_compute_the_same_rows(tmp_path: Path, uninterrupted: list[str]) -> None:
     run_exact_study(tmp_path, ExactSettings(), workers=2, **STUDY)
     assert sorted_lines(tmp_path) == uninterrupted

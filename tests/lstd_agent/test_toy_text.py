@@ -54,6 +54,7 @@ def good_policy(mdp: TabularMDP) -> Any:
     return 0.9 * np.eye(mdp.n_actions)[best] + 0.1 / mdp.n_actions
 
 
+@pytest.mark.slow
 def test_taxi_has_the_values_of_its_model() -> None:
     env, mdp = continuing("Taxi-v4" if "Taxi-v4" in gym.registry else "Taxi-v3")
     policy = good_policy(mdp)

@@ -1,0 +1,1 @@
+"""Semi-gradient evaluation: weights that start somewhere, and move."""
