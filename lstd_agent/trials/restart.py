@@ -31,8 +31,8 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
     >>> env = Restart(gym.make("FrozenLake-v1", is_slippery=False, max_episode_steps=-1))
     >>> env.reset(seed=0)[0]
     0
-    >>> [env.step(action)[:4] for action in (2, 1, 0)]  # beside a hole, into it, and out again
-    [(1, 0, False, False), (5, 0, False, False), (0, 0.0, False, False)]
+    >>> [env.step(action)[0] for action in (2, 1, 0)]  # beside a hole, into it, and out again
+    [1, 5, 0]
 
     Notes
     -----

@@ -117,7 +117,9 @@ def test_adding_the_same_trials_twice_doubles_counts_and_changes_no_value() -> N
     N = once.statistics.counts.transition_counts
     assert (twice.statistics.counts.transition_counts != 2 * N).nnz == 0
     # Stored trials repeat in the same pairs, so that anchors are the same too.
-    assert_allclose(twice.predict(np.arange(36)), once.predict(np.arange(36)), rtol=1e-10)
+    # The main reference's value is 0 but for rounding of values of hundreds.
+    values = once.predict(np.arange(36))
+    assert_allclose(twice.predict(np.arange(36)), values, rtol=1e-10, atol=1e-10)
 
 
 def test_no_more_trials_are_stored_than_asked_for() -> None:

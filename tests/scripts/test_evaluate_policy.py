@@ -506,9 +506,8 @@ def test_a_disk_that_is_full_loses_the_files_alone(tmp_path: Path) -> None:
     )
     assert run.returncode == 1
     assert "relative value of each state" in run.stdout
-    samples, results = run.stderr.splitlines()
-    assert samples.startswith("error: ")
+    # Libraries whose caches cannot be written may say so, too.
+    samples, results = (x for x in run.stderr.splitlines() if x.startswith("error: "))
     assert samples.endswith("a.samples.npz'; the samples are not saved")
-    assert results.startswith("error: ")
     assert results.endswith("a.npz'")
     assert list(tmp_path.iterdir()) == []
