@@ -138,7 +138,7 @@ def test_rows_of_a_method_that_has_changed_are_not_taken_for_its_own(tmp_path: P
 
 def test_workers_compute_the_same_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where workers find the method of this module.
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])
     methods = {"a": exact}
     one = score(methods, **SMALL, against=["lstd"], out=tmp_path / "one")
     two = score(methods, **SMALL, against=["lstd"], out=tmp_path / "two", workers=2)
