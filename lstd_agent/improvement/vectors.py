@@ -16,6 +16,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import NotFittedError
 from lstd_agent.improvement.improver import Earned
 from lstd_agent.packing import Arrays
+from lstd_agent.statistics.christoffel import Christoffel
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairFit, Transitions, fit_pairs
 from lstd_agent.trials.action_counts import TakenActions
@@ -228,7 +229,8 @@ class VectorImprover:
             held = {k: v for k, v in vars(portion).items() if v is not None}
             arrays.update({f"portion{i}.{name}": part for name, part in held.items()})
         for i, fit in enumerate(self.fits):
-            arrays.update({f"fit{i}.{name}": part for name, part in vars(fit).items()})
+            held = {"weights": fit.weights, "root": fit.root, **vars(fit.n_samples)}
+            arrays.update({f"fit{i}.{name}": part for name, part in held.items()})
         return arrays
 
     def restore(self, arrays: Arrays) -> None:
@@ -239,7 +241,10 @@ class VectorImprover:
 
         n = sum(name.endswith(".states") for name in arrays)
         self.portions = [Transitions(**parts(f"portion{i}.")) for i in range(n)]
-        self.fits = tuple(PairFit(**parts(f"fit{i}.")) for i in range(int(arrays["n_fits"])))
+        held = [parts(f"fit{i}.") for i in range(int(arrays["n_fits"]))]
+        self.fits = tuple(
+            PairFit(fit.pop("weights"), fit.pop("root"), Christoffel(**fit)) for fit in held
+        )
         self.fit, self._gain = (self.fits[-1] if self.fits else None), float(arrays["gain"])
         for portion in self.portions:
             self.encoding.measure(portion.states)

@@ -14,8 +14,7 @@ The occupancy of a window at any observation x is the empirical *Christoffel fun
 the smallest mean square over the window of any combination of the features that is 1 at x. With
 one-hot features it is the visiting frequency, so that counts and vectors mean the same; the 1
 bounds it by 1. It is 0 where f(x) is not in the range of Z, that is, no sample of the window is
-like x, and where it amounts to fewer than `MIN_SAMPLES` samples. Source: Lasserre & Pauwels
-(2019), "The empirical Christoffel function with applications in data analysis".
+like x, and where it amounts to too few samples (`lstd_agent.statistics.christoffel`).
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, dense
 from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
 from lstd_agent.statistics.blocks import Block
+from lstd_agent.statistics.christoffel import MIN_SAMPLES, RANGE_TOLERANCE, Christoffel
 from lstd_agent.statistics.equations import FeatureBasis, Moments
 from lstd_agent.statistics.holdouts import TrialHoldout, trial_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
@@ -59,9 +59,6 @@ from lstd_agent.trials.moment_sums import MomentSums
 N_CANDIDATES = 200
 """How many stored observations are candidate reference states."""
 
-MIN_SAMPLES = 10
-"""A smaller occupancy than this many samples is none."""
-
 _COUNTABLE = (
     "this distance compares distributions over countable states; vector observations have "
     "distance='mmd' or MMD(estimator='linear')"
@@ -84,11 +81,6 @@ _N_DISTANCE_NUMBERS = 2**24
 # start to the nearest.
 _TOLERATED = 0.1
 _REACH = 12.0
-
-# Scaled features of which a larger part than this is not in the range of Z are none of a
-# window's; smaller eigenvalues of scaled Z than the other number are rounding errors.
-_RANGE_TOLERANCE = 1e-3
-_RANGE_RCOND = 1e-10
 
 # Features whose root mean square is smaller, as that of bumps far from all that was seen, are 0:
 # divided by it, what they are elsewhere would exceed the range of doubles.
@@ -329,21 +321,14 @@ class MomentStatistics:
         """Return the function of features (m, d)."""
         if self.sparse_trials is not None:
             return self._sparse_christoffel(self.sparse_trials, windows)
-        scale, n_samples = self.feature_scale, self._n_samples(windows)
-        decomposed = self._decomposed(windows)
+        n_samples, decomposed = self._n_samples(windows), self._decomposed(windows)
 
         def occupancy(features: FloatArray) -> FloatArray:
-            x = np.hstack((features, np.ones((len(features), 1)))) / scale
-            size = np.linalg.norm(x, axis=1)
+            x = np.hstack((features, np.ones((len(features), 1))))
             shares = np.empty((len(windows), len(features)))
             for k in range(len(windows)):
-                eigenvalue, U = decomposed(k)
-                keep = eigenvalue > _RANGE_RCOND * eigenvalue[-1]
-                along = x @ U[:, keep]
-                outside = np.linalg.norm(x - along @ U[:, keep].T, axis=1)
-                share = 1.0 / (along**2 / eigenvalue[keep]).sum(axis=1)
-                enough = share * n_samples[k] >= MIN_SAMPLES
-                shares[k] = np.where(enough & (outside <= _RANGE_TOLERANCE * size), share, 0.0)
+                share = decomposed(k)(x)
+                shares[k] = np.where(share * n_samples[k] >= MIN_SAMPLES, share, 0.0)
             return shares
 
         return occupancy
@@ -352,24 +337,23 @@ class MomentStatistics:
         self, trials: SparseTrials, windows: IntArray
     ) -> Callable[[Rows], FloatArray]:
         def of_window(k: int) -> Callable[[Rows], FloatArray]:
-            return trials.christoffel(windows[k], _RANGE_TOLERANCE, MIN_SAMPLES)
+            return trials.christoffel(windows[k], RANGE_TOLERANCE, MIN_SAMPLES)
 
         # Factors are large: those of the statistics that a system was fitted to are kept.
         kept = lru_cache(_N_FACTORS if self._room == _MAX_DECOMPOSED_BYTES else 0)(of_window)
         return lambda rows: np.stack([kept(k)(rows) for k in range(len(windows))])
 
-    def _decomposed(self, windows: IntArray) -> Callable[[int], tuple[FloatArray, FloatArray]]:
-        """Return eigenvalues and bases of scaled Z by window, kept as far as there is room."""
+    def _decomposed(self, windows: IntArray) -> Callable[[int], Christoffel]:
+        """Return Christoffel functions by window, kept as far as there is room."""
         scale, n_samples = self.feature_scale, self._n_samples(windows)
 
-        def decompose(k: int) -> tuple[FloatArray, FloatArray]:
+        def decompose(k: int) -> Christoffel:
             start, stop = windows[k]
             # In two parts, which linked equations have asked for already.
             parts = self.sums.over(np.array([[start, stop - 1], [stop - 1, stop]]))
             f, number = parts.feature_sums.sum(axis=0)[None], np.array([float(n_samples[k])])
             Z = _border(parts.second_moments.sum(axis=0)[None], f, f, number, 1.0)[0] / number
-            eigenvalue, U = np.linalg.eigh(Z / np.outer(scale, scale))
-            return eigenvalue, U
+            return Christoffel.of(Z, scale)
 
         return lru_cache(max(1, self._room // (8 * scale.size**2)))(decompose)
 

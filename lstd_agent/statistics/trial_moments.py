@@ -162,10 +162,11 @@ class BatchMoments:
         f, successors = self.rows[start * m : stop * m], self.rows[(start + 1) * m : (stop + 1) * m]
         rewards = kept.rewards[:, start:stop].T.ravel()
         trial = np.tile(np.arange(m), stop - start)
-        if kept.own is None:
+        own = kept.own
+        if own is None:
             return f, successors, rewards, trial
-        own = np.flatnonzero(kept.own[:, start:stop].T)
-        return f[own], successors[own], rewards[own], trial[own]
+        taken = np.flatnonzero(own[:, start:stop].T)
+        return f[taken], successors[taken], rewards[taken], trial[taken]
 
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window, one entry a window."""

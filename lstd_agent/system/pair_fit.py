@@ -23,18 +23,14 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import NotFittedError
+from lstd_agent.statistics.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.statistics.equations import Moments
 from lstd_agent.system.minimizer import DEFAULT_RCOND, minimize
-
-MIN_SAMPLES = 10.0
-"""A pair that amounts to fewer samples was not seen; see `lstd_agent.statistics.moments`."""
 
 AllPairs = Callable[[Any], FloatArray]
 """Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
 
 _CHUNK_SIZE = 2**21
-_RANGE_RCOND = 1e-10
-_RANGE_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,17 +65,13 @@ class PairFit:
     weights : ndarray, shape (D,)
     root : ndarray, shape (D, D)
         A root of their covariance: that of x^T w is the squared norm of x^T root.
-    scale : ndarray, shape (D,)
-        Sizes of the features.
-    eigenvalues, basis : ndarray, shape (r,), (D, r)
-        Of Z in features of size 1, without the null space.
+    n_samples : Christoffel
+        How many samples tell of pairs with features (..., D).
     """
 
     weights: FloatArray
     root: FloatArray
-    scale: FloatArray
-    eigenvalues: FloatArray
-    basis: FloatArray
+    n_samples: Christoffel
 
     def values(self, features: FloatArray) -> FloatArray:
         """Return q of features (..., D)."""
@@ -88,19 +80,6 @@ class PairFit:
     def standard_errors(self, features: FloatArray) -> FloatArray:
         """Return the standard errors of x^T w of features or their differences (..., D)."""
         return np.asarray(np.linalg.norm(features @ self.root, axis=-1))
-
-    def n_samples(self, features: FloatArray) -> FloatArray:
-        """Return how many samples tell of pairs with features (..., D): 1 / (f^T Z† f).
-
-        0 where f is not in the range of Z.
-        """
-        x = features / self.scale
-        along = x @ self.basis
-        size = np.linalg.norm(x, axis=-1)
-        outside = np.linalg.norm(x - along @ self.basis.T, axis=-1)
-        leverage = (along**2 / self.eigenvalues).sum(axis=-1)
-        inside = (outside <= _RANGE_TOLERANCE * size) & (leverage > 0.0)
-        return np.asarray(np.where(inside, 1.0 / np.where(inside, leverage, 1.0), 0.0))
 
     def seen(self, features: FloatArray) -> BoolArray:
         """Return whether pairs with features (..., D) were seen often enough to tell of them."""
@@ -202,10 +181,7 @@ class _Solver:
         """Return the fit, with M the sum of f f^T e²."""
         size, U = np.linalg.eigh(M)
         root = inverse @ (U * np.sqrt(np.maximum(size, 0.0))) / self._n
-        scale = self._scale
-        eigenvalues, basis = np.linalg.eigh(self._Z / np.outer(scale, scale))
-        keep = eigenvalues > _RANGE_RCOND * eigenvalues[-1]
-        return PairFit(weights, root, scale, eigenvalues[keep], basis[:, keep])
+        return PairFit(weights, root, Christoffel.of(self._Z, self._scale))
 
 
 def _rows(

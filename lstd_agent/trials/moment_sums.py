@@ -18,9 +18,6 @@ from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.features.rows import Rows, dense
 from lstd_agent.trials.lengths import add_lengths, check_lengths, trials_at
 
-VectorFeatures = Callable[[NDArray[Any]], FloatArray]
-"""Features (n, d) of flattened observations (n, k)."""
-
 
 def moment_bytes(t_max: int, d: int) -> int:
     """Return how much memory the moments of d features over timesteps 0 to t_max take."""

@@ -1,0 +1,57 @@
+"""The empirical Christoffel function: what share of samples tells of an observation.
+
+It is 1 / (x^T Z† x), and 0 where x is not in the range of Z: with one-hot features the visiting
+frequency, if Z is a mean over samples, and the number of visits if it is their sum. Source:
+Lasserre & Pauwels (2019), "The empirical Christoffel function with applications in data analysis".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray
+
+MIN_SAMPLES = 10.0
+"""What amounts to fewer samples was not seen."""
+
+RANGE_TOLERANCE = 1e-3
+"""Scaled features of which a larger part than this is not in the range of Z are none of its."""
+
+# Smaller eigenvalues of scaled Z, relative to the largest, are rounding errors.
+_RANGE_RCOND = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Christoffel:
+    """The Christoffel function of Z, decomposed once.
+
+    Attributes
+    ----------
+    scale : ndarray, shape (D,)
+        Sizes of the features.
+    eigenvalues, basis : ndarray, shape (r,), (D, r)
+        Of Z in features of size 1, without the null space.
+    """
+
+    scale: FloatArray
+    eigenvalues: FloatArray
+    basis: FloatArray
+
+    @classmethod
+    def of(cls, Z: FloatArray, scale: FloatArray) -> Christoffel:
+        """Return that of Z (D, D)."""
+        eigenvalues, basis = np.linalg.eigh(Z / np.outer(scale, scale))
+        keep = eigenvalues > _RANGE_RCOND * eigenvalues[-1]
+        return cls(scale, eigenvalues[keep], basis[:, keep])
+
+    def __call__(self, features: FloatArray) -> FloatArray:
+        """Return its values (...,) at features (..., D)."""
+        x = features / self.scale
+        along = x @ self.basis
+        size = np.linalg.norm(x, axis=-1)
+        outside = np.linalg.norm(x - along @ self.basis.T, axis=-1)
+        leverage = (along**2 / self.eigenvalues).sum(axis=-1)
+        inside = (outside <= RANGE_TOLERANCE * size) & (leverage > 0.0)
+        return np.asarray(np.where(inside, 1.0 / np.where(inside, leverage, 1.0), 0.0))
