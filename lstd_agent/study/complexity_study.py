@@ -23,7 +23,12 @@ from lstd_agent.statistics.backups import Backup, LambdaReturn
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import population_counts, random_chain, random_features
+from lstd_agent.study.problems import (
+    largest_first,
+    population_counts,
+    random_chain,
+    random_features,
+)
 from lstd_agent.study.reference_study import projection_limit
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.study.schemes import regimes
@@ -31,7 +36,6 @@ from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import find_anchors
-from unichain_gym import make_mdp
 
 KEY = ("env", "rho", "seed", "n_trials", "wanted", "backup")
 
@@ -188,14 +192,12 @@ def run_complexity_study(
 def _missing(
     store: RowStore, settings: ComplexitySettings, environments: Sequence[str], n_seeds: int
 ) -> Iterator[ComplexityTask]:
-    sizes = {env: make_mdp(env).n_states for env in environments}
-    for env in sorted(environments, key=lambda env: -sizes[env]):
-        for seed in range(n_seeds):
-            for n_trials in settings.n_trials:
-                keys = (
-                    (env, rho, seed, n_trials, wanted, backup)
-                    for rho, _ in numbers_of_features(sizes[env])
-                    for wanted, backup in combinations()
-                )
-                if not all(key in store for key in keys):
-                    yield ComplexityTask(env, seed, n_trials, settings)
+    for env, n_states, seed in largest_first(environments, n_seeds):
+        for n_trials in settings.n_trials:
+            keys = (
+                (env, rho, seed, n_trials, wanted, backup)
+                for rho, _ in numbers_of_features(n_states)
+                for wanted, backup in combinations()
+            )
+            if not all(key in store for key in keys):
+                yield ComplexityTask(env, seed, n_trials, settings)

@@ -36,7 +36,12 @@ from lstd_agent.errors import EvaluationError, FitWarning
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import population_counts, random_chain, random_features
+from lstd_agent.study.problems import (
+    largest_first,
+    population_counts,
+    random_chain,
+    random_features,
+)
 from lstd_agent.study.reference_study import projection_limit
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
@@ -45,7 +50,7 @@ from lstd_agent.system.fit_system import System, fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import find_anchors
 from lstd_agent.trials.counting import TransitionCounts
-from unichain_gym import MarkovChain, make_mdp
+from unichain_gym import MarkovChain
 
 KEY = ("env", "rho", "seed", "scheme", "estimator")
 SCHEMES = ("p02md", "paxmd")
@@ -261,14 +266,12 @@ def run_estimator_study(
 def _missing(
     store: RowStore, settings: EstimatorSettings, environments: Sequence[str], n_seeds: int
 ) -> Iterator[EstimatorTask]:
-    sizes = {env: make_mdp(env).n_states for env in environments}
-    for env in sorted(environments, key=lambda env: -sizes[env]):
-        for seed in range(n_seeds):
-            keys = (
-                (env, regime.rho, seed, scheme, estimator)
-                for regime in regimes(sizes[env])
-                for scheme in SCHEMES
-                for estimator in ESTIMATORS
-            )
-            if not all(key in store for key in keys):
-                yield EstimatorTask(env, seed, settings)
+    for env, n_states, seed in largest_first(environments, n_seeds):
+        keys = (
+            (env, regime.rho, seed, scheme, estimator)
+            for regime in regimes(n_states)
+            for scheme in SCHEMES
+            for estimator in ESTIMATORS
+        )
+        if not all(key in store for key in keys):
+            yield EstimatorTask(env, seed, settings)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import random_chain, random_features
+from lstd_agent.study.problems import largest_first, random_chain, random_features
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.study.schemes import (
     ENVIRONMENTS,
@@ -21,7 +21,6 @@ from lstd_agent.study.schemes import (
 )
 from lstd_agent.system.neighborhoods import TailName
 from lstd_agent.system.references import RuleName
-from unichain_gym import make_mdp
 
 KEY = ("env", "rho", "seed", "scheme")
 
@@ -136,14 +135,12 @@ def _missing(
     n_seeds: int,
 ) -> Iterator[ExactTask]:
     """Yield a task for each environment and seed that lacks rows, the largest first."""
-    sizes = {env: make_mdp(env).n_states for env in environments}
-    for env in sorted(environments, key=lambda env: -sizes[env]):
-        for seed in range(n_seeds):
-            work = []
-            for regime in regimes(sizes[env]):
-                if regime.rho in rhos:
-                    names = [n for n in schemes if (env, regime.rho, seed, n) not in store]
-                    if names:
-                        work.append((regime, tuple(names)))
-            if work:
-                yield ExactTask(env, seed, tuple(work), settings)
+    for env, n_states, seed in largest_first(environments, n_seeds):
+        work = []
+        for regime in regimes(n_states):
+            if regime.rho in rhos:
+                names = [n for n in schemes if (env, regime.rho, seed, n) not in store]
+                if names:
+                    work.append((regime, tuple(names)))
+        if work:
+            yield ExactTask(env, seed, tuple(work), settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
@@ -9,6 +11,21 @@ from lstd_agent.features.tables import GaussianFeatures
 from lstd_agent.trials.counting import TransitionCounts
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
 from unichain_gym.population import simulate_counts
+
+
+def largest_first(environments: Sequence[str], n_seeds: int) -> Iterator[tuple[str, int, int]]:
+    """Yield each environment with its number of states and each seed, what takes longest first.
+
+    Parameters
+    ----------
+    environments : sequence of str
+        Mnemonics.
+    n_seeds : int
+    """
+    sizes = {env: make_mdp(env).n_states for env in environments}
+    for env in sorted(environments, key=lambda env: -sizes[env]):
+        for seed in range(n_seeds):
+            yield env, sizes[env], seed
 
 
 def random_chain(environment: str, seed: int) -> MarkovChain:

@@ -20,7 +20,12 @@ from lstd_agent.statistics.backups import Backup
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import population_counts, random_chain, random_features
+from lstd_agent.study.problems import (
+    largest_first,
+    population_counts,
+    random_chain,
+    random_features,
+)
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
 from lstd_agent.system.distances import MMD, sampled_distance
@@ -28,7 +33,6 @@ from lstd_agent.system.fit_system import CalibrationName, System, fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import find_anchors
 from lstd_agent.system.selection import backup_name, choose_backup
-from unichain_gym import make_mdp
 
 KEY = ("env", "rho", "seed", "scheme", "calibration", "reference", "backup")
 
@@ -176,17 +180,15 @@ def run_reference_study(
 def _missing(
     store: RowStore, settings: ReferenceSettings, environments: Sequence[str], n_seeds: int
 ) -> Iterator[ReferenceTask]:
-    sizes = {env: make_mdp(env).n_states for env in environments}
-    for env in sorted(environments, key=lambda env: -sizes[env]):
-        for seed in range(n_seeds):
-            keys = (
-                (env, regime.rho, seed, scheme, *combination)
-                for regime in regimes(sizes[env])
-                for scheme in ("p02md", "paxmd")
-                for combination in COMBINATIONS
-            )
-            if not all(key in store for key in keys):
-                yield ReferenceTask(env, seed, settings)
+    for env, n_states, seed in largest_first(environments, n_seeds):
+        keys = (
+            (env, regime.rho, seed, scheme, *combination)
+            for regime in regimes(n_states)
+            for scheme in ("p02md", "paxmd")
+            for combination in COMBINATIONS
+        )
+        if not all(key in store for key in keys):
+            yield ReferenceTask(env, seed, settings)
 
 
 def markdown_comparison(rows: Sequence[Row]) -> str:
