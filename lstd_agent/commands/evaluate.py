@@ -18,10 +18,12 @@ import gymnasium as gym
 
 from lstd_agent import SeminormLSTDAgent
 from lstd_agent.commands.evaluation_inputs import (
+    add_trial_arguments,
     check_cost,
     default_t_max,
     exact_model,
     find_id,
+    hinting_at_restart,
     make_copies,
     read_features,
     read_policy,
@@ -36,7 +38,7 @@ from lstd_agent.commands.evaluation_report import (
 )
 from lstd_agent.commands.outputs import check_picture, check_writable, write_files
 from lstd_agent.commands.running import at_least, interrupted_status, run, say
-from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import picture
 from lstd_agent.study.provenance import one_line, provenance
 
@@ -60,7 +62,7 @@ def evaluate(args: argparse.Namespace) -> int:
     env_id = find_id(args.env_id)
     with gym.make(env_id) as env:
         policy = read_policy(args.policy, env)
-        mdp = exact_model(env, args.restart)
+        mdp = exact_model(env, "restart" if args.restart else None)
         first_state = int(env.observation_space.start)  # type: ignore[attr-defined]
     needs_chain = not args.no_exact or args.t_max is None
     chain = None if mdp is None or not needs_chain else mdp.induce(policy)
@@ -75,17 +77,15 @@ def evaluate(args: argparse.Namespace) -> int:
     envs = make_copies(env_id, args.trials, t_max, args.restart)
     status = 0
     try:
-        check_cost(envs, policy, args.trials, t_max, args.max_minutes, quiet=args.quiet)
-        agent.collect(envs, policy, args.trials, t_max, seed=args.seed, progress=not args.quiet)
+        with hinting_at_restart():
+            check_cost(envs, policy, args.trials, t_max, args.max_minutes, quiet=args.quiet)
+            agent.collect(envs, policy, args.trials, t_max, seed=args.seed, progress=not args.quiet)
     except KeyboardInterrupt as interrupt:
         status = interrupted_status(interrupt)
         if agent.n_trials == 0:
             say("interrupted: no trial has finished")
             return status
         say(f"interrupted: {agent.n_trials} trials finished")
-    except TerminationError as error:
-        hint = ". Here, --restart has it start again" if "terminated" in str(error) else ""
-        raise TerminationError(f"{error}{hint}") from error
     finally:
         envs.close()
         if args.save and agent.n_trials:
@@ -175,12 +175,7 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         default="linked",
         help="solve the system backwards in time (default), or tie it by reference states",
     )
-    add(
-        "--restart",
-        action="store_true",
-        help="start again where the environment terminates, which makes it continuing",
-    )
-    add("--seed", type=at_least(0), default=0, metavar="SEED", help="default: 0")
+    add_trial_arguments(parser)
     add(
         "--max-minutes",
         type=float,

@@ -1,4 +1,4 @@
-"""What `unichain evaluate` is given: environment, model, policy, features, and its cost."""
+"""What commands that run trials are given: environment, model, policy, features, and the cost."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +20,7 @@ import numpy as np
 import unichain_gym
 from lstd_agent import GaussianFeatures, OneHot, Restart, SeminormLSTDAgent
 from lstd_agent.commands.running import at_least, available_memory, say, with_unit
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, TerminationError
 from unichain_gym.errors import ConvergenceError, PeriodicChainError
 
 # Copies that step together: numpy's overhead fades with many; objects cost memory and a reset
@@ -69,14 +71,39 @@ def _check_size(mnemonic: str) -> None:
         )
 
 
-def exact_model(env: gym.Env[Any, Any], restart: bool) -> unichain_gym.TabularMDP | None:
-    """Return the environment's model, if it has one that tells what its trials do."""
+def add_trial_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --restart and --seed."""
+    parser.add_argument(
+        "--restart",
+        action="store_true",
+        help="start again where the environment terminates, which makes it continuing",
+    )
+    parser.add_argument("--seed", type=at_least(0), default=0, metavar="SEED", help="default: 0")
+
+
+def exact_model(
+    env: gym.Env[Any, Any], on_termination: Literal["restart", "absorb"] | None
+) -> unichain_gym.TabularMDP | None:
+    """Return the environment's model, if it has one.
+
+    A table P of toy text is one if it is said what becomes of states that end an episode.
+    """
     mdp = getattr(env.unwrapped, "mdp", None)
     if isinstance(mdp, unichain_gym.TabularMDP):
         return mdp
-    if restart and hasattr(env.unwrapped, "P"):
-        return unichain_gym.TabularMDP.from_gymnasium(env, on_termination="restart")
+    if on_termination is not None and hasattr(env.unwrapped, "P"):
+        return unichain_gym.TabularMDP.from_gymnasium(env, on_termination=on_termination)
     return None
+
+
+@contextmanager
+def hinting_at_restart() -> Iterator[None]:
+    """Have an error of a trial that terminates tell of ``--restart``."""
+    try:
+        yield
+    except TerminationError as error:
+        hint = ". Here, --restart has it start again" if "terminated" in str(error) else ""
+        raise TerminationError(f"{error}{hint}") from error
 
 
 def read_policy(text: str, env: gym.Env[Any, Any]) -> np.ndarray[Any, Any]:

@@ -23,15 +23,17 @@ import numpy as np
 
 from lstd_agent import PolicyIteration, Polynomial, RadialBasis, RandomFourier, Standardized
 from lstd_agent.commands.evaluation_inputs import (
+    add_trial_arguments,
     check_cost,
     default_t_max,
     exact_model,
     find_id,
+    hinting_at_restart,
     make_copies,
 )
 from lstd_agent.commands.outputs import check_picture, check_writable, write_files
 from lstd_agent.commands.running import at_least, interrupted_status, run, say
-from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import picture
 from lstd_agent.study.provenance import one_line, provenance
 from unichain_gym import TabularMDP
@@ -58,7 +60,7 @@ def improve(args: argparse.Namespace) -> int:
     check_destinations(args)
     env_id = find_id(args.env_id)
     with closing(gym.make(env_id)) as env:
-        mdp = exact_model(env, args.restart)
+        mdp = exact_model(env, "restart" if args.restart else None)
         space = env.observation_space
         features = None if args.features is None else read_features(args, space)
     t_max = args.t_max if args.t_max is not None else _t_max_of(mdp)
@@ -69,21 +71,19 @@ def improve(args: argparse.Namespace) -> int:
         if isinstance(space, gym.spaces.Discrete) and isinstance(
             envs.single_action_space, gym.spaces.Discrete
         ):
-            uniform = np.full((int(space.n), int(envs.single_action_space.n)), 0.0)
-            uniform[:, 0] = 1.0
+            first = np.zeros((int(space.n), int(envs.single_action_space.n)))
+            first[:, 0] = 1.0  # always the first action
             if mdp is None or bool(mdp.allowed_actions[:, 0].all()):
-                check_cost(envs, uniform, args.trials, t_max, args.max_minutes, quiet=args.quiet)
+                check_cost(envs, first, args.trials, t_max, args.max_minutes, quiet=args.quiet)
         try:
-            iterate(args, search)
+            with hinting_at_restart():
+                iterate(args, search)
         except KeyboardInterrupt as interrupt:
             status = interrupted_status(interrupt)
             if not search.iterations:
                 say("interrupted: no iteration has finished")
                 return status
             say(f"interrupted: {len(search.iterations)} iterations finished")
-        except TerminationError as error:
-            hint = ". Here, --restart has it start again" if "terminated" in str(error) else ""
-            raise TerminationError(f"{error}{hint}") from error
     report = make_report(args, search, t_max, optimum)
     if args.plot:
         figure = search.plot(None if optimum is None else (optimum.gain, optimum.start_value))
@@ -289,12 +289,7 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         help="of observations that cannot be counted: N bumps a dimension of a bounded box, N "
         "random cosines, or monomials up to degree N of standardized components",
     )
-    add(
-        "--restart",
-        action="store_true",
-        help="start again where the environment terminates, which makes it continuing",
-    )
-    add("--seed", type=at_least(0), default=0, metavar="SEED", help="default: 0")
+    add_trial_arguments(parser)
     add(
         "--max-minutes",
         type=float,

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import gymnasium as gym
 import numpy as np
 
-import unichain_gym
-from lstd_agent.commands.evaluation_inputs import find_id
+from lstd_agent.commands.evaluation_inputs import exact_model, find_id
 from lstd_agent.commands.outputs import check_picture, write_files
 from lstd_agent.commands.running import run
 from lstd_agent.figure_style import COLORS, WIDTH, new_figure, picture, styled
@@ -82,25 +81,15 @@ def solve(args: argparse.Namespace) -> OptimalPolicy:
     if args.plot:
         check_picture(args.plot)
     env = gym.make(find_id(args.env_id), disable_env_checker=True)
-    mdp = exact_model(env, args.restart)
+    mdp = exact_model(env, "restart" if args.restart else "absorb")
     env.close()
+    if mdp is None:
+        raise InvalidModelError(
+            f"{env.spec.id if env.spec else env} has no exact model (no TabularMDP as "
+            "env.unwrapped.mdp, no table env.unwrapped.P); improve a policy from samples instead"
+        )
     find = mdp.worst_policy if args.worst else mdp.optimal_policy
     return find(args.criterion, args.discount)
-
-
-def exact_model(env: gym.Env[Any, Any], restart: bool) -> unichain_gym.TabularMDP:
-    """Return the environment's model."""
-    mdp = getattr(env.unwrapped, "mdp", None)
-    if isinstance(mdp, unichain_gym.TabularMDP):
-        return mdp
-    if hasattr(env.unwrapped, "P"):
-        return unichain_gym.TabularMDP.from_gymnasium(
-            env, on_termination="restart" if restart else "absorb"
-        )
-    raise InvalidModelError(
-        f"{env.spec.id if env.spec else env} has no exact model (no TabularMDP as "
-        "env.unwrapped.mdp, no table env.unwrapped.P); improve a policy from samples instead"
-    )
 
 
 def report(env_id: str, found: OptimalPolicy) -> dict[str, Any]:
