@@ -168,7 +168,7 @@ PARENT = """
 import os, sys, time
 from lstd_agent.trials.parallel import run_tasks
 def work(seconds):
-    print(os.getpid(), flush=True)
+    os.write(1, f"{os.getpid()}\\n".encode())  # at once, so that the two workers' lines stay whole
     time.sleep(seconds)
 if __name__ == "__main__":
     list(run_tasks(work, [60, 60], workers=2))
