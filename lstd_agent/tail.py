@@ -80,11 +80,12 @@ def check_tail(fit: Fit) -> Tail:
     """Compare parts of the tail."""
     statistics = fit.statistics
     stop = statistics.t_max + 1
-    half = (stop - stop // 2) // 2
-    half -= half % _period(statistics, half)
+    longest = (stop - stop // 2) // 2
+    half = longest - longest % _period(statistics, longest)
     if half == 0:
         reward = statistics.mean_reward(stop // 2, stop)
-        return Tail(stop // 2, stop, stop, (reward, reward), np.nan, False, 0.0)
+        # A period that is longer than that is one of a class that was never left.
+        return Tail(stop // 2, stop, stop, (reward, reward), np.nan, longest > 0, 0.0)
     parts = [statistics.of(sums) for sums in fit.batches] if len(fit.batches) > 1 else []
     # A batch whose trials were all cut short before tells nothing of it.
     parts = [part for part in parts if part.trials_at[stop - half :].any()]
