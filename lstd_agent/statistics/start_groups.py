@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,7 @@ def group_counts(
 
     predicted, direct = found(total)
     start, along, noise = errors_by_start(
-        stored, chosen, MIN_TRIALS, total, horizons, value_of, gain, terminal
+        stored, chosen, MIN_TRIALS, total, horizons, partial(_in_chunks, value_of), gain, terminal
     )
     whole = 1 + np.searchsorted(chosen, start)
     predicted = np.append(predicted, value[start])

@@ -131,3 +131,13 @@ def test_batches_that_end_before_the_last_quarter_are_left_out() -> None:
     agent = SeminormLSTDAgent(OneHot())
     agent.add_trials(seen, paid, observation_space=spaces.Discrete(21)).fit()
     assert agent.diagnostics().tail_correlation == 0.0
+
+
+def test_starts_of_few_stored_trials_are_left_to_the_counts() -> None:
+    states = drained(60, 0.9)
+    states[0, ::2] = 19
+    seen, rewards = states.T, -1.0 * states[:-1].T
+    for n_stored_trials in (0, 10, 200):
+        agent = SeminormLSTDAgent(OneHot(), n_stored_trials=n_stored_trials, distance="tv")
+        agent.add_trials(seen, rewards, observation_space=spaces.Discrete(21)).fit()
+        assert agent.diagnostics().start_agrees
