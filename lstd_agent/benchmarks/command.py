@@ -21,6 +21,7 @@ from pathlib import Path
 from lstd_agent.benchmarks.groups import GROUPS
 from lstd_agent.benchmarks.processes import PROBES
 from lstd_agent.benchmarks.timing import Row, Setting, Skipped
+from lstd_agent.commands.arguments import add_quiet_argument, new_parser
 from lstd_agent.commands.outputs import check_writable, write_files
 from lstd_agent.commands.running import at_least, run
 from lstd_agent.progress import progress_bar
@@ -49,11 +50,8 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
 
 def command_line(prog: str | None) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description=__doc__,
-        epilog="example:\n  unichain bench --quick --only stepping collection",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = new_parser(
+        prog, __doc__, "example:\n  unichain bench --quick --only stepping collection"
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under two minutes")
     parser.add_argument(
@@ -72,7 +70,7 @@ def command_line(prog: str | None) -> argparse.ArgumentParser:
         metavar="FILE",
         help="where to write the figures (benchmark.json)",
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_quiet_argument(parser)
     parser.add_argument("--probe", nargs="+", help=argparse.SUPPRESS)
     return parser
 
