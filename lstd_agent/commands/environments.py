@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,7 +53,3 @@ def environments() -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,8 +2,8 @@ r"""What linked calibration, its backups and the occupancy rule buy, on the same
 
 Every error is also given as a multiple of the *projection limit*: the total rems of the best
 weights and offset of each neighbourhood, by least squares on the exact values weighted by the
-neighbourhood's distribution. No method with these features and neighbourhoods can beat it by
-much.
+neighbourhood's distribution. With these features and neighbourhoods it can be beaten only where
+the least mean square is not the least sum of roots.
 """
 
 from __future__ import annotations
