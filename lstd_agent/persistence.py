@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Space
 
+from lstd_agent.drafts import draft_of
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import is_table
@@ -197,7 +197,7 @@ def write(path: str | os.PathLike[str], facts: dict[str, Any], arrays: Arrays) -
     # Through a symbolic link, as a file that is opened by name is written.
     target = Path(os.path.realpath(path))
     text = json.dumps({"format_version": FORMAT_VERSION, **facts})
-    part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
+    part = draft_of(target)
     try:
         # Made anew, not by tempfile, so that it has the permissions that the user's umask says.
         with open(part, "xb") as file:

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     if not all(os.environ.get(name) for name in THREADS):
         # One thread everywhere: ratios compare algorithms, not thread pools. Those are made when
         # NumPy is imported, so that it takes another process.
-        command = [sys.executable, "-m", "lstd_agent.benchmarks.command", *argv]
+        command = [sys.executable, "-m", "unichain", "bench", *argv]
         single = {**os.environ, **{name: os.environ.get(name) or "1" for name in THREADS}}
         return run(lambda: subprocess.run(command, env=single, check=False).returncode)
     args = command_line(prog).parse_args(argv)
@@ -122,7 +122,3 @@ def describe_machine() -> dict[str, str]:
         "python": sys.version.split()[0],
         "versions": ", ".join(f"{name} {installed_version(name)}" for name in PACKAGES),
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

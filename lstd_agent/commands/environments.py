@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,7 +58,3 @@ def environments() -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

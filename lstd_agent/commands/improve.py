@@ -331,7 +331,3 @@ def check_destinations(args: argparse.Namespace) -> None:
         check_writable(args.save)
     if args.plot:
         check_picture(args.plot)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,8 +10,8 @@ import numpy as np
 from lstd_agent.figure_style import COLORS, DASHES, WIDTH, label_ends, log_scale, new_figure, styled
 from lstd_agent.study.complexity_study import BACKUPS, WANTED
 from lstd_agent.study.complexity_tables import curves, multiples_of_lowest_limit
-from lstd_agent.study.estimator_study import ESTIMATORS, OURS
-from lstd_agent.study.estimator_tables import medians
+from lstd_agent.study.estimator_study import BASELINES, OURS
+from lstd_agent.study.estimator_tables import ORACLE, medians, oracle
 from lstd_agent.study.rows import Row
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 def estimator_multiples(rows: Sequence[Row]) -> Figure:
     """Draw ε_MS as a multiple of the projection limit: a line an estimator, a dot a row."""
     by_line = medians(rows)
-    figure = new_figure(WIDTH, 1.2 + 0.34 * len(ESTIMATORS))
+    shown = {name: [row[name] for row in by_line.values()] for name in OURS}
+    shown[ORACLE] = oracle(by_line)
+    shown |= {name: [row[name] for row in by_line.values()] for name in BASELINES}
+    figure = new_figure(WIDTH, 1.2 + 0.34 * len(shown))
     axes = figure.subplots()
     spread = np.linspace(-0.22, 0.22, len(by_line))
-    for k, name in enumerate(ESTIMATORS):
-        values = np.array([row[name] for row in by_line.values()])
-        color = COLORS[0] if name in OURS else "0.4"
+    for k, (name, values) in enumerate(shown.items()):
+        color = "0.4" if name in BASELINES else COLORS[0]
         axes.plot(values, k + spread, "o", color=color, markersize=3, alpha=0.5)
         middle = float(np.median(values))
         axes.plot([middle, middle], [k - 0.36, k + 0.36], color="black")
@@ -35,7 +37,7 @@ def estimator_multiples(rows: Sequence[Row]) -> Figure:
         axes.annotate(f"{middle:.2g}", (1.01, k), xycoords=beside, va="center")
     axes.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
-    axes.set_yticks(range(len(ESTIMATORS)), ESTIMATORS)
+    axes.set_yticks(range(len(shown)), list(shown))
     axes.grid(visible=False, axis="y")
     axes.invert_yaxis()
     axes.set_xlabel("total rems / projection limit; a dot for each scheme, environment and ρ")
