@@ -10,7 +10,6 @@ give way to --t-max.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
