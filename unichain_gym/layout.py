@@ -73,7 +73,7 @@ def edge_curves(
     after: IntArray,
     n_actions: int,
 ) -> FloatArray:
-    """Return the curve of each edge, shape (edges, EDGE_POINTS, 2), from rim to rim of the states."""
+    """Return the curve of each edge from rim to rim of the states, (edges, EDGE_POINTS, 2)."""
     S = layout.is_recurrent.size
     start, end = layout.position[before], layout.position[after]
     # Edges in both directions keep to their left; alone, the actions part to both sides.
