@@ -199,7 +199,7 @@ class SeminormLSTDAgent:
     Notes
     -----
     Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the calibration by default
-    is ours.
+    is ours. Methods that change the agent return it, so that calls can be chained.
 
     Examples
     --------
@@ -447,11 +447,6 @@ class SeminormLSTDAgent:
             transitions are left out of the policy's statistics, and serve `action_values`; with 0
             actions are recorded and none is exploratory.
 
-        Returns
-        -------
-        Self
-            The agent itself.
-
         Raises
         ------
         TerminationError
@@ -503,11 +498,6 @@ class SeminormLSTDAgent:
             As in `collect`.
         is_same_policy : bool
             As in `collect`.
-
-        Returns
-        -------
-        Self
-            The agent itself.
 
         Raises
         ------
@@ -598,11 +588,6 @@ class SeminormLSTDAgent:
             (`KeptTrials.of`): those of countable observations are counted. An agent: as
             `merge` does.
 
-        Returns
-        -------
-        Self
-            The agent itself.
-
         Raises
         ------
         InvalidInputError
@@ -659,11 +644,6 @@ class SeminormLSTDAgent:
         action_space : Space, optional
             Without one, integers are Discrete actions from 0 to the largest that was logged.
 
-        Returns
-        -------
-        Self
-            The agent itself.
-
         Raises
         ------
         InvalidInputError
@@ -684,16 +664,12 @@ class SeminormLSTDAgent:
     def merge(self, other: SeminormLSTDAgent) -> Self:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
-        Features need not be the same, except where trials were condensed into their moments.
+        Features need not be the same, except where trials were condensed into their moments. Fit
+        the agent (again) afterwards.
 
         Parameters
         ----------
         other : SeminormLSTDAgent
-
-        Returns
-        -------
-        Self
-            The agent itself, to be fitted (again).
 
         Raises
         ------
@@ -705,16 +681,11 @@ class SeminormLSTDAgent:
         return self
 
     def use_features(self, features: Features) -> Self:
-        """Use other features from here on, of the trials so far too.
+        """Use other features from here on, of the trials so far too; fit (again) afterwards.
 
         Parameters
         ----------
         features : Features
-
-        Returns
-        -------
-        Self
-            The agent itself, to be fitted (again).
 
         Raises
         ------
@@ -732,13 +703,7 @@ class SeminormLSTDAgent:
         return Standardized(features)
 
     def reset(self) -> Self:
-        """Forget all trials, observations, policies and fits; the options stay.
-
-        Returns
-        -------
-        Self
-            The agent itself.
-        """
+        """Forget all trials, observations, policies and fits; the options stay."""
         self._fitted = None
         self.collector.reset()
         return self
@@ -778,13 +743,8 @@ class SeminormLSTDAgent:
         """
         return self.collector.kept_trials
 
-    def fit(self) -> SeminormLSTDAgent:
+    def fit(self) -> Self:
         """Fit the system of approximators to all trials collected so far.
-
-        Returns
-        -------
-        SeminormLSTDAgent
-            The agent itself.
 
         Raises
         ------

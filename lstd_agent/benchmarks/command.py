@@ -14,12 +14,20 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from lstd_agent.benchmarks.groups import GROUPS
-from lstd_agent.benchmarks.processes import PROBES
+from lstd_agent.benchmarks.environments import envpool, quantecon, stepping
+from lstd_agent.benchmarks.evaluator import (
+    backups,
+    collection,
+    population,
+    statistics_group,
+    study,
+)
+from lstd_agent.benchmarks.model import exact, growth_group, optimal, solvers
+from lstd_agent.benchmarks.processes import PROBES, imports, memory
 from lstd_agent.benchmarks.timing import Row, Setting, Skipped
 from lstd_agent.commands.arguments import add_quiet_argument, new_parser
 from lstd_agent.commands.outputs import check_writable, write_files
@@ -29,6 +37,24 @@ from lstd_agent.study.provenance import installed_version, provenance
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 PACKAGES = ("numpy", "scipy", "gymnasium", "unichain-gym", "envpool", "quantecon", "distributed")
+
+GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
+    "stepping": stepping,
+    "envpool": envpool,
+    "quantecon": quantecon,
+    "collection": collection,
+    "statistics": statistics_group,
+    "population": population,
+    "backups": backups,
+    "exact": exact,
+    "optimal": optimal,
+    "study": study,
+    "solvers": solvers,
+    "growth": growth_group,
+    "imports": imports,
+    "memory": memory,
+}
+"""Generators of rows by the name of their group."""
 
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:

@@ -22,7 +22,6 @@ from lstd_agent.study.control_study import (
     ControlSettings,
     run_control_study,
 )
-from lstd_agent.study.estimator_figures import estimator_multiples, sample_complexity
 from lstd_agent.study.estimator_study import EstimatorSettings, run_estimator_study
 from lstd_agent.study.estimator_tables import markdown_estimators, summary_table
 from lstd_agent.study.exact_claims import exact_claims
@@ -205,7 +204,7 @@ def _estimators(args: argparse.Namespace, **how: Any) -> list[Row]:
 def _present_estimators(rows: list[Row]) -> tuple[Contents, str]:
     contents: Contents = {
         "comparison.md": markdown_estimators(rows),
-        "comparison.png": estimator_multiples(rows),
+        "comparison.png": figures.estimator_multiples(rows),
     }
     return contents, summary_table(rows) + "\n"
 
@@ -229,7 +228,7 @@ def _complexity(args: argparse.Namespace, **how: Any) -> list[Row]:
 
 def _present_complexity(rows: list[Row]) -> tuple[Contents, str]:
     report = markdown_complexity(rows)
-    curves = sample_complexity(rows)
+    curves = figures.sample_complexity(rows)
     return {"complexity.md": report, "complexity.png": curves}, report
 
 

@@ -22,7 +22,6 @@ from lstd_agent.study import figures, tables
 from lstd_agent.study.complexity_study import ComplexitySettings, run_complexity_study
 from lstd_agent.study.control_results import control_curves, markdown_control
 from lstd_agent.study.control_study import ControlSettings, run_control_study
-from lstd_agent.study.estimator_figures import estimator_multiples, sample_complexity
 from lstd_agent.study.estimator_study import EstimatorSettings, run_estimator_study
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.headlines import headlines
@@ -92,8 +91,8 @@ def update(root: Path, args: argparse.Namespace) -> int:
         "sampling": figures.sampling_curves(sampled),
         "references": figures.reference_multiples(references),
         "control": control_curves(control),
-        "estimators": estimator_multiples(estimators),
-        "complexity": sample_complexity(complexity),
+        "estimators": figures.estimator_multiples(estimators),
+        "complexity": figures.sample_complexity(complexity),
     }
     text = headlines(exact, sampled, references, estimators, complexity)
     section = f"\n<!-- {origin} -->\n\n{text}\n{control_section(control)}\n"

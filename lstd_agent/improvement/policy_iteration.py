@@ -195,11 +195,6 @@ class PolicyIteration:
             At most, those so far included.
         progress : bool or None
             Show a progress bar of each iteration; None shows one on a terminal only.
-
-        Returns
-        -------
-        Self
-            The search itself.
         """
         check_integer("n_iterations", n_iterations, 1)
         while not self.converged and len(self.iterations) < n_iterations:

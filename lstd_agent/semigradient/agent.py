@@ -136,11 +136,6 @@ class SeminormTDAgent:
         trials : TransitionCounts or TrialCollector
             Counts, or what has collected trials of any kind (an agent's ``collector``).
 
-        Returns
-        -------
-        Self
-            The agent itself.
-
         Raises
         ------
         InvalidInputError
@@ -174,11 +169,6 @@ class SeminormTDAgent:
         ----------
         trials : TransitionCounts or TrialCollector
             All of them: what `partial_fit` has taken is remembered by weights alone.
-
-        Returns
-        -------
-        Self
-            The agent itself.
 
         Raises
         ------

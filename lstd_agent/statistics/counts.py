@@ -17,9 +17,8 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
+from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step, counted_step
 from lstd_agent.statistics.blocks import Block
-from lstd_agent.statistics.counted_steps import counted_step
 from lstd_agent.statistics.equations import (
     Factors,
     FeatureBasis,

@@ -25,7 +25,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.counted_steps import counted_step
+from lstd_agent.statistics.backups import counted_step
 from lstd_agent.statistics.stored_trials import errors_by_start
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
