@@ -18,7 +18,7 @@ import gymnasium as gym
 from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
-from lstd_agent.action_values import action_coverage, action_values
+from lstd_agent.action_values import action_coverage, action_standard_errors, action_values
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
@@ -186,8 +186,10 @@ class SeminormLSTDAgent:
         Calibrated relative values.
     standard_errors(observations, t), coverage(observations, t), determined(observations, t)
         How far off they may be, how well they were seen, and whether samples determine them.
-    action_values(observations, t), action_coverage(observations)
-        What actions are worth, and how many transitions tell of them.
+    action_values(observations, t), action_standard_errors(observations)
+        What actions are worth, under any policy, and how far off that may be.
+    action_coverage(observations)
+        How many transitions tell of each.
     compare(a, b, t)
         A difference of values, with its own standard error.
     diagnostics()
@@ -630,6 +632,7 @@ class SeminormLSTDAgent:
         batched: bool | None = None,
         is_same_policy: bool = False,
         observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
     ) -> Self:
         """Add logged trials, of whatever lengths.
 
@@ -647,6 +650,7 @@ class SeminormLSTDAgent:
         rewards : array_like (m, n) or list of array_like (n,)
             ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
         actions : array_like (m, n, ...) or list of array_like, optional
+            Discrete ones serve `action_values`, whoever chose them.
         terminated : array_like of bool, shape (m,), optional
             Which trials ended with their last transition, with ``on_termination="absorb"``.
         t_max : int, optional
@@ -660,6 +664,8 @@ class SeminormLSTDAgent:
         observation_space : Space, optional
             Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
             floats are unbounded without it.
+        action_space : Space, optional
+            Without one, integers are Discrete actions from 0 to the largest that was logged.
 
         Returns
         -------
@@ -674,7 +680,7 @@ class SeminormLSTDAgent:
             If a trial terminated, unless that is to be absorbed.
         """
         self.collector.add_trials(
-            as_logged(observations, rewards, actions, terminated),
+            as_logged(observations, rewards, actions, terminated, action_space),
             t_max=t_max,
             policy=policy,
             batched=batched,
@@ -904,14 +910,15 @@ class SeminormLSTDAgent:
         observations: Any,
         t: ArrayLike | None = None,
         *,
+        policy: Policy | None = None,
         pair_features: PairFeatures | None = None,
     ) -> FloatArray:
         """Return what actions are worth, with the policy ever after: q(s, a).
 
         They come from transitions of recorded actions, whoever chose them: see ``explore`` of
-        `collect`. Of counted observations they are those of the pooled counts (see
-        `lstd_agent.system.action_values`), whatever the features; of vectors, LSTDQ in features
-        of pairs (see `lstd_agent.system.pair_fit`).
+        `collect`, and `add_trials`. Of counted observations they are those of the pooled counts
+        (see `lstd_agent.system.action_values`), whatever the features; of vectors, LSTDQ in
+        features of pairs (see `lstd_agent.system.pair_fit`).
 
         Parameters
         ----------
@@ -919,6 +926,9 @@ class SeminormLSTDAgent:
         t : int or array_like of int, shape (m,), optional
             Timesteps at which the actions are taken: then successors are valued as `predict`
             values them a timestep later.
+        policy : array_like or callable, optional
+            Another policy than that of the trials, whose gain is told by the same transitions. A
+            function takes batches, and answers alike each time.
         pair_features : callable, optional
             Of vectors (n, k) and actions (n,) from 0, to features of pairs (n, d). By default the
             agent's features and a constant, apart for each action.
@@ -926,18 +936,52 @@ class SeminormLSTDAgent:
         Returns
         -------
         ndarray, shape (m, A) or (A,)
-            Relative like the values of `predict`. NaN where the samples do not tell: of pairs
-            never seen, or of which too much leads to where nothing was seen.
+            Relative like the values of `predict`; of another policy, those of its bias. NaN where
+            the samples do not tell: of pairs never seen, or of which too much leads to where
+            nothing was seen.
 
         Raises
         ------
         NotFittedError
-            If no trials tell actions; before `fit`, unless of a policy given as an array, which
-            then is relative to a state of its own.
+            If no trials tell actions; before `fit`, unless of a policy that is given here, or as
+            an array, which then is relative to a state of its own.
         InvalidInputError
             If an argument does not fit.
         """
-        return action_values(self.collector, self._fitted, observations, t, pair_features)
+        return action_values(self.collector, self._fitted, observations, t, policy, pair_features)
+
+    def action_standard_errors(
+        self,
+        observations: Any,
+        *,
+        policy: Policy | None = None,
+        pair_features: PairFeatures | None = None,
+    ) -> FloatArray:
+        """Return standard errors of `action_values`, by batches of trials (jackknife).
+
+        Those of successors' values and of the gain are part of them. Of counted observations they
+        are at least those of the mean of r + v(s') over an action's own transitions, by which
+        `PolicyIteration` tells better actions: successors' values are common to all actions.
+
+        Parameters
+        ----------
+        observations, policy, pair_features
+            As in `action_values`.
+
+        Returns
+        -------
+        ndarray, shape (m, A) or (A,)
+            Infinite where the samples do not tell the value, or those of a single batch alone do.
+
+        Raises
+        ------
+        NotFittedError
+            Where `action_values` does; if there are fewer than two batches of trials; of counted
+            trials of a function, unless it is given as ``policy``.
+        """
+        return action_standard_errors(
+            self.collector, self._fitted, observations, policy, pair_features
+        )
 
     def action_coverage(self, observations: Any) -> FloatArray:
         """Return how many transitions tell of each action.

@@ -274,6 +274,11 @@ class Fit:
     def _batch_sizes(self) -> IntArray:
         return np.array([sums.n_trials for sums in self.batches])
 
+    @property
+    def gains_without_each(self) -> list[float]:
+        """The gain by all batches but each."""
+        return [other.system.gain for other in self._without_each]
+
     def start_error(self) -> float:
         """Return the standard error of the start's mean value as it is predicted."""
         features = self.statistics.mean_features(0)[None]

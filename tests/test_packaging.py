@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lstd_agent.commands import main
+import unichain
+from lstd_agent.commands.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "reference"
@@ -56,8 +57,8 @@ def test_the_continuous_integration_script_can_be_run() -> None:
 
 def test_the_command_is_registered_and_names_modules_that_are_there() -> None:
     project = (ROOT / "pyproject.toml").read_text("utf-8")
-    assert f'unichain = "{main.main.__module__}:{main.main.__name__}"' in project
-    for module, _ in main.COMMANDS.values():
+    assert f'unichain = "{unichain.__name__}:{unichain.main.__name__}"' in project
+    for module, _ in COMMANDS.values():
         assert callable(import_module(module).main)
 
 

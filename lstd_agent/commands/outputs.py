@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
+from lstd_agent.drafts import draft_of
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure
 
@@ -31,7 +30,7 @@ def check_writable(path: Path) -> None:
             raise FileNotFoundError("there is no such directory")
         if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError("the file there may not be written")
-        os.unlink(_write_beside(target, b""))
+        _write_beside(target, b"").unlink()
     except OSError as error:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from None
 
@@ -70,12 +69,11 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
                     written.append((_write_beside(target, content), target))
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(path)) from None
-        for temporary, target in written:
-            os.replace(temporary, target)
+        for draft, target in written:
+            os.replace(draft, target)
     finally:
-        for temporary, _ in written:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
+        for draft, _ in written:
+            draft.unlink(missing_ok=True)
 
 
 def _is_special(target: Path) -> bool:
@@ -84,24 +82,16 @@ def _is_special(target: Path) -> bool:
 
 
 def _write_beside(target: Path, content: bytes) -> Path:
-    """Write a temporary file in the target's folder, with the target's permissions."""
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    """Write a draft in the target's folder, with the target's permissions."""
+    draft = draft_of(target)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with draft.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, _permissions(target))
+        if target.exists():
+            draft.chmod(stat.S_IMODE(target.stat().st_mode))
     except BaseException:
-        os.unlink(name)
+        draft.unlink(missing_ok=True)
         raise
-    return Path(name)
-
-
-def _permissions(target: Path) -> int:
-    """Return the permissions of the file there, or those that a plain `open` would give."""
-    if target.exists():
-        return stat.S_IMODE(target.stat().st_mode)
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
+    return draft

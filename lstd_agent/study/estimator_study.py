@@ -13,11 +13,11 @@ visits most. TD is given the best of several numbers of updates, which nobody kn
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from lstd_agent.study.problems import (
     random_features,
 )
 from lstd_agent.study.reference_study import projection_limit
-from lstd_agent.study.rows import Row, RowStore
+from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
 from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import System, fit_system
@@ -51,6 +51,9 @@ from lstd_agent.system.neighborhoods import find_anchors
 from lstd_agent.system.selection import backup_name, choose_backup
 from lstd_agent.trials.counting import TransitionCounts
 from unichain_gym import MarkovChain
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 KEY = ("env", "rho", "seed", "scheme", "estimator")
 SCHEMES = ("p02md", "paxmd")
@@ -232,29 +235,15 @@ def run_estimator_study(
     *,
     environments: Sequence[str] = ENVIRONMENTS,
     n_seeds: int = 20,
-    workers: int = 1,
-    executor: Executor | None = None,
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows that ``out`` lacks and return all that were asked for.
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
 
-    Parameters
-    ----------
-    out : Path
-        Folder of ``estimator_rows.jsonl``.
-    settings : EstimatorSettings
-    environments : sequence of str
-    n_seeds : int
-        Seeds 0 to n_seeds - 1.
-    workers, executor
-        See `lstd_agent.trials.parallel.run_tasks`.
-    progress : bool or None
-        See `lstd_agent.progress.progress_bar`.
+    See `lstd_agent.study.rows.How` for the other arguments.
     """
     store = RowStore(out / "estimator_rows.jsonl", asdict(settings), KEY)
-    tasks = list(_missing(store, settings, environments, n_seeds))
-    store.compute(estimator_rows, tasks, workers=workers, executor=executor, progress=progress)
-    return [row for row in store.rows if row["env"] in environments and row["seed"] < n_seeds]
+    store.compute(estimator_rows, _missing(store, settings, environments, n_seeds), **how)
+    return store.asked(env=environments, seed=range(n_seeds))
 
 
 def _missing(

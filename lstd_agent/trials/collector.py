@@ -6,7 +6,7 @@ from another agent. `SeminormLSTDAgent` holds one, and says what its methods tak
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
-from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.action_counts import ActionCounts, TakenActions
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import (
@@ -34,6 +34,7 @@ from lstd_agent.trials.encoding import (
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
+from lstd_agent.trials.logged_actions import action_numbers
 from lstd_agent.trials.logged_policy import check_actions
 from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
 from lstd_agent.trials.merging import counted_round, counts_of, logged_round, merge_batches
@@ -319,6 +320,8 @@ class TrialCollector:
         self._batches.check_t_max(finished.sums.t_max)
         self._storage.add(encoding, finished)
         self._encoding = encoding
+        if isinstance(finished.taken, TakenActions) and self._action_numbers is None:
+            self._action_numbers = max(1, int(finished.taken.action.max()) + 1), 0
 
     def add_trials(
         self,
@@ -341,12 +344,13 @@ class TrialCollector:
             stated = self._check_policy(policy, is_same_policy)
             check_actions(stated.policy, trials, encoding.space, batched)
         self._count_waiting()
-        encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max)
+        numbers = action_numbers(trials, self._action_numbers, policy)
+        encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max, numbers)
         self._batches.check_t_max(encoded.t_max)
         for finished in encoded.rounds(self._batches):
             self._storage.add(encoding, finished)
         self._encoding = encoding
-        self._stated = stated
+        self._stated, self._action_numbers = stated, numbers
 
     def merge(self, other: TrialCollector) -> None:
         """Add the trials of another agent's collector; see `SeminormLSTDAgent.merge`."""
@@ -393,7 +397,7 @@ class TrialCollector:
         batches: list[Sums],
         trials: States | None = None,
         policy: Policy | None = None,
-        taken: ActionCounts | None = None,
+        taken: Sequence[ActionCounts | None] | None = None,
         actions: tuple[int, int] | None = None,
     ) -> None:
         """Take what another collector held, such as a file does, into one without trials.
@@ -408,8 +412,8 @@ class TrialCollector:
             Those that it kept whole beside their sums.
         policy : policy, optional
             Whose trials they are.
-        taken : ActionCounts, optional
-            What actions led to.
+        taken : sequence of ActionCounts or None, optional
+            What actions led to, batch by batch.
         actions : (int, int), optional
             How many there are, and the first of them.
 
@@ -425,10 +429,16 @@ class TrialCollector:
                 self._batches.check_t_max(sums.t_max)
                 self._batches.sums[0].check_adds(sums)
             self._batches.sums.append(sums)
+        taken = [None] * len(batches) if taken is None else taken
+        if len(taken) != len(batches):
+            raise InvalidInputError(
+                f"there are {len(batches)} batches of trials, and {len(taken)} of actions"
+            )
+        self._batches.taken.extend(taken)
         if trials is not None:
             self._batches.keep(trials)
         self._stated = None if policy is None else StatedPolicy.of(policy)
-        self._batches.taken, self._action_numbers = taken, actions
+        self._action_numbers = actions
 
     def _encoding_of(self, space: gym.Space[Any]) -> Encoding:
         """Return the encoding of an observation space, which must be that of all trials."""

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,7 @@ def test_a_missing_plot_extra_is_told_before_the_work(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(sys, "argv", [name, "--out", str(tmp_path / "out")])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # its own are for its own process
     with pytest.raises(SystemExit) as stop:
         runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
     assert stop.value.code == 2
@@ -298,6 +300,25 @@ def test_every_command_explains_itself_with_an_example(
     assert f"usage: unichain {name}" in shown
     assert f"  unichain {name}" in shown.partition("example")[2]
     assert "--quiet" in shown or name in ("list", "optimal", "study")  # study's own have it
+
+
+INTERRUPTED_IMPORT = """
+import os, sys, unichain
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "numpy":
+            os.kill(os.getpid(), int(sys.argv[1]))
+sys.meta_path.insert(0, Interrupting())
+sys.exit(unichain.main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="interrupts by POSIX signals")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_while_modules_are_imported_is_one_line(number: int, status: int) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, str(int(number))]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (status, "", "interrupted\n")
 
 
 def test_the_list_has_every_registered_mnemonic(capsys: pytest.CaptureFixture[str]) -> None:
