@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from lstd_agent.commands.outputs import write_files
+from lstd_agent.commands.outputs import put_out
 from lstd_agent.commands.running import at_least, run
 from lstd_agent.commands.study import as_bytes, one_thread_each, rows_kept
 from lstd_agent.commands.study_arguments import add_run_arguments, add_subset_argument
@@ -80,8 +80,7 @@ def conduct(args: argparse.Namespace) -> int:
             "score_rows.csv": csv_text(scores.rows).encode(),
             "provenance.json": (json.dumps(facts, indent=1) + "\n").encode(),
         }
-        write_files({args.out / name: content for name, content in contents.items()})
-    print(scores)
+        put_out(str(scores), {args.out / name: content for name, content in contents.items()})
     print(f"Tables and raw rows are in {args.out}{os.sep}")
     return 0
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lstd_agent.commands.outputs import write_files
+from lstd_agent.commands.outputs import put_out
 from lstd_agent.commands.running import at_least, run, say
 from lstd_agent.commands.study_arguments import (
     add_reference_argument,
@@ -323,8 +323,7 @@ def conduct(study: Study, args: argparse.Namespace) -> int:
         files = {name: as_bytes(name, content, facts) for name, content in contents.items()}
         files[f"{study.rows_name}.csv"] = tables.csv_text(rows).encode()
         files["provenance.json"] = (json.dumps(facts, indent=1) + "\n").encode()
-        write_files({args.out / name: content for name, content in files.items()})
-    print(report)
+        put_out(report, {args.out / name: content for name, content in files.items()})
     print(f"Tables, pictures and raw rows are in {args.out}{os.sep}")
     return 0
 
