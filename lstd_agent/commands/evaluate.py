@@ -42,7 +42,7 @@ from lstd_agent.commands.evaluation_report import (
     draw_report,
     results,
 )
-from lstd_agent.commands.outputs import check_picture, check_writable, write_files
+from lstd_agent.commands.outputs import check_picture, check_writable, put_out, saved
 from lstd_agent.commands.running import at_least, interrupted_status, run, say
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import picture
@@ -93,12 +93,12 @@ def evaluate(args: argparse.Namespace) -> int:
         say(f"interrupted: {agent.n_trials} trials finished")
     finally:
         envs.close()
-        if args.save and agent.n_trials:
-            try:
-                agent.save(samples_path(args.save))
-            except OSError as error:  # a full disk must not lose what can still be printed
-                say(f"error: {error}; the samples are not saved")
-                status = 1
+        if (
+            args.save
+            and agent.n_trials
+            and not saved(agent.save, samples_path(args.save), "the samples are")
+        ):
+            status = 1
     try:
         agent.fit()
         report = {
@@ -115,9 +115,7 @@ def evaluate(args: argparse.Namespace) -> int:
         if args.plot:
             occupancy, origin = counts_of(agent).distributions, one_line(report["provenance"])
             contents[args.plot] = picture(draw_report(report, occupancy), args.plot.suffix, origin)
-        # Printed first: a disk that is full loses the files alone.
-        print(as_json(report) if args.json else as_text(report))
-        write_files(contents)
+        put_out(as_json(report) if args.json else as_text(report), contents)
     except (KeyboardInterrupt, MemoryError, OSError):
         if args.save and samples_path(args.save).exists():
             say(f"the samples of {agent.n_trials} trials are in {samples_path(args.save)}")

@@ -37,7 +37,7 @@ from lstd_agent.commands.evaluation_inputs import (
     hinting_at_restart,
     make_copies,
 )
-from lstd_agent.commands.outputs import check_picture, check_writable, write_files
+from lstd_agent.commands.outputs import check_picture, check_writable, put_out, saved
 from lstd_agent.commands.running import at_least, interrupted_status, run, say
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import picture
@@ -82,7 +82,7 @@ def improve(args: argparse.Namespace) -> int:
                 check_cost(envs, first, args.trials, t_max, args.max_minutes, quiet=args.quiet)
         try:
             with hinting_at_restart():
-                iterate(args, search)
+                status = iterate(args, search)
         except KeyboardInterrupt as interrupt:
             status = interrupted_status(interrupt)
             if not search.iterations:
@@ -90,11 +90,12 @@ def improve(args: argparse.Namespace) -> int:
                 return status
             say(f"interrupted: {len(search.iterations)} iterations finished")
     report = make_report(args, search, t_max, optimum)
+    contents = {}
     if args.plot:
         figure = search.plot(None if optimum is None else (optimum.gain, optimum.start_value))
         origin = one_line(report["provenance"])
-        write_files({args.plot: picture(figure, args.plot.suffix, origin)})
-    print(json.dumps(report) if args.json else as_text(report))
+        contents[args.plot] = picture(figure, args.plot.suffix, origin)
+    put_out(json.dumps(report) if args.json else as_text(report), contents)
     return status
 
 
@@ -119,19 +120,20 @@ def make_search(args: argparse.Namespace, envs: Any, t_max: int, features: Any) 
     )
 
 
-def iterate(args: argparse.Namespace, search: PolicyIteration) -> None:
-    """Run iterations, and show and save each."""
-    shows = not args.json
+def iterate(args: argparse.Namespace, search: PolicyIteration) -> int:
+    """Run iterations, and save and show each; return the exit status."""
+    shows, status = not args.json, 0
     if shows:
         print(_HEADER)
         for each in search.iterations:
             print(_line(asdict(each)), flush=True)
     while not search.converged and len(search.iterations) < args.iterations:
         done = search.iterate(progress=None if not args.quiet else False)
+        if args.save:
+            status = 0 if saved(search.save, args.save, "the search is") else 1
         if shows:
             print(_line(asdict(done)), flush=True)
-        if args.save:
-            search.save(args.save)
+    return status
 
 
 def _line(each: dict[str, Any]) -> str:

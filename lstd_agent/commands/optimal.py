@@ -22,7 +22,7 @@ from lstd_agent.commands.arguments import (
     read_arguments,
 )
 from lstd_agent.commands.evaluation_inputs import exact_model, find_id
-from lstd_agent.commands.outputs import check_picture, write_files
+from lstd_agent.commands.outputs import check_picture, put_out
 from lstd_agent.commands.running import run
 from lstd_agent.figure_style import COLORS, WIDTH, new_figure, picture, styled
 from lstd_agent.study.provenance import one_line, provenance
@@ -51,12 +51,14 @@ def optimal(args: argparse.Namespace) -> int:
     facts = provenance(args.argv)
     if args.json:
         result = {**report(args.env_id, found), "provenance": facts}
-        print(json.dumps(result, default=np.ndarray.tolist))
+        text = json.dumps(result, default=np.ndarray.tolist)
     else:
-        print(f"{args.env_id}: {found}")
+        text = f"{args.env_id}: {found}"
+    contents = {}
     if args.plot:
         figure = draw(args.env_id, found)
-        write_files({args.plot: picture(figure, args.plot.suffix, one_line(facts))})
+        contents[args.plot] = picture(figure, args.plot.suffix, one_line(facts))
+    put_out(text, contents)
     return 0
 
 

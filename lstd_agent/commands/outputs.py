@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import methodcaller
 from pathlib import Path
 
+from lstd_agent.commands.running import say
 from lstd_agent.drafts import write_draft
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure
@@ -47,6 +48,30 @@ def check_picture(path: Path) -> None:
     if path.suffix[1:] not in new_figure(1.0, 1.0).canvas.get_supported_filetypes():
         raise InvalidInputError(f"cannot draw {path}: name a .png, .pdf or .svg file")
     check_writable(path)
+
+
+def put_out(text: str, contents: Mapping[Path, bytes]) -> None:
+    """Print a text and write files, each even if the other fails, as on a full disk.
+
+    Raises
+    ------
+    OSError
+        If one of them could not be done.
+    """
+    try:
+        print(text, flush=True)
+    finally:
+        write_files(contents)
+
+
+def saved(save: Callable[[Path], object], path: Path, what: str) -> bool:
+    """Save something to a file before the work is over; say so if that fails, and go on."""
+    try:
+        save(path)
+    except OSError as error:
+        say(f"error: {error}; {what} not saved")
+        return False
+    return True
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:

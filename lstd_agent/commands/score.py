@@ -20,7 +20,7 @@ from lstd_agent.commands.arguments import (
     new_parser,
     read_arguments,
 )
-from lstd_agent.commands.outputs import write_files
+from lstd_agent.commands.outputs import put_out
 from lstd_agent.commands.running import at_least, run
 from lstd_agent.commands.study import as_bytes, one_thread_each, rows_kept
 from lstd_agent.errors import InvalidInputError
@@ -79,8 +79,7 @@ def conduct(args: argparse.Namespace) -> int:
             "score_rows.csv": csv_text(scores.rows).encode(),
             "provenance.json": (json.dumps(facts, indent=1) + "\n").encode(),
         }
-        write_files({args.out / name: content for name, content in contents.items()})
-    print(scores)
+        put_out(str(scores), {args.out / name: content for name, content in contents.items()})
     print(f"Tables and raw rows are in {args.out}{os.sep}")
     return 0
 

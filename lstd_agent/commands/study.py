@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lstd_agent.commands.arguments import new_parser, read_arguments
-from lstd_agent.commands.outputs import write_files
+from lstd_agent.commands.outputs import put_out
 from lstd_agent.commands.running import run, say
 from lstd_agent.commands.studies import STUDIES, Study
 from lstd_agent.figure_style import new_figure, picture
@@ -52,8 +52,7 @@ def conduct(study: Study, args: argparse.Namespace) -> int:
         files = {name: as_bytes(name, content, facts) for name, content in contents.items()}
         files[f"{study.rows_name}.csv"] = tables.csv_text(rows).encode()
         files["provenance.json"] = (json.dumps(facts, indent=1) + "\n").encode()
-        write_files({args.out / name: content for name, content in files.items()})
-    print(report)
+        put_out(report, {args.out / name: content for name, content in files.items()})
     print(f"Tables, pictures and raw rows are in {args.out}{os.sep}")
     return 0
 
