@@ -22,6 +22,7 @@ from lstd_agent.benchmarks.environments import envpool, quantecon, stepping
 from lstd_agent.benchmarks.evaluator import (
     backups,
     collection,
+    improvement,
     population,
     statistics_group,
     study,
@@ -46,6 +47,7 @@ GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "statistics": statistics_group,
     "population": population,
     "backups": backups,
+    "improvement": improvement,
     "exact": exact,
     "optimal": optimal,
     "study": study,

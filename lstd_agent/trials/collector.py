@@ -214,11 +214,7 @@ class TrialCollector:
         """
         run: Callable[..., None]
         if isinstance(env, gym.Env | VectorEnv):
-            if request.is_shared:
-                raise InvalidInputError(
-                    "workers make their own environments: pass an id, or a function that makes "
-                    f"an environment, instead of {env}"
-                )
+            request.check_not_shared(env)
             space, action_space = single_spaces(env)
             run = partial(collect_rounds, env)
         else:
