@@ -17,6 +17,7 @@ from lstd_agent.benchmarks.optimal import optimal
 from lstd_agent.benchmarks.processes import imports, memory
 from lstd_agent.benchmarks.solvers import solvers
 from lstd_agent.benchmarks.timing import Row, Setting
+from lstd_agent.benchmarks.vectors import vectors
 
 GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "stepping": stepping,
@@ -33,4 +34,5 @@ GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "growth": growth_group,
     "imports": imports,
     "memory": memory,
+    "vectors": vectors,
 }
