@@ -17,7 +17,7 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.feature_sizes import FeatureSizes
+from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.fit import Fit
 from lstd_agent.misfit import Misfit, check_start
 from lstd_agent.statistics.interface import SampledStatistics

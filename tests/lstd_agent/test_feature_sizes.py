@@ -12,7 +12,7 @@ from scipy import sparse
 from lstd_agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import FitWarning
-from lstd_agent.feature_sizes import FeatureSizes
+from lstd_agent.features.sizes import FeatureSizes
 
 
 def drain(n_trials: int, t_max: int) -> tuple[FloatArray, FloatArray]:
@@ -40,7 +40,7 @@ def test_sizes_that_differ_and_constants_are_told_and_do_no_harm() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", FitWarning)
-        agent = fitted(features)
+        agent = fitted(features, gain=0.0)
     found = agent.diagnostics()
     assert found.features.lost.size == 0
     assert "features    5, sizes 9.63e-08 to 9.81e+09, 2 constant, 1 always 0\n" in str(found)

@@ -33,7 +33,7 @@ class FeatureSizes:
 
     Examples
     --------
-    >>> from lstd_agent.feature_sizes import FeatureSizes
+    >>> from lstd_agent.features.sizes import FeatureSizes
     >>> print(FeatureSizes.of(np.array([[1.0, 5e8], [1.0, 5e8 + 1.0]]), 1e-5))
     2, sizes 1 to 5e+08, 1 constant, 1 that hardly varies
     """
