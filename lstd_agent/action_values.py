@@ -292,7 +292,7 @@ def _one_backup(
             neighborhood: IntArray = np.argmax(samples, axis=0)
         else:
             neighborhood = fit.system.neighborhood_at(np.full(len(every), time))
-        values = fit.system.values(encoding.features(every), neighborhood)
+        values = fit.system.values(encoding.rows(every), neighborhood)
         values = np.append(values, [0.0] * n_ends)
         told = np.append(fit.states_determined(every, neighborhood), [True] * n_ends)
         share = (P @ told.astype(np.float64)).reshape(rewards.shape)
