@@ -83,9 +83,10 @@ def _known(collector: TrialCollector) -> Encoding:
 
 def _counts(collector: TrialCollector, encoding: CountedEncoding) -> ActionCounts:
     """Return what actions led to: as recorded, or as the states of a deterministic policy tell."""
-    taken, policy = collector.batches.taken, collector.policy
+    taken = collector.batches.taken
     if taken is not None:
         return taken
+    policy: Any = collector.policy
     if policy is None or callable(policy) or np.ndim(policy) != 1 or collector.actions is None:
         raise NotFittedError(_NO_ACTIONS)
     n_actions, first = collector.actions

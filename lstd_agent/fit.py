@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -93,7 +93,7 @@ class Fit:
 
     system: System
     statistics: SampledStatistics
-    batches: list[Sums]
+    batches: Sequence[Sums]
     encoding: Encoding
     options: FitOptions
     choice: Choice
@@ -103,7 +103,7 @@ class Fit:
         cls,
         statistics: SampledStatistics,
         anchors: IntArray,
-        batches: list[Sums],
+        batches: Sequence[Sums],
         encoding: Encoding,
         options: FitOptions,
     ) -> Fit:
@@ -251,9 +251,9 @@ class Fit:
         neighbourhood visits tell.
         """
         occupancy, candidates = self.system.occupancy, self.statistics.candidate_features
-        n = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
+        n: FloatArray = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
         values = self.system.values(self.encoding.rows(states), neighborhood)
-        spread = np.zeros(len(states))
+        spread: FloatArray = np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = occupancy[k] / max(occupancy[k].sum(), 1e-300)
             others = self.system.values(candidates, np.full(len(candidates), k))
@@ -347,7 +347,7 @@ def _determined_by_model(statistics: SampledStatistics, system: System) -> BoolA
 def _choice(
     statistics: SampledStatistics,
     anchors: IntArray,
-    batches: list[Sums],
+    batches: Sequence[Sums],
     gain: float,
     options: FitOptions,
 ) -> Choice:

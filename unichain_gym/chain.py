@@ -763,7 +763,7 @@ class MarkovChain:
         require_integers(InvalidArgumentError, n_steps=n_steps)
         if n_steps < 0:
             raise InvalidArgumentError(f"n_steps must not be negative; got {n_steps}")
-        end = np.zeros(self.n_states)
+        end: FloatArray = np.zeros(self.n_states)
         if terminal is not None:
             end = read_reals(terminal, "terminal", InvalidArgumentError)
         if end.shape != (self.n_states,) or not np.isfinite(end).all():

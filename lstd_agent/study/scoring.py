@@ -296,7 +296,8 @@ def best_values(chain: MarkovChain, features: FloatArray, distributions: FloatAr
         return np.asarray(F @ np.linalg.lstsq(root[:, None] * F, root * chain.bias, rcond=None)[0])
 
     T = len(distributions)
-    best, least = np.empty(0), np.inf
+    best: FloatArray = np.empty(0)
+    least = np.inf
     for anchor in np.unique(np.geomspace(1, T, _ANCHORS_TRIED).astype(np.int64)):
         early = fitted(visits[anchor - 1])
         late = fitted(visits[-1] - visits[anchor - 1]) if anchor < T else early
