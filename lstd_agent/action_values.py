@@ -131,7 +131,8 @@ def _counts(
 
     In all trials, or those of a batch.
     """
-    taken, policy = collector.batches.taken, collector.policy
+    taken = collector.batches.taken
+    policy: Any = collector.policy
     recorded = together(*taken)
     if recorded is not None:
         here = recorded if batch is None else taken[batch]

@@ -73,7 +73,7 @@ def _exact_arguments(parser: argparse.ArgumentParser) -> None:
         "--tail",
         choices=("window", "settled", "stationary"),
         default="window",
-        help="what the last neighbourhood averages (default: window, as in the paper's tables)",
+        help="what the last neighborhood averages (default: window, as in the paper's tables)",
     )
     add_reference_argument(parser)
     add_run_arguments(parser, default_out="results/exact")
@@ -124,7 +124,7 @@ def _sampling_arguments(parser: argparse.ArgumentParser) -> None:
         "--tail",
         choices=("window", "settled"),
         default="window",
-        help="what the last neighbourhood averages (default: window, as in the paper)",
+        help="what the last neighborhood averages (default: window, as in the paper)",
     )
     add_reference_argument(parser)
     add_run_arguments(parser, default_out="results/sampling")
@@ -270,7 +270,7 @@ STUDIES = {
         _present_estimators,
     ),
     "complexity": Study(
-        "how many neighbourhoods how many trials can feed, by backup",
+        "how many neighborhoods how many trials can feed, by backup",
         "complexity_rows",
         _complexity_arguments,
         _complexity,

@@ -154,7 +154,7 @@ class _Window:
     def _solution(self, matrix: _Product, nearly: _Product, right: FloatArray) -> FloatArray:
         """Return w with matrix w = right, by runs of minimal residuals."""
         size = np.linalg.norm(right)
-        w = np.zeros(len(right))
+        w: FloatArray = np.zeros(len(right))
         residual = right
         # A matrix that makes nothing of constants leaves rounding errors of what it is applied to.
         for _ in range(_MOST_RUNS):
@@ -201,7 +201,7 @@ def minimal_residual(
     size = np.sqrt(max(float(first @ (Z @ first)), 0.0))
     if size == 0.0:
         return np.zeros(len(right))
-    basis = np.empty((min(32, _MOST_DIRECTIONS) + 1, len(right)))
+    basis: FloatArray = np.empty((min(32, _MOST_DIRECTIONS) + 1, len(right)))
     basis[0] = first / size
     # R of the Hessenberg matrix, by Givens rotations, and what they make of the right-hand side.
     R = np.zeros((_MOST_DIRECTIONS, _MOST_DIRECTIONS))

@@ -53,7 +53,7 @@ def test_a_line_of_3000_states_has_the_value_that_it_has() -> None:
     states = np.linspace(0, n - 1, n_trials).astype(np.int64)
     for _ in range(n + 50):
         following = np.maximum(states - 1, 0)
-        recorder.record(states, -1.0 * (states > 0), following)
+        recorder.record(states, -(states > 0).astype(float), following)
         states = following
     statistics = CountStatistics(recorder.sums(n_trials), np.eye(n))
     assert statistics.sparse_view is not None
@@ -101,7 +101,7 @@ def test_a_hundred_thousand_states_are_fitted_without_all_pairs_of_them() -> Non
     features = np.stack([np.arange(n) ** p for p in (0.0, 0.5, 1.0)], axis=1)
     statistics = CountStatistics(recorder.sums(n_trials), features, np.array(trials).T)
     for distance in ("mmd", "tv", MMD("linear")):
-        squared = sampled_distance(distance, statistics)  # type: ignore[arg-type]
+        squared = sampled_distance(distance, statistics)
         assert np.isfinite(squared(0, 1, 5)).all()
     system = fit_system(statistics, np.array([0, 8]), corrected_gain(statistics, 1e-10))
     assert np.isfinite(system.weights).all()

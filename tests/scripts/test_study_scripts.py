@@ -189,9 +189,12 @@ def test_what_stops_a_study_is_told_with_what_is_kept(
     monkeypatch.undo()
     computed = []
     original = exact_study.exact_rows
-    monkeypatch.setattr(
-        exact_study, "exact_rows", lambda task: computed.append(task.seed) or original(task)
-    )
+
+    def counting(task: Any) -> Any:
+        computed.append(task.seed)
+        return original(task)
+
+    monkeypatch.setattr(exact_study, "exact_rows", counting)
     assert exact(tmp_path) == 0
     assert computed == [1]
 
@@ -355,7 +358,7 @@ def test_the_list_has_every_registered_mnemonic(capsys: pytest.CaptureFixture[st
 def test_as_many_repeats_are_measured_as_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from lstd_agent.benchmarks import command, timing
+    from lstd_agent.benchmarks import command, groups, timing
 
     for variable in command.THREADS:
         monkeypatch.setenv(variable, "1")
@@ -365,7 +368,7 @@ def test_as_many_repeats_are_measured_as_asked_for(
         calls.clear()
         yield timing.compare("name", lambda: calls.append(1), lambda: None, setting)
 
-    monkeypatch.setitem(command.GROUPS, "imports", group)
+    monkeypatch.setitem(groups.GROUPS, "imports", group)
     path = tmp_path / "benchmark.json"
     assert unichain(["bench", "--only", "imports", "--repeats", "1", "--json", str(path)]) == 0
     assert len(calls) == 2  # one to warm up
