@@ -12,6 +12,7 @@ from gymnasium import spaces
 from lstd_agent import KeptTrials, RadialBasis, RandomFourier, SeminormLSTDAgent, TileCoding
 from lstd_agent.benchmarks.timing import Work, need
 from lstd_agent.errors import FitWarning
+from lstd_agent.system.solvers import SolverName
 
 N_TILINGS = 8
 
@@ -57,7 +58,7 @@ def vector_fits(kind: str, size: int) -> tuple[Work, Work]:
         features = RandomFourier(size, 0.3)
     else:
         features = RadialBasis.grid([-1.0, -1.0], [1.0, 1.0], 7)
-    solver = "qr" if kind == "dense" and size >= _MANY else "svd"
+    solver: SolverName = "qr" if kind == "dense" and size >= _MANY else "svd"
     agent = SeminormLSTDAgent(features, anchors=[0, 10], backup="one_step", solver=solver)
     agent.attach(Plane()).add(trials)
 

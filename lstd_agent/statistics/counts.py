@@ -406,7 +406,7 @@ class CountStatistics:
     def mean_features(self, t: int) -> FloatArray:
         """Mean features (d,) at a timestep."""
         visits = self.visits[[t]]
-        return dense(visits @ self.features)[0] / visits.sum()
+        return np.asarray(dense(visits @ self.features)[0] / visits.sum())
 
     def mean_following_features(self, t: int) -> FloatArray:
         """Mean features (d,) of what followed a timestep, of the trials that have it."""

@@ -23,7 +23,7 @@ solution for one gain only. With u the left null vector of X, least squares leav
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -114,7 +114,7 @@ class _Window:
         self._Z, self._F, self._steps = equations.Z, equations.F, equations.steps
         decayed = sparse.eye_array(len(equations.trial)) - _DECAY * _followed(equations.trial)
         # Upper triangular, since trials are in order of time: nothing is filled in.
-        self._traces = splu(sparse.csc_array(decayed), "NATURAL", diag_pivot_thresh=0.0)
+        self._traces: Any = splu(sparse.csc_array(decayed), "NATURAL", diag_pivot_thresh=0.0)
 
     def _X(self, w: FloatArray) -> FloatArray:
         return np.asarray(self._F.T @ (self._steps @ w))
@@ -153,12 +153,12 @@ class _Window:
 
     def _solution(self, matrix: _Product, nearly: _Product, right: FloatArray) -> FloatArray:
         """Return w with matrix w = right, by runs of minimal residuals."""
-        size = np.linalg.norm(right)
+        size = float(np.linalg.norm(right))
         w: FloatArray = np.zeros(len(right))
         residual = right
         # A matrix that makes nothing of constants leaves rounding errors of what it is applied to.
         for _ in range(_MOST_RUNS):
-            before = np.linalg.norm(residual)
+            before = float(np.linalg.norm(residual))
             if before <= _TOLERANCE * size:
                 return w
             enough = max(_OF_A_RUN, 0.1 * _TOLERANCE * size / before)
