@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 
 AgentTailName = Literal["window", "settled"]
 
+NUMBERS = (1, 2, 4, 8)
+"""Numbers of neighbourhoods that ``n_anchors="auto"`` tries."""
+
 
 class SeminormLSTDAgent:
     """Estimates the relative value of a policy from transient and recurrent states alike.
@@ -70,8 +73,10 @@ class SeminormLSTDAgent:
     ----------
     features : array_like, builder, callable or transformer
         State features; see `lstd_agent.features.tables` and `lstd_agent.features.vectors`.
-    n_anchors : int or None
-        Wanted number of neighbourhoods (at most); None is one for each timestep.
+    n_anchors : int, None or "auto"
+        Wanted number of neighbourhoods (at most); None is one for each timestep. ``"auto"`` tries
+        1, 2, 4 and 8, and takes the fewest that predict held-out trials as well as any, at the
+        cost of so many fits.
     anchors : array_like of int, optional
         The anchors themselves, instead of a search.
     search : {"exact", "doubling"}
@@ -199,7 +204,7 @@ class SeminormLSTDAgent:
     Notes
     -----
     Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the calibration by default
-    is ours.
+    is ours. Methods that change the agent return it, so that calls can be chained.
 
     Examples
     --------
@@ -221,7 +226,7 @@ class SeminormLSTDAgent:
     def __init__(
         self,
         features: Features,
-        n_anchors: int | None = 2,
+        n_anchors: int | Literal["auto"] | None = 2,
         *,
         anchors: ArrayLike | None = None,
         search: SearchName = "exact",
@@ -240,7 +245,9 @@ class SeminormLSTDAgent:
         max_bytes: int = DEFAULT_MAX_BYTES,
         standardize: bool = False,
     ) -> None:
-        self.n_anchors = check_n_anchors(n_anchors)
+        self.n_anchors: int | Literal["auto"] | None = (
+            "auto" if n_anchors == "auto" else check_n_anchors(n_anchors)
+        )
         self.anchors = anchors
         self.search: SearchName = check_choice("search", search, SEARCHES)
         self.distance = distance
@@ -257,6 +264,7 @@ class SeminormLSTDAgent:
                 "out, or use calibration='references'"
             )
         check_model(self.backup, calibration)
+        self._check_chosen_number()
         self.standardize = standardize
         features = self._standardized(features)
         self.collector = TrialCollector(
@@ -447,11 +455,6 @@ class SeminormLSTDAgent:
             transitions are left out of the policy's statistics, and serve `action_values`; with 0
             actions are recorded and none is exploratory.
 
-        Returns
-        -------
-        Self
-            The agent itself.
-
         Raises
         ------
         TerminationError
@@ -503,11 +506,6 @@ class SeminormLSTDAgent:
             As in `collect`.
         is_same_policy : bool
             As in `collect`.
-
-        Returns
-        -------
-        Self
-            The agent itself.
 
         Raises
         ------
@@ -598,11 +596,6 @@ class SeminormLSTDAgent:
             (`KeptTrials.of`): those of countable observations are counted. An agent: as
             `merge` does.
 
-        Returns
-        -------
-        Self
-            The agent itself.
-
         Raises
         ------
         InvalidInputError
@@ -659,11 +652,6 @@ class SeminormLSTDAgent:
         action_space : Space, optional
             Without one, integers are Discrete actions from 0 to the largest that was logged.
 
-        Returns
-        -------
-        Self
-            The agent itself.
-
         Raises
         ------
         InvalidInputError
@@ -684,16 +672,12 @@ class SeminormLSTDAgent:
     def merge(self, other: SeminormLSTDAgent) -> Self:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
-        Features need not be the same, except where trials were condensed into their moments.
+        Features need not be the same, except where trials were condensed into their moments. Fit
+        the agent (again) afterwards.
 
         Parameters
         ----------
         other : SeminormLSTDAgent
-
-        Returns
-        -------
-        Self
-            The agent itself, to be fitted (again).
 
         Raises
         ------
@@ -705,16 +689,11 @@ class SeminormLSTDAgent:
         return self
 
     def use_features(self, features: Features) -> Self:
-        """Use other features from here on, of the trials so far too.
+        """Use other features from here on, of the trials so far too; fit (again) afterwards.
 
         Parameters
         ----------
         features : Features
-
-        Returns
-        -------
-        Self
-            The agent itself, to be fitted (again).
 
         Raises
         ------
@@ -732,13 +711,7 @@ class SeminormLSTDAgent:
         return Standardized(features)
 
     def reset(self) -> Self:
-        """Forget all trials, observations, policies and fits; the options stay.
-
-        Returns
-        -------
-        Self
-            The agent itself.
-        """
+        """Forget all trials, observations, policies and fits; the options stay."""
         self._fitted = None
         self.collector.reset()
         return self
@@ -778,13 +751,8 @@ class SeminormLSTDAgent:
         """
         return self.collector.kept_trials
 
-    def fit(self) -> SeminormLSTDAgent:
+    def fit(self) -> Self:
         """Fit the system of approximators to all trials collected so far.
-
-        Returns
-        -------
-        SeminormLSTDAgent
-            The agent itself.
 
         Raises
         ------
@@ -1095,15 +1063,34 @@ class SeminormLSTDAgent:
             self.solver,
         )
 
-    def _anchors_of(self, statistics: SampledStatistics) -> IntArray:
-        """Return the anchors: given, the only ones possible, or found by the search."""
+    def _anchors_of(self, statistics: SampledStatistics) -> IntArray | list[IntArray]:
+        """Return the anchors: given, the only ones possible, or found by the search.
+
+        Or those of several numbers of neighbourhoods, to choose from.
+        """
         if self.anchors is not None:
             return check_anchors(self.anchors, statistics.t_max)
-        only = only_anchors(self.n_anchors, statistics.t_max)
+        if self.n_anchors != "auto":
+            return self._anchors_found(statistics, self.n_anchors)
+        self._check_chosen_number()
+        found = [self._anchors_found(statistics, n) for n in NUMBERS]
+        by_number = {len(anchors): anchors for anchors in found}
+        return [by_number[n] for n in sorted(by_number)]
+
+    def _check_chosen_number(self) -> None:
+        by_data = self.calibration == "linked" and self.backup == "auto"
+        if self.n_anchors == "auto" and not by_data:
+            raise InvalidInputError(
+                "n_anchors='auto' chooses among linked systems together with their backups: give "
+                "a number, or leave calibration and backup out"
+            )
+
+    def _anchors_found(self, statistics: SampledStatistics, n_anchors: int | None) -> IntArray:
+        only = only_anchors(n_anchors, statistics.t_max)
         if only is not None:
             return only  # any distance would do, even one that a single trial does not have
         distance = sampled_distance(self.distance, statistics)
-        return find_anchors(distance, statistics.t_max, self.n_anchors, self.search)
+        return find_anchors(distance, statistics.t_max, n_anchors, self.search)
 
     def __repr__(self) -> str:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"

@@ -10,8 +10,40 @@ import hashlib
 import os
 import platform
 import secrets
+import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
+
+
+def write_draft(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
+    """Write what is to replace a file beside it, and return where; a failure leaves nothing.
+
+    Parameters
+    ----------
+    target : Path
+        With symbolic links followed.
+    write : callable
+        Gets the draft, open.
+
+    Returns
+    -------
+    Path
+        With the permissions of the target, or those that the user's umask says; to be renamed.
+    """
+    draft = draft_of(target)
+    try:
+        with draft.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            draft.chmod(stat.S_IMODE(target.stat().st_mode))
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    return draft
 
 
 def draft_of(target: Path) -> Path:

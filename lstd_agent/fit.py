@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from lstd_agent.system.selection import (
     OPEN_TOLERANCE,
     Choice,
     choose_backup,
+    choose_number,
 )
 from lstd_agent.system.solvers import SolverName
 from lstd_agent.trials.encoding import Encoding, States
@@ -102,14 +103,17 @@ class Fit:
     def of(
         cls,
         statistics: SampledStatistics,
-        anchors: IntArray,
+        anchors: IntArray | Sequence[IntArray],
         batches: list[Sums],
         encoding: Encoding,
         options: FitOptions,
     ) -> Fit:
-        """Fit a system with these anchors."""
+        """Fit a system with these anchors, or with those of several that the data choose."""
         gain = _gain(statistics, options)
-        choice = _choice(statistics, anchors, batches, gain, options)
+        if isinstance(anchors, np.ndarray):
+            choice = _choice(statistics, anchors, batches, gain, options)
+        else:
+            anchors, choice = choose_number(statistics, batches, anchors, gain, options.rcond)
         system = fit_system(
             statistics,
             anchors,

@@ -146,14 +146,21 @@ def unpack_backup(facts: Any) -> WantedBackup:
 
 def pack_choice(choice: Choice) -> Any:
     """Return what to write of a choice of a backup."""
-    tried = [{**vars(each), "backup": pack_backup(each.backup)} for each in choice.tried]
-    return {"backup": pack_backup(choice.backup), "reason": choice.reason, "tried": tried}
+    tried, numbers = (
+        [{**vars(each), "backup": pack_backup(each.backup)} for each in group]
+        for group in (choice.tried, choice.numbers)
+    )
+    facts = {"backup": pack_backup(choice.backup), "reason": choice.reason}
+    return {**facts, "tried": tried, "numbers": numbers}
 
 
 def unpack_choice(facts: Any) -> Choice:
     """Return the choice."""
-    tried = [Tried(**{**each, "backup": unpack_backup(each["backup"])}) for each in facts["tried"]]
-    return Choice(_made(facts["backup"]), facts["reason"], tuple(tried))
+    tried, numbers = (
+        tuple(Tried(**{**each, "backup": unpack_backup(each["backup"])}) for each in group)
+        for group in (facts["tried"], facts.get("numbers", []))
+    )
+    return Choice(_made(facts["backup"]), facts["reason"], tried, numbers)
 
 
 def _made(facts: Any) -> Backup:

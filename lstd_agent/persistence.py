@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Space
 
-from lstd_agent.drafts import draft_of
+from lstd_agent.drafts import write_draft
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import is_table
@@ -197,19 +197,18 @@ def write(path: str | os.PathLike[str], facts: dict[str, Any], arrays: Arrays) -
     # Through a symbolic link, as a file that is opened by name is written.
     target = Path(os.path.realpath(path))
     text = json.dumps({"format_version": FORMAT_VERSION, **facts})
-    part = draft_of(target)
     try:
-        # Made anew, not by tempfile, so that it has the permissions that the user's umask says.
-        with open(part, "xb") as file:
-            np.savez_compressed(file, facts=np.array(text), **arrays)  # type: ignore[arg-type]
-        if target.exists():
-            os.chmod(part, target.stat().st_mode & 0o7777)
-        os.replace(part, target)
+        draft = write_draft(
+            target,
+            lambda file: np.savez_compressed(file, facts=np.array(text), **arrays),  # type: ignore[arg-type]
+        )
+        try:
+            os.replace(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
     except OSError as error:
         error.filename = str(path)
         raise
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import methodcaller
 from pathlib import Path
 
-from lstd_agent.drafts import draft_of
+from lstd_agent.commands.running import say
+from lstd_agent.drafts import write_draft
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure
 
@@ -30,7 +32,7 @@ def check_writable(path: Path) -> None:
             raise FileNotFoundError("there is no such directory")
         if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError("the file there may not be written")
-        _write_beside(target, b"").unlink()
+        write_draft(target, lambda _: None).unlink()
     except OSError as error:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from None
 
@@ -46,6 +48,30 @@ def check_picture(path: Path) -> None:
     if path.suffix[1:] not in new_figure(1.0, 1.0).canvas.get_supported_filetypes():
         raise InvalidInputError(f"cannot draw {path}: name a .png, .pdf or .svg file")
     check_writable(path)
+
+
+def put_out(text: str, contents: Mapping[Path, bytes]) -> None:
+    """Print a text and write files, each even if the other fails, as on a full disk.
+
+    Raises
+    ------
+    OSError
+        If one of them could not be done.
+    """
+    try:
+        print(text, flush=True)
+    finally:
+        write_files(contents)
+
+
+def saved(save: Callable[[Path], object], path: Path, what: str) -> bool:
+    """Save something to a file before the work is over; say so if that fails, and go on."""
+    try:
+        save(path)
+    except OSError as error:
+        say(f"error: {error}; {what} not saved")
+        return False
+    return True
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
@@ -66,7 +92,7 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
                 if _is_special(target):
                     target.write_bytes(content)
                 else:
-                    written.append((_write_beside(target, content), target))
+                    written.append((write_draft(target, methodcaller("write", content)), target))
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(path)) from None
         for draft, target in written:
@@ -79,19 +105,3 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 def _is_special(target: Path) -> bool:
     """Whether a path is there and no regular file, such as a pipe: it must not be replaced."""
     return target.exists() and not stat.S_ISREG(target.stat().st_mode)
-
-
-def _write_beside(target: Path, content: bytes) -> Path:
-    """Write a draft in the target's folder, with the target's permissions."""
-    draft = draft_of(target)
-    try:
-        with draft.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            draft.chmod(stat.S_IMODE(target.stat().st_mode))
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    return draft

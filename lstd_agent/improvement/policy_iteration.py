@@ -180,11 +180,6 @@ class PolicyIteration:
         workers, executor
             As in `SeminormLSTDAgent.collect`, of an environment that workers can make: an id or a
             function. The search does not depend on them.
-
-        Returns
-        -------
-        Self
-            The search itself.
         """
         check_integer("n_iterations", n_iterations, 1)
         while not self.converged and len(self.iterations) < n_iterations:

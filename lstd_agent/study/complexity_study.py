@@ -114,6 +114,7 @@ def complexity_rows(task: ComplexityTask) -> list[Row]:
         exact = ExactStatistics(chain, F, distributions)
         errors = StepwiseErrors(exact)
         anchors = {wanted: _anchors(statistics, wanted) for wanted in WANTED}
+        limits: dict[str, float] = {}
         for wanted, backup in combinations():
             system = fit_system(
                 statistics,
@@ -122,7 +123,8 @@ def complexity_rows(task: ComplexityTask) -> list[Row]:
                 rcond=task.settings.rcond,
                 backup=BACKUPS[backup],
             )
-            limit = errors.rems(projection_limit(system, exact)).sum()
+            if wanted not in limits:  # no backup changes it
+                limits[wanted] = float(errors.rems(projection_limit(system, exact)).sum())
             rows.append(
                 {
                     "env": task.env,
@@ -134,7 +136,7 @@ def complexity_rows(task: ComplexityTask) -> list[Row]:
                     "n_features": d,
                     "n_anchors": len(system.anchors),
                     "error": float(errors.rems(system).sum() / constant),
-                    "limit": float(limit / constant),
+                    "limit": limits[wanted] / constant,
                 }
             )
     return rows

@@ -127,10 +127,11 @@ def _reweighted(
     square = np.bincount(t, visits.data * error.ravel()[place] ** 2, len(k))
     root = np.sqrt(square / np.bincount(t, visits.data, len(k)))
     mean = np.bincount(k, root) / length
-    again = np.flatnonzero((np.arange(n) > 0) & (length > 1) & (mean > negligible))
-    share = 1.0 / np.maximum(root, np.maximum(_FLOOR * mean, negligible)[k])
+    again = (np.arange(n) > 0) & (length > 1) & (mean > negligible)
+    least = np.maximum(root, _FLOOR * mean[k])
+    share = np.divide(mean[k], least, out=np.zeros_like(root), where=again[k])
     weight = np.bincount(place, visits.data * share[t], n * S).reshape(n, S)[again]
-    return again, weight / weight.sum(axis=1, keepdims=True)
+    return np.flatnonzero(again), weight / weight.sum(axis=1, keepdims=True)
 
 
 def _fit_dense(

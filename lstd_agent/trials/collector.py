@@ -37,7 +37,13 @@ from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.logged_actions import action_numbers
 from lstd_agent.trials.logged_policy import check_actions
 from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
-from lstd_agent.trials.merging import counted_round, counts_of, logged_round, merge_batches
+from lstd_agent.trials.merging import (
+    check_same_kind,
+    counted_round,
+    counts_of,
+    logged_round,
+    merge_batches,
+)
 from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.recording import RecorderMaker, Round, Sums
@@ -354,16 +360,7 @@ class TrialCollector:
         if other._encoding is None:
             return
         encoding = self._encoding_of(other._encoding.space)
-        if encoding.ends != other._encoding.ends:
-            raise InvalidInputError(
-                f"agents with on_termination={self.on_termination!r} and "
-                f"{other.on_termination!r} do not merge"
-            )
-        if type(encoding) is not type(other._encoding):
-            raise InvalidInputError(
-                "one of the agents counts its observations and the other does not: give both the "
-                "same observations="
-            )
+        check_same_kind(encoding, other._encoding)
         if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
             self._check_policy(other.policy, False)
         self._count_waiting()
@@ -471,14 +468,8 @@ class TrialCollector:
     def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
         """Return the policy of trials to come, or raise unless it is that of the trials so far."""
         stated = StatedPolicy.of(policy)
-        if self._stated is None or is_same or not self._batches.sums:
-            return stated
-        if not self._stated.is_same(stated):
-            raise InvalidInputError(
-                "the trials so far are of another policy, and values are those of one policy: "
-                "forget them with reset(), make a new agent, or say that it is the same with "
-                "is_same_policy=True"
-            )
+        if self._stated is not None and not is_same and self._batches.sums:
+            stated.check_same(self._stated)
         return stated
 
     def _count_waiting(self) -> None:

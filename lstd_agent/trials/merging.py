@@ -104,6 +104,20 @@ def merge_batches(storage: Storage, encoding: Encoding, theirs: Batches, other: 
         mine.merge(theirs)
 
 
+def check_same_kind(mine: Encoding, theirs: Encoding) -> None:
+    """Raise unless two encodings of the same space keep observations alike."""
+    if mine.ends != theirs.ends:
+        options = ["absorb" if each.ends else "raise" for each in (mine, theirs)]
+        raise InvalidInputError(
+            f"agents with on_termination={options[0]!r} and {options[1]!r} do not merge"
+        )
+    if type(mine) is not type(theirs):
+        raise InvalidInputError(
+            "one of the agents counts its observations and the other does not: give both the "
+            "same observations="
+        )
+
+
 def check_same_features(
     mine: VectorEncoding, theirs: VectorEncoding, *stored: States | None
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import runpy
@@ -17,6 +18,7 @@ import pytest
 from lstd_agent.commands import study, update_results
 from lstd_agent.commands.main import COMMANDS
 from lstd_agent.commands.main import main as unichain
+from lstd_agent.commands.outputs import put_out
 from lstd_agent.study import exact_study
 from lstd_agent.study.headlines import GLOSSARY, _references
 from lstd_agent.study.reference_study import COMBINATIONS, combination_name, median_multiples
@@ -204,6 +206,27 @@ def test_a_full_disk_under_stdout_is_one_line() -> None:
         )
     assert run.returncode == 1
     assert run.stderr == "error: [Errno 28] No space left on device\n"
+
+
+def test_a_text_that_cannot_be_printed_does_not_lose_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    with pytest.raises(BrokenPipeError):
+        put_out("values of many states", {tmp_path / "values.csv": b"1,2\n"})
+    assert (tmp_path / "values.csv").read_bytes() == b"1,2\n"
+
+
+def test_files_that_cannot_be_written_do_not_lose_the_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        put_out("values", {tmp_path / "gone" / "values.csv": b""})
+    assert capsys.readouterr().out == "values\n"
 
 
 def test_an_ascii_locale_gets_every_result(tmp_path: Path) -> None:
