@@ -31,8 +31,9 @@ def run(work: Callable[[], int]) -> int:
     """Do the work of a command and return its exit status; report what went wrong in one line."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    came: list[int] = []
     try:
-        with _signals_raise():
+        with _signals_raise(came):
             status = work()
             sys.stdout.flush()
             return status
@@ -49,6 +50,12 @@ def run(work: Callable[[], int]) -> int:
     except (EvaluationError, UnichainError, gym.error.Error, ImportError) as error:
         say(f"error: {error}")
         return 2
+    except Exception:
+        if not came:
+            raise
+        # Interrupted in an extension that made an error of its own of what stopped it.
+        say("interrupted")
+        return 128 + came[-1]
 
 
 def interrupted_status(interrupt: KeyboardInterrupt) -> int:
@@ -62,25 +69,25 @@ def say(message: str) -> None:
 
 
 @contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Have signals raise `KeyboardInterrupt` meanwhile; only a main thread may set that."""
+def _signals_raise(came: list[int]) -> Iterator[None]:
+    """Have signals raise `KeyboardInterrupt` meanwhile, and list them; only in a main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(*_: Any) -> NoReturn:
-        raise Terminated
+    def stop(number: int, _: Any) -> NoReturn:
+        came.append(number)
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    raising = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: stop}
-    before = {number: signal.getsignal(number) for number in raising}
-    heeded = [number for number in raising if before[number] not in (signal.SIG_IGN, None)]
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = {n: handler for n, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     try:
         for number in heeded:
-            signal.signal(number, raising[number])
+            signal.signal(number, stop)
         yield
     finally:
-        for number in heeded:
-            signal.signal(number, before[number])
+        for number, handler in heeded.items():
+            signal.signal(number, handler)
 
 
 def _forget_stdout() -> None:
