@@ -22,6 +22,11 @@ from lstd_agent.errors import EvaluationError
 from lstd_agent.trials.parallel import WorkerError
 from unichain_gym.errors import UnichainError
 
+MOST_TRIALS = 10**12
+"""No machine has memory for more, and what takes far more than memory fails unpredictably."""
+
+MOST_FEATURES = 10**6
+
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM: answered as Ctrl-C is, so that the same things are kept."""
@@ -98,16 +103,17 @@ def _forget_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def at_least(smallest: int) -> Callable[[str], int]:
-    """Return a converter of command-line text into integers from ``smallest``."""
+def at_least(smallest: int, largest: int | None = None) -> Callable[[str], int]:
+    """Return a converter of command-line text into integers in a range."""
 
     def number(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = smallest - 1
-        if value < smallest:
-            raise argparse.ArgumentTypeError(f"needs an integer from {smallest}; got {text!r}")
+        if value < smallest or (largest is not None and value > largest):
+            to = "" if largest is None else f" to {largest}"
+            raise argparse.ArgumentTypeError(f"needs an integer from {smallest}{to}; got {text!r}")
         return value
 
     return number

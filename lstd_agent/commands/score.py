@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from lstd_agent.commands.outputs import put_out
-from lstd_agent.commands.running import at_least, run
+from lstd_agent.commands.running import MOST_TRIALS, at_least, run
 from lstd_agent.commands.study import as_bytes, one_thread_each, rows_kept
 from lstd_agent.commands.study_arguments import add_run_arguments, add_subset_argument
 from lstd_agent.errors import InvalidInputError
@@ -45,7 +45,10 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         help=f"features per state, among {', '.join(map(str, RHOS))} (0.19)",
     )  # fmt: skip
     parser.add_argument(
-        "--trials", type=at_least(1), default=10_000, help="budget of each problem (10,000)"
+        "--trials",
+        type=at_least(1, MOST_TRIALS),
+        default=10_000,
+        help="budget of each problem (10,000)",
     )
     parser.add_argument(
         "--against", nargs="*", choices=BUILT_IN, default=list(BUILT_IN), metavar="NAME",

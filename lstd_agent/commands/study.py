@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lstd_agent.commands.outputs import put_out
-from lstd_agent.commands.running import at_least, run, say
+from lstd_agent.commands.running import MOST_TRIALS, at_least, run, say
 from lstd_agent.commands.study_arguments import (
     add_reference_argument,
     add_run_arguments,
@@ -205,7 +205,7 @@ def _present_control(rows: list[Row]) -> tuple[Contents, str]:
 def _estimator_arguments(parser: argparse.ArgumentParser) -> None:
     add_subset_argument(parser, "env", ENVIRONMENTS)
     parser.add_argument(
-        "--trials", type=at_least(20), default=10_000, help="number of trials (10,000)"
+        "--trials", type=at_least(20, MOST_TRIALS), default=10_000, help="number of trials (10,000)"
     )
     add_run_arguments(parser, default_out="results/estimators")
 

@@ -68,10 +68,12 @@ def test_a_missing_plot_extra_is_told_before_the_work(
     [
         (("references", "--trials", "1"), "--trials: needs an integer from 2; got '1'"),
         (("control", "--samples", "0"), "--samples: needs an integer from 1; got '0'"),
-        (("estimators", "--trials", "19"), "--trials: needs an integer from 20; got '19'"),
+        (("estimators", "--trials", "19"), "an integer from 20 to 1000000000000; got '19'"),
         (("complexity", "--trials", "100", "1"), "--trials: needs an integer from 2; got '1'"),
-        (("exact", "--seeds", "0"), "--seeds: needs an integer from 1; got '0'"),
-        (("sampling", "--workers", "-1"), "--workers: needs an integer from 1; got '-1'"),
+        (("estimators", "--trials", "9" * 20), f"from 20 to 1000000000000; got '{'9' * 20}'"),
+        (("exact", "--seeds", "0"), "--seeds: needs an integer from 1 to 100000; got '0'"),
+        (("exact", "--seeds", "9" * 20), f"from 1 to 100000; got '{'9' * 20}'"),
+        (("sampling", "--workers", "-1"), "--workers: needs an integer from 1 to 10000; got '-1'"),
         (("exact", "--envs", "h7"), "invalid choice: 'h7'"),
     ],
 )
