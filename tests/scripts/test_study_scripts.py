@@ -106,6 +106,7 @@ def test_every_file_of_results_tells_where_it_comes_from(
 def test_progress_goes_to_stderr_only_when_asked_and_slow(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("lstd_agent.progress.LINE_INTERVAL", 3600.0)
     exact(tmp_path / "fast")
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("lstd_agent.progress.LINE_INTERVAL", 0.0)
@@ -186,7 +187,7 @@ def test_what_stops_a_study_is_told_with_what_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stop_after_one(monkeypatch, error)
-    assert exact(tmp_path) == status
+    assert exact(tmp_path, "--quiet") == status
     rows = tmp_path / "exact_rows.jsonl"
     kept = f"2 rows are kept in {rows}; the same command goes on from there"
     assert capsys.readouterr().err.splitlines() == [kept, last]
