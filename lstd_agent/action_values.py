@@ -250,7 +250,7 @@ class _Counted:
         ended = np.zeros((encoding.n_states - encoding.n, n_actions))
         return np.concatenate((table.astype(np.float64), ended))
 
-    def _table_of(self, policy: Policy, n_actions: int, first: int) -> Any:
+    def _table_of(self, policy: Any, n_actions: int, first: int) -> Any:
         """Return a policy as a table, checked: of a function, its actions in all states."""
         encoding = self._encoding
         actions = spaces.Discrete(n_actions, start=first)

@@ -392,7 +392,7 @@ def test_as_many_repeats_are_measured_as_asked_for(
         calls.clear()
         yield timing.compare("name", lambda: calls.append(1), lambda: None, setting)
 
-    monkeypatch.setitem(groups.GROUPS, "imports", group)
+    monkeypatch.setitem(command.GROUPS, "imports", group)
     path = tmp_path / "benchmark.json"
     assert unichain(["bench", "--only", "imports", "--repeats", "1", "--json", str(path)]) == 0
     assert len(calls) == 2  # one to warm up
