@@ -382,7 +382,7 @@ def test_the_list_has_every_registered_mnemonic(capsys: pytest.CaptureFixture[st
 def test_as_many_repeats_are_measured_as_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from lstd_agent.benchmarks import command, groups, timing
+    from lstd_agent.benchmarks import command, timing
 
     for variable in command.THREADS:
         monkeypatch.setenv(variable, "1")
