@@ -1,11 +1,9 @@
 """What may be wrong with a fit: an unsettled tail, a start that samples or features do not tell.
 
-A last timestep that comes too early is the common mistake: gain and values then are those of a
-transient, and nothing in them tells. So the two halves of the settled tail, which should be alike,
-are compared by their batches of trials. What the samples say of the start, for which the bias
-is wanted, is told as well: whether they determine its value, and whether the values of starts are
-what the rewards of trials from there on add up to (`lstd_agent.misfit`), which they are not where
-features are too coarse.
+The mean rewards of parts of the tail, which should be alike, are compared (`lstd_agent.tail`). What
+the samples say of the start, for which the bias is wanted, is told as well: whether they determine
+its value, and whether the values of starts are what the rewards of trials from there on add up to
+(`lstd_agent.misfit`), which they are not where features are too coarse.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from lstd_agent.fit import Fit
 from lstd_agent.misfit import Misfit, check_start
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.selection import Choice
+from lstd_agent.tail import check_tail
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.lengths import has_gaps
 
@@ -29,14 +28,6 @@ FEW_SAMPLES = 10
 
 # Fewer transitions do not show that a class of states is never left.
 _ENOUGH_TRANSITIONS = 100
-
-# The tail's halves differ if their mean rewards do by this many standard errors, and by so much
-# that over half the tail it would make more than this share of the values' span.
-_DEVIATIONS = 5.0
-_SHARE = 0.05
-
-# Mean rewards of successive timesteps are alike: their number tells half as much, and less.
-_AUTOCORRELATION = 2.0
 
 _N_NAMED = 8
 _N_MISFITS = 3
@@ -56,6 +47,9 @@ class Diagnostics:
         Their mean rewards.
     tail_error : float
         Standard error of the difference, by batches; with one batch, by timesteps, roughly.
+    tail_correlation : float
+        Between parts of the tail, over batches of trials, where trials keep mean rewards of their
+        own, so that there is no one gain; else 0.
     starts : list
         Observations in which trials start (of vectors, those of stored trials).
     start_samples : ndarray
@@ -107,6 +101,7 @@ class Diagnostics:
     tail: tuple[int, int, int]
     tail_rewards: tuple[float, float]
     tail_error: float
+    tail_correlation: float
     starts: list[Any]
     start_samples: FloatArray
     start_determined: BoolArray
@@ -132,14 +127,26 @@ class Diagnostics:
     def warnings(self) -> list[str]:
         """What is wrong, with what to do; empty where nothing is known to be."""
         found = []
-        if not self.settled:
-            start, middle, stop = self.tail
+        start, middle, stop = self.tail
+        if not self.settled and middle == stop:
+            found.append(
+                f"the tail, timesteps {start} to {stop - 1}, is too short to tell whether it has "
+                "settled: collect with a larger t_max"
+            )
+        elif not self.settled:
             first, second = self.tail_rewards
             found.append(
                 f"the tail has not settled: the mean reward of timesteps {start} to {middle - 1} "
                 f"is {first:.6g}, that of {middle} to {stop - 1} is {second:.6g} (difference "
                 f"{second - first:.3g}, standard error {self.tail_error:.2g}). Collect with a "
                 "larger t_max"
+            )
+        if self.tail_correlation > 0.0:
+            found.append(
+                f"trials keep mean rewards of their own: over batches of trials, those of parts of "
+                f"timesteps {start} to {stop - 1} correlate by {self.tail_correlation:.2f}. If "
+                "trials differ for good there is no one gain: evaluate their kinds apart; if they "
+                "only take long to mix, collect with a larger t_max"
             )
         if self.n_last < min(FEW_SAMPLES, self.n_trials):
             found.append(
@@ -164,9 +171,9 @@ class Diagnostics:
             shown = "; ".join(_misfit(each) for each in self.misfits[:_N_MISFITS])
             more = len(self.misfits) - _N_MISFITS
             found.append(
-                f"{shown}{f'; and {more} more' if more > 0 else ''}: use features that tell more "
-                "states apart, more neighborhoods (n_anchors) or, where the standard error is "
-                "large, more trials"
+                f"{shown}{f'; and {more} more' if more > 0 else ''}: use features, or "
+                "observations, that tell more states apart, more neighborhoods (n_anchors) or, "
+                "where the standard error is large, more trials"
             )
         if self.start_noise > 0.0:
             found.append(
@@ -188,7 +195,8 @@ class Diagnostics:
         lines = [
             f"tail        {'settled' if self.settled else 'NOT SETTLED'}: mean reward {first:.6g} "
             f"at {start} to {middle - 1}, {second:.6g} at {middle} to {stop - 1}, standard error "
-            f"of the difference {self.tail_error:.2g}",
+            f"of the difference {self.tail_error:.2g}"
+            f"{'; TRIALS HAVE MEANS OF THEIR OWN' if self.tail_correlation > 0.0 else ''}",
             f"starts      {len(self.starts)}, {int(self.start_determined.sum())} determined, "
             f"samples {self.start_samples.min():.6g} or more",
             f"start       mean value {self.start_value:.6g} by the features, "
@@ -264,15 +272,16 @@ def diagnose(fit: Fit) -> Diagnostics:
     neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
     observations = [fit.encoding.decode(state) for state in states]
     share = fit.occupancy_of(states)[neighborhood, np.arange(len(states))]
-    tail, rewards, error, settled = _tail(fit)
+    tail = check_tail(fit)
     classes = statistics.recurrent_classes
     start = check_start(fit)
     determined = fit.states_determined(states, neighborhood)
     return Diagnostics(
-        settled=settled,
-        tail=tail,
-        tail_rewards=rewards,
-        tail_error=error,
+        settled=tail.settled,
+        tail=(tail.start, tail.middle, tail.stop),
+        tail_rewards=tail.rewards,
+        tail_error=tail.error,
+        tail_correlation=tail.correlation,
         starts=observations,
         start_samples=share * system.n_samples[neighborhood],
         start_determined=determined,
@@ -289,56 +298,3 @@ def diagnose(fit: Fit) -> Diagnostics:
         condition=system.condition,
         choice=fit.choice,
     )
-
-
-def _tail(fit: Fit) -> tuple[tuple[int, int, int], tuple[float, float], float, bool]:
-    """Compare the halves of the settled tail, each of whole periods."""
-    statistics = fit.statistics
-    stop = statistics.t_max + 1
-    classes = statistics.recurrent_classes
-    period = classes[0].period if classes else 1
-    half = (stop - stop // 2) // 2
-    half -= half % period
-    if half == 0:
-        reward = statistics.mean_reward(stop // 2, stop)
-        return (stop // 2, stop, stop), (reward, reward), np.nan, True
-    tail = (stop - 2 * half, stop - half, stop)
-    rewards = _halves(statistics, tail)
-    difference = rewards[1] - rewards[0]
-    error = _error_of_difference(fit, tail)
-    important = abs(difference) * half > _SHARE * np.ptp(_seen_values(fit))
-    return tail, rewards, error, not (abs(difference) > _DEVIATIONS * error and important)
-
-
-def _error_of_difference(fit: Fit, tail: tuple[int, int, int]) -> float:
-    """Return the standard error of the halves' difference, by batches, or else by timesteps."""
-    statistics = fit.statistics
-    start, middle, stop = tail
-    parts = [statistics.of(sums) for sums in fit.batches] if len(fit.batches) > 1 else []
-    # A batch whose trials were all cut short before tells nothing of it.
-    parts = [part for part in parts if part.trials_at[middle:stop].any()]
-    if len(parts) < 2:
-        rewards = np.array([statistics.mean_reward(t, t + 1) for t in range(start, stop)])
-        variance = rewards[: middle - start].var() + rewards[middle - start :].var()
-        return float(_AUTOCORRELATION * np.sqrt(variance / (middle - start)))
-    differences = np.array([np.subtract(*_halves(part, tail)) for part in parts])
-    weight = np.array([part.n_trials for part in parts])
-    weight = weight / weight.sum()
-    deviation = differences - weight @ differences
-    return float(np.sqrt(weight @ deviation**2 / (len(parts) - 1)))
-
-
-def _halves(statistics: SampledStatistics, tail: tuple[int, int, int]) -> tuple[float, float]:
-    start, middle, stop = tail
-    return statistics.mean_reward(start, middle), statistics.mean_reward(middle, stop)
-
-
-def _seen_values(fit: Fit) -> FloatArray:
-    """Return the values at the candidates that each neighbourhood has seen."""
-    system, features = fit.system, fit.statistics.candidate_features
-    values = [
-        system.values(features, np.full(len(features), k))[occupancy > 0.0]
-        for k, occupancy in enumerate(system.occupancy)
-    ]
-    found = np.concatenate(values)
-    return found if found.size else np.zeros(1)

@@ -24,6 +24,7 @@ from lstd_agent.system.selection import (
     OPEN_TOLERANCE,
     Choice,
     choose_backup,
+    choose_number,
 )
 from lstd_agent.system.solvers import SolverName
 from lstd_agent.trials.encoding import Encoding, States
@@ -102,14 +103,17 @@ class Fit:
     def of(
         cls,
         statistics: SampledStatistics,
-        anchors: IntArray,
+        anchors: IntArray | Sequence[IntArray],
         batches: Sequence[Sums],
         encoding: Encoding,
         options: FitOptions,
     ) -> Fit:
-        """Fit a system with these anchors."""
+        """Fit a system with these anchors, or with those of several that the data choose."""
         gain = _gain(statistics, options)
-        choice = _choice(statistics, anchors, batches, gain, options)
+        if isinstance(anchors, np.ndarray):
+            choice = _choice(statistics, anchors, batches, gain, options)
+        else:
+            anchors, choice = choose_number(statistics, batches, anchors, gain, options.rcond)
         system = fit_system(
             statistics,
             anchors,
@@ -269,6 +273,11 @@ class Fit:
     @property
     def _batch_sizes(self) -> IntArray:
         return np.array([sums.n_trials for sums in self.batches])
+
+    @property
+    def gains_without_each(self) -> list[float]:
+        """The gain by all batches but each."""
+        return [other.system.gain for other in self._without_each]
 
     def start_error(self) -> float:
         """Return the standard error of the start's mean value as it is predicted."""

@@ -118,9 +118,10 @@ def check_start(fit: Fit) -> StartCheck:
         # Of independent noise; what varies slowly is none, and differences leave it out.
         error[0, -1] = np.linalg.norm(np.diff(deviations(system, statistics))) / np.sqrt(2.0)
     wrong = matter & (difference > _limit(groups, error))
-    # What is wrong at a shorter horizon are the values there, if a longer one says that these are
-    # right.
+    # What is wrong at a shorter horizon are the values there, if two longer ones say that these are
+    # right: at one alone the values there may be as wrong as these, after a period as ever.
     right = difference + _CERTAINTY * error <= tolerated
+    right[:, 1:] &= right[:, :-1]
     wrong &= ~np.logical_or.accumulate(right[:, ::-1], axis=1)[:, ::-1]
     noise = 0.0
     if matter[0, -1] and not wrong.any() and error[0, -1] > _LARGEST_ERROR * scale:

@@ -46,8 +46,7 @@ def memory(setting: Setting) -> Iterator[Row]:
 
 def probe(name: str, *numbers: int) -> dict[str, float]:
     """Measure something in a process of its own, which `--probe` runs."""
-    module = "lstd_agent.benchmarks.command"
-    command = [sys.executable, "-m", module, "--probe", name, *map(str, numbers)]
+    command = [sys.executable, "-m", "unichain", "bench", "--probe", name, *map(str, numbers)]
     result = subprocess.run(command, check=True, capture_output=True, text=True)
     measured: dict[str, float] = json.loads(result.stdout)
     return measured

@@ -71,16 +71,6 @@ def _check_size(mnemonic: str) -> None:
         )
 
 
-def add_trial_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --restart and --seed."""
-    parser.add_argument(
-        "--restart",
-        action="store_true",
-        help="start again where the environment terminates, which makes it continuing",
-    )
-    parser.add_argument("--seed", type=at_least(0), default=0, metavar="SEED", help="default: 0")
-
-
 def exact_model(
     env: gym.Env[Any, Any], on_termination: Literal["restart", "absorb"] | None
 ) -> unichain_gym.TabularMDP | None:

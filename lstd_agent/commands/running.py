@@ -32,7 +32,7 @@ def run(work: Callable[[], int]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with _sigterm_raises():
+        with _signals_raise():
             status = work()
             sys.stdout.flush()
             return status
@@ -62,8 +62,8 @@ def say(message: str) -> None:
 
 
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """Have SIGTERM raise `Terminated` meanwhile; only a main thread may set that."""
+def _signals_raise() -> Iterator[None]:
+    """Have signals raise `KeyboardInterrupt` meanwhile; only a main thread may set that."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -71,11 +71,16 @@ def _sigterm_raises() -> Iterator[None]:
     def stop(*_: Any) -> NoReturn:
         raise Terminated
 
-    before = signal.signal(signal.SIGTERM, stop)
+    raising = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: stop}
+    before = {number: signal.getsignal(number) for number in raising}
+    heeded = [number for number in raising if before[number] not in (signal.SIG_IGN, None)]
     try:
+        for number in heeded:
+            signal.signal(number, raising[number])
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in heeded:
+            signal.signal(number, before[number])
 
 
 def _forget_stdout() -> None:

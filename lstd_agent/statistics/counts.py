@@ -17,9 +17,8 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step
+from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step, counted_step
 from lstd_agent.statistics.blocks import Block
-from lstd_agent.statistics.counted_steps import counted_step
 from lstd_agent.statistics.equations import (
     Factors,
     FeatureBasis,
@@ -38,6 +37,7 @@ from lstd_agent.statistics.pairs import (
 from lstd_agent.statistics.pooled import PooledModel, pooled_counts
 from lstd_agent.statistics.sparse_counts import SparseCounts, sparse_features
 from lstd_agent.statistics.start_groups import StartGroups, ValuesOf, group_counts
+from lstd_agent.statistics.stored_trials import MOST_STORED
 from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
 from lstd_agent.statistics.walks import StateWalk
 from lstd_agent.trials.counting import TransitionCounts
@@ -378,7 +378,8 @@ class CountStatistics:
         def value_of(states: IntArray, t: IntArray) -> FloatArray:
             return values_of(self.features[states], t)
 
-        return group_counts(batches, self.counts, value_of, gain, self.terminal, matters)
+        stored = None if self.trials is None else self.trials[:MOST_STORED].astype(np.int64)
+        return group_counts(batches, self.counts, stored, value_of, gain, self.terminal, matters)
 
     def tolerable(self, undetermined: BoolArray) -> BoolArray:
         """Return which undetermined starts are none to warn of: none."""

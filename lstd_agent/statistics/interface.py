@@ -108,6 +108,13 @@ class Statistics(Protocol):
     def pooled(self, gain: float, main: int) -> PooledModel:
         """Return values by all timesteps' transitions, where states are countable."""
 
+    @property
+    def visits(self) -> sparse.csr_array:
+        """Visits of each state at each timestep, or their probabilities, (t_max + 1, S).
+
+        Where states are countable.
+        """
+
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Mean probability (n, M) of each candidate state in each window (Def ``pbar``)."""
 

@@ -26,6 +26,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
@@ -177,6 +178,11 @@ class MomentStatistics:
     def distributions(self) -> FloatArray:
         """Raise: vectors have no visiting frequencies."""
         raise InvalidInputError(_COUNTABLE)
+
+    @property
+    def visits(self) -> csr_array:
+        """There are none."""
+        raise InvalidInputError(_NOT_COUNTED)
 
     @property
     def sparse_view(self) -> None:

@@ -11,7 +11,8 @@ long as they are not in one group at every level: groups are the cells of a k-d 
 they are split from. Short horizons have little noise, long ones see all that follows a start.
 
 Trials that are kept are compared one by one. Counts link starts with what follows by the
-transitions of each timestep, backwards in time. Moments tell of the mean over all trials only.
+transitions of each timestep, backwards in time; what those leave out, the states of stored trials
+show (`lstd_agent.statistics.stored_trials`). Moments tell of the mean over all trials only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.counted_steps import counted_step
+from lstd_agent.statistics.backups import counted_step
+from lstd_agent.statistics.stored_trials import errors_by_start
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
@@ -161,6 +163,7 @@ def group_moments(batches: Sequence[MomentSums], values_of: ValuesOf, gain: floa
 def group_counts(
     batches: Sequence[TransitionCounts],
     total: TransitionCounts,
+    stored: IntArray | None,
     value_of: StateValues,
     gain: float,
     terminal: int | None,
@@ -168,7 +171,8 @@ def group_counts(
 ) -> StartGroups:
     """Return the groups of counted trials, one for each start that is not rare.
 
-    Errors are by batches of trials, and computed only if what there is without them matters.
+    A part of it are the stored trials from there. Errors are by batches of trials, and computed
+    only if what there is without them matters.
     """
     horizons = horizons_to(total.t_max)
     step = counted_step(total, 0, terminal)
@@ -187,10 +191,17 @@ def group_counts(
         return np.append(mean, value[chosen]), np.vstack((direct, ahead[chosen]))
 
     predicted, direct = found(total)
+    start, along, noise = errors_by_start(
+        stored, chosen, MIN_TRIALS, total, horizons, value_of, gain, terminal
+    )
+    whole = 1 + np.searchsorted(chosen, start)
+    predicted = np.append(predicted, value[start])
+    direct = np.vstack((direct, value[start, None] + along))
+    parts = np.ones(len(chosen) + len(start), dtype=np.int64)
     groups = StartGroups(
-        example=chosen,
-        n_starts=np.append(len(step.states), np.ones(len(chosen), dtype=np.int64)),
-        parent=np.append(-1, np.zeros(len(chosen), dtype=np.int64)),
+        example=np.append(chosen, start),
+        n_starts=np.append(len(step.states), parts),
+        parent=np.concatenate(([-1], 0 * chosen, whole)),
         horizons=horizons,
         predicted=predicted,
         direct=direct,
@@ -200,12 +211,15 @@ def group_counts(
     if len(batches) < 2 or not matters(groups):
         return groups
     without = [b - a[:, None] for a, b in map(found, sums_without_each(batches))]
+    counted = slice(len(predicted) - len(start))
     error = batch_standard_errors(
-        (direct - predicted[:, None]).ravel(),
+        (direct - predicted[:, None])[counted].ravel(),
         np.stack(without).reshape(len(batches), -1),
         np.array([batch.n_trials for batch in batches]),
     )
-    groups.error[:] = error.reshape(direct.shape)
+    groups.error[counted] = error.reshape(-1, len(horizons))
+    # Mean rewards along trials are those of counts, noise and all.
+    groups.error[counted.stop :] = np.hypot(noise, groups.error[whole])
     return groups
 
 

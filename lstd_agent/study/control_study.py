@@ -13,18 +13,20 @@ they were to begin with: that is what one of the methods is for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.baselines.control import QLearning
 from lstd_agent.improvement.policy_iteration import PolicyIteration
-from lstd_agent.study.rows import Row, RowStore
+from lstd_agent.study.rows import How, Row, RowStore
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 CONTROL_ENVIRONMENTS = ("h36", "h36c", "c10", "c35c", "c100", "h100", "r6", "r20b", "m16", "q44")
 
@@ -154,24 +156,11 @@ def run_control_study(
     *,
     environments: Sequence[str] = CONTROL_ENVIRONMENTS,
     n_seeds: int = 20,
-    workers: int = 1,
-    executor: Executor | None = None,
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows that ``out`` lacks and return all that were asked for.
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
 
-    Parameters
-    ----------
-    out : Path
-        Folder of ``control_rows.jsonl``.
-    settings : ControlSettings
-    environments : sequence of str
-    n_seeds : int
-        Seeds 0 to n_seeds - 1.
-    workers, executor
-        See `lstd_agent.trials.parallel.run_tasks`.
-    progress : bool or None
-        See `lstd_agent.progress.progress_bar`.
+    See `lstd_agent.study.rows.How` for the other arguments.
     """
     store = RowStore(out / "control_rows.jsonl", asdict(settings), KEY)
     last = settings.checkpoints[-1]
@@ -182,5 +171,5 @@ def run_control_study(
                 seeds = range(first, first + method.n_at_once)
                 if any((env, s, name, last) not in store for s in seeds if s < n_seeds):
                     tasks.append(ControlTask(env, name, tuple(seeds), settings))
-    store.compute(control_rows, tasks, workers=workers, executor=executor, progress=progress)
-    return [row for row in store.rows if row["env"] in environments and row["seed"] < n_seeds]
+    store.compute(control_rows, tasks, **how)
+    return store.asked(env=environments, seed=range(n_seeds))

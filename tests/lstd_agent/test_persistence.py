@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,8 @@ from lstd_agent import (
     Standardized,
     TileCoding,
 )
+from lstd_agent.commands.outputs import write_files
+from lstd_agent.drafts import draft_of
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
 from lstd_agent.packing import pack_space, unpack_space
 from lstd_agent.persistence import FORMAT_VERSION
@@ -218,6 +223,28 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rest(
         agent.save(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["agent.npz"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="whether a process runs is not told there")
+@pytest.mark.parametrize(
+    "write", [lambda path: discrete().save(path), lambda path: write_files({path: b""})]
+)
+def test_a_draft_is_removed_by_the_next_writer_once_its_process_has_ended(
+    write: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = tmp_path / "agent.npz"
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    drafts = {}
+    for process in (ended.pid, 1):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        drafts[process] = draft_of(path)
+        drafts[process].write_bytes(b"half")
+    other = draft_of(tmp_path / "other.npz")
+    other.write_bytes(b"half")
+    monkeypatch.undo()
+    write(path)
+    assert set(tmp_path.iterdir()) == {path, drafts[1], other}
 
 
 @pytest.mark.parametrize(

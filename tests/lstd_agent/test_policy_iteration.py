@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,50 @@ def test_a_search_in_pieces_is_the_same_search(tmp_path: Path) -> None:
     assert again.iterations == whole.iterations
     assert_array_equal(again.policy_, whole.policy_)
     assert_array_equal(again.action_values(range(10)), whole.action_values(range(10)))
+
+
+def made_backlog() -> Backlog:
+    return Backlog(20)
+
+
+@pytest.mark.parametrize("kind", ["a vector environment by its id", "one by one", "vectors"])
+def test_workers_search_alike_however_many_they_are(kind: str) -> None:
+    made: dict[str, Any] = {
+        "a vector environment by its id": lambda: PolicyIteration(
+            "Unichain-h6-v0", 9, 1500, seed=0
+        ),
+        "one by one": lambda: PolicyIteration(made_plain, 9, 40, seed=0),
+        "vectors": lambda: PolicyIteration(made_backlog, 9, 40, seed=0, features=BUMPS),
+    }
+    alone, shared = made[kind](), made[kind]()
+    with ThreadPoolExecutor(2) as executor:
+        alone.run(2), shared.run(2, executor=executor)
+    assert shared.iterations == alone.iterations
+    assert alone.iterations[-1].n_trials in (3000, 80)
+
+
+def made_plain() -> gym.Env:
+    return TabularEnv(make_mdp("c10"))
+
+
+def test_what_processes_are_sent_can_be_sent() -> None:
+    for search in (small(), PolicyIteration(Backlog(20), 9, 40, seed=0, features=BUMPS)):
+        search.iterate()
+        improver = search._improver
+        sent = improver.policy(), improver.unknown(), improver.recorder(9)
+        policy, unknown, recorder = pickle.loads(pickle.dumps(sent))
+        if callable(policy):
+            x = np.linspace(0.0, 20.0, 9, dtype=np.float32)[:, None]
+            assert_array_equal(policy(x), search.policy_(x))  # type: ignore[operator]
+            assert unknown(x).shape == (9,)
+        assert recorder() is not None
+
+
+def test_an_environment_is_not_shared_among_workers() -> None:
+    search = PolicyIteration(TabularEnv(ring()), 9, 10, seed=0)
+    with pytest.raises(InvalidInputError, match="workers make their own environments"):
+        search.run(workers=2)
+    assert search.iterations == []
 
 
 class Interrupting(gym.Wrapper):

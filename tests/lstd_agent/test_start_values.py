@@ -208,7 +208,7 @@ def test_counts_of_trials_that_were_cut_short_go_on_with_the_value_where_they_we
         )
     )
     groups = group_counts(
-        [counts], counts, lambda states, t: 10.0 * states + t, 0.5, None, lambda found: True
+        [counts], counts, None, lambda states, t: 10.0 * states + t, 0.5, None, lambda found: True
     )
     # At timestep 1 the states 1 and 2 are worth 11 and 21; rewards are 3 on average before. Then
     # state 1 pays 4 and leads to itself, worth 12 at timestep 2.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 from lstd_agent.commands import study, update_results
 from lstd_agent.commands.main import COMMANDS
 from lstd_agent.commands.main import main as unichain
+from lstd_agent.commands.outputs import put_out
 from lstd_agent.study import exact_study
 from lstd_agent.study.headlines import GLOSSARY, _references
 from lstd_agent.study.reference_study import COMBINATIONS, combination_name, median_multiples
@@ -50,6 +53,7 @@ def test_a_missing_plot_extra_is_told_before_the_work(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(sys, "argv", [name, "--out", str(tmp_path / "out")])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # its own are for its own process
     with pytest.raises(SystemExit) as stop:
         runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
     assert stop.value.code == 2
@@ -207,6 +211,27 @@ def test_a_full_disk_under_stdout_is_one_line() -> None:
     assert run.stderr == "error: [Errno 28] No space left on device\n"
 
 
+def test_a_text_that_cannot_be_printed_does_not_lose_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    with pytest.raises(BrokenPipeError):
+        put_out("values of many states", {tmp_path / "values.csv": b"1,2\n"})
+    assert (tmp_path / "values.csv").read_bytes() == b"1,2\n"
+
+
+def test_files_that_cannot_be_written_do_not_lose_the_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        put_out("values", {tmp_path / "gone" / "values.csv": b""})
+    assert capsys.readouterr().out == "values\n"
+
+
 def test_an_ascii_locale_gets_every_result(tmp_path: Path) -> None:
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     environment["PYTHONIOENCODING"] = "ascii"
@@ -303,6 +328,25 @@ def test_every_command_explains_itself_with_an_example(
     assert "--quiet" in shown or name in ("list", "optimal", "study")  # study's own have it
 
 
+INTERRUPTED_IMPORT = """
+import os, sys, unichain
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "numpy":
+            os.kill(os.getpid(), int(sys.argv[1]))
+sys.meta_path.insert(0, Interrupting())
+sys.exit(unichain.main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="interrupts by POSIX signals")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_while_modules_are_imported_is_one_line(number: int, status: int) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, str(int(number))]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (status, "", "interrupted\n")
+
+
 def test_the_list_has_every_registered_mnemonic(capsys: pytest.CaptureFixture[str]) -> None:
     assert unichain(["list", "--json"]) == 0
     found = {e["id"]: e for e in json.loads(capsys.readouterr().out)}
@@ -314,7 +358,7 @@ def test_the_list_has_every_registered_mnemonic(capsys: pytest.CaptureFixture[st
 def test_as_many_repeats_are_measured_as_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from lstd_agent.benchmarks import command, groups, timing
+    from lstd_agent.benchmarks import command, timing
 
     for variable in command.THREADS:
         monkeypatch.setenv(variable, "1")
@@ -324,7 +368,7 @@ def test_as_many_repeats_are_measured_as_asked_for(
         calls.clear()
         yield timing.compare("name", lambda: calls.append(1), lambda: None, setting)
 
-    monkeypatch.setitem(groups.GROUPS, "imports", group)
+    monkeypatch.setitem(command.GROUPS, "imports", group)
     path = tmp_path / "benchmark.json"
     assert unichain(["bench", "--only", "imports", "--repeats", "1", "--json", str(path)]) == 0
     assert len(calls) == 2  # one to warm up

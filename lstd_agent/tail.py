@@ -1,0 +1,187 @@
+r"""Whether the tail has settled, so that there is one gain, and it is the tail's.
+
+A last timestep that comes too early is the common mistake: gain and values then are those of a
+transient, and nothing in them tells. So the mean rewards of three windows of L timesteps, the last
+of all, are compared by batches of trials: :math:`r_1, r_2, r_3`. If the last two differ by more
+than chance explains, what is left of a transient that falls by the same share from window to window
+adds up, after the last timestep, to
+
+.. math:: L |r_3 - r_2| \left(\frac{\rho}{1 - \rho}\right)^2,
+          \quad \rho = \left|\frac{r_3 - r_2}{r_2 - r_1}\right|,
+
+which matters if it is a share of the range of values. Where it falls too slowly for that, ρ is
+about 1, and all may be still to come.
+
+Trials may also settle each by itself, in different classes of states or with parameters drawn at
+their start, or take far longer than they last to forget where they began. Then the mean rewards of
+four parts of the tail are all alike from batch to batch, where those of one recurrent class are
+independent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.fit import Fit
+from lstd_agent.statistics.interface import SampledStatistics
+
+# Chance of judging the halves of a settled tail unlike.
+_LEVEL = 1e-4
+
+# What is left of a transient matters if it is a larger share of the values' span.
+_SHARE = 0.05
+
+# What is smaller beside rewards is rounding.
+_ROUNDING = 1e-9
+
+# Mean rewards of successive timesteps are alike: their number tells half as much, and less.
+_AUTOCORRELATION = 2.0
+
+# Trials do not mix if parts of the tail are more correlated, by two standard errors.
+_CORRELATION, _DEVIATIONS = 0.5, 2.0
+
+# A lag is a period if mean rewards differ by a smaller share of how much neighbors differ.
+_PERIODIC = 0.5
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The last timesteps, in two halves of whole periods, and whether they have settled.
+
+    Attributes
+    ----------
+    start, middle, stop : int
+        Of the halves; the second is empty where timesteps are too few for two.
+    rewards : tuple of float
+        Mean rewards of the halves.
+    error : float
+        Standard error of the difference, by batches; with one batch, by timesteps, roughly.
+    settled : bool
+        Whether the halves look alike.
+    correlation : float
+        The least between the mean rewards of its quarters, over batches of trials, if that shows
+        that trials keep mean rewards of their own; else 0.
+    """
+
+    start: int
+    middle: int
+    stop: int
+    rewards: tuple[float, float]
+    error: float
+    settled: bool
+    correlation: float
+
+
+def check_tail(fit: Fit) -> Tail:
+    """Compare parts of the tail."""
+    statistics = fit.statistics
+    stop = statistics.t_max + 1
+    half = (stop - stop // 2) // 2
+    half -= half % _period(statistics, half)
+    if half == 0:
+        reward = statistics.mean_reward(stop // 2, stop)
+        return Tail(stop // 2, stop, stop, (reward, reward), np.nan, False, 0.0)
+    parts = [statistics.of(sums) for sums in fit.batches] if len(fit.batches) > 1 else []
+    # A batch whose trials were all cut short before tells nothing of it.
+    parts = [part for part in parts if part.trials_at[stop - half :].any()]
+    middle = stop - half
+    before, first, second = _means(statistics, np.arange(stop - 3 * half, stop + 1, half))
+    difference, rounding = abs(second - first), _ROUNDING * np.abs(statistics.mean_rewards).max()
+    error, degrees = _error_of_difference(statistics, parts, half)
+    span = float(np.ptp(_seen_values(fit)))
+    left = half * difference * _still_to_come(first - before, second - first)
+    unlike = difference > max(_quantile(degrees) * error, rounding)
+    return Tail(
+        start=middle - half,
+        middle=middle,
+        stop=stop,
+        rewards=(first, second),
+        error=error,
+        settled=not (unlike and left > _SHARE * span),
+        correlation=_lasting_correlation(parts, half, max(rounding, _SHARE * span / (2 * half))),
+    )
+
+
+def _still_to_come(earlier: float, later: float) -> float:
+    """Return what a transient may add yet, in units of the later difference; at least 1."""
+    if abs(later) >= abs(earlier):
+        return np.inf
+    ratio = abs(later / earlier)
+    return max(1.0, (ratio / (1.0 - ratio)) ** 2)
+
+
+def _period(statistics: SampledStatistics, longest: int) -> int:
+    """Return the period that states show, or else mean rewards."""
+    classes = statistics.recurrent_classes
+    if classes and classes[0].period > 1:
+        return classes[0].period
+    rewards = statistics.mean_rewards[statistics.t_max + 1 - 2 * longest :]
+    change = [np.abs(rewards[lag:] - rewards[:-lag]).mean() for lag in range(1, longest + 1)]
+    best = int(np.argmin(change)) if change else 0
+    return best + 1 if change and change[best] < _PERIODIC * change[0] else 1
+
+
+def _means(statistics: SampledStatistics, edges: IntArray) -> list[float]:
+    """Return the mean rewards between timesteps."""
+    return [
+        statistics.mean_reward(start, stop)
+        for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    ]
+
+
+def _error_of_difference(
+    statistics: SampledStatistics, parts: list[SampledStatistics], half: int
+) -> tuple[float, int]:
+    """Return the standard error, by batches or else by timesteps, and its degrees of freedom."""
+    stop = statistics.t_max + 1
+    if len(parts) < 2:
+        halves = statistics.mean_rewards[stop - 2 * half :].reshape(2, half)
+        error = _AUTOCORRELATION * np.sqrt(halves.var(axis=1).sum() / half)
+        return float(error), max(1, 2 * half - 2)
+    edges = np.arange(stop - 2 * half, stop + 1, half)
+    differences = np.diff([_means(part, edges) for part in parts])[:, 0]
+    weight = np.array([part.n_trials for part in parts])
+    weight = weight / weight.sum()
+    deviation = differences - weight @ differences
+    return float(np.sqrt(weight @ deviation**2 / (len(parts) - 1))), len(parts) - 1
+
+
+def _quantile(degrees: int) -> float:
+    from scipy.special import stdtrit  # takes long to import
+
+    return float(-stdtrit(degrees, _LEVEL / 2.0))
+
+
+def _lasting_correlation(parts: list[SampledStatistics], half: int, least: float) -> float:
+    """Return the correlation of the tail's quarters if trials keep mean rewards of their own.
+
+    By more than the least that matters.
+    """
+    if len(parts) <= 3 or half < 2:
+        return 0.0
+    stop = parts[0].t_max + 1
+    edges = np.linspace(stop - 2 * half, stop, 5).astype(np.int64)
+    quarters = np.array([_means(part, edges) for part in parts]).T
+    n_trials = float(np.mean([part.n_trials for part in parts]))
+    covariance = np.cov(quarters)
+    deviation = np.sqrt(np.diag(covariance))
+    lasting = float(covariance.min()) * n_trials
+    if lasting <= least**2:
+        return 0.0
+    correlation = min(float((covariance / np.outer(deviation, deviation)).min()), 1.0)
+    surely = np.arctanh(_CORRELATION) + _DEVIATIONS / np.sqrt(len(parts) - 3)
+    return correlation if correlation >= np.tanh(surely) else 0.0
+
+
+def _seen_values(fit: Fit) -> FloatArray:
+    """Return the values at the candidates that each neighbourhood has seen."""
+    system, features = fit.system, fit.statistics.candidate_features
+    values = [
+        system.values(features, np.full(len(features), k))[occupancy > 0.0]
+        for k, occupancy in enumerate(system.occupancy)
+    ]
+    found = np.concatenate(values)
+    return found if found.size else np.zeros(1)
