@@ -173,7 +173,8 @@ def best_values(chain: MarkovChain, features: FloatArray, distributions: FloatAr
 
     F = np.column_stack((features, np.ones(chain.n_states)))
     T = len(distributions)
-    best, least = np.empty(0), np.inf
+    best: FloatArray = np.empty(0)
+    least = np.inf
     for anchor in np.unique(np.geomspace(1, T, _ANCHORS_TRIED).astype(np.int64)):
         early = fitted(visits[anchor - 1])
         late = fitted(visits[-1] - visits[anchor - 1]) if anchor < T else early
