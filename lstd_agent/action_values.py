@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import ArrayLike
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
+from lstd_agent.pair_values import NO_ACTIONS, VectorActions, checked_actions
+from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.system.action_values import (
     OPEN,
+    ActionValues,
     PolicyChain,
     evaluate_actions,
     main_state,
 )
-from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
-from lstd_agent.system.pair_fit import PairFit, Transitions, fit_pairs, regress_pairs
+from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.batches import together
 from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.encoding import CountedEncoding, Encoding, VectorEncoding
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.encoding import CountedEncoding, Encoding
+from lstd_agent.trials.policies import Policy, make_actor
 
 _NOT_FITTED = "the agent is not fitted yet: call fit first"
-
-_NO_ACTIONS = (
-    "the trials do not tell which actions were taken: collect(..., explore=k) records them, and "
-    "takes k exploratory ones in each trial"
-)
 
 
 def action_values(
@@ -36,10 +36,11 @@ def action_values(
     fit: Fit | None,
     observations: Any,
     t: ArrayLike | None,
+    policy: Policy | None,
     pair_features: PairFeatures | None,
 ) -> FloatArray:
     """Return action values; see `SeminormLSTDAgent.action_values`."""
-    encoding = _known(collector)
+    encoding = _known(collector, pair_features)
     states, shape = encoding.encode_any(observations)
     time = None if t is None else np.asarray(t)
     if time is not None and time.shape not in ((), shape):
@@ -47,18 +48,52 @@ def action_values(
             f"t is one timestep, or one for each of the observations {shape}; got shape "
             f"{time.shape}"
         )
+    if time is not None and policy is not None:
+        raise InvalidInputError(
+            "at a timestep successors are worth what predict says, which is under the policy of "
+            "the trials: leave t= or policy= out"
+        )
     if isinstance(encoding, CountedEncoding):
-        if pair_features is not None:
-            raise InvalidInputError(
-                "pair_features are of vectors, and counted observations have action values of "
-                "their own: leave them out"
-            )
-        q = _counted(collector, fit, encoding, states, time)
-    elif fit is None:
-        raise NotFittedError(_NOT_FITTED)
+        q = _Counted(collector, fit, encoding, policy).values(states, time)
+        return q.reshape(*shape, q.shape[1])
+    actions = VectorActions(collector, encoding, pair_features)
+    if policy is not None:
+        q = actions.of_policy(states, policy)
+    elif time is None:
+        q = actions.of_own(states, _fitted(fit).system.gain)
     else:
-        q = _of_vectors(collector, fit, states, time, pair_features)
+        q = actions.at(states, _fitted(fit), np.broadcast_to(time + 1, (len(states),)))
     return q.reshape(*shape, q.shape[1])
+
+
+def action_standard_errors(
+    collector: TrialCollector,
+    fit: Fit | None,
+    observations: Any,
+    policy: Policy | None,
+    pair_features: PairFeatures | None,
+) -> FloatArray:
+    """Return standard errors; see `SeminormLSTDAgent.action_standard_errors`."""
+    q = action_values(collector, fit, observations, None, policy, pair_features)
+    encoding = _known(collector, pair_features)
+    states, _ = encoding.encode_any(observations)
+    if len(collector.batches.sums) < 2:
+        raise NotFittedError(
+            "standard errors compare batches of trials, and there is one: collect in several rounds"
+        )
+    gains = [] if fit is None or policy is not None else fit.gains_without_each
+    if isinstance(encoding, CountedEncoding):
+        counted = _Counted(collector, fit, encoding, policy)
+        without, n_trials = counted.without_each(states, gains)
+        least = counted.least_errors(states)
+    else:
+        actions = VectorActions(collector, encoding, pair_features)
+        without, n_trials = actions.without_each(states, policy, gains)
+        least = np.zeros(without.shape[1:])
+    values = q.reshape(-1)
+    errors = batch_standard_errors(values, without.reshape(len(without), -1), n_trials)
+    errors = np.maximum(errors, least.ravel())
+    return np.where(np.isnan(errors), np.inf, errors).reshape(q.shape)
 
 
 def action_coverage(collector: TrialCollector, observations: Any) -> FloatArray:
@@ -68,28 +103,46 @@ def action_coverage(collector: TrialCollector, observations: Any) -> FloatArray:
     if isinstance(encoding, CountedEncoding):
         n = np.asarray(_counts(collector, encoding).n_samples, dtype=np.float64)[states]
     else:
-        pairs = _pairs(collector, encoding, None)
-        # Whatever they are worth: only how often pairs were seen is asked.
-        fitted = regress_pairs([_transitions(collector)], pairs, lambda _: 0.0)
-        n = fitted.n_samples(pairs(states))
+        n = VectorActions(collector, encoding, None).coverage(states)
     return n.reshape(*shape, n.shape[1])
 
 
-def _known(collector: TrialCollector) -> Encoding:
+def _known(collector: TrialCollector, features: PairFeatures | None = None) -> Encoding:
     if collector.encoding is None or not collector.batches.sums:
         raise NotFittedError("there are no trials yet: call collect first")
+    if features is not None and isinstance(collector.encoding, CountedEncoding):
+        raise InvalidInputError(
+            "pair_features are of vectors, and counted observations have action values of their "
+            "own: leave them out"
+        )
     return collector.encoding
 
 
-def _counts(collector: TrialCollector, encoding: CountedEncoding) -> ActionCounts:
-    """Return what actions led to: as recorded, or as the states of a deterministic policy tell."""
-    taken, policy = collector.batches.taken, collector.policy
-    if taken is not None:
-        return taken
+def _fitted(fit: Fit | None) -> Fit:
+    if fit is None:
+        raise NotFittedError(_NOT_FITTED)
+    return fit
+
+
+def _counts(
+    collector: TrialCollector, encoding: CountedEncoding, batch: int | None = None
+) -> ActionCounts:
+    """Return what actions led to: as recorded, or as the states of a deterministic policy tell.
+
+    In all trials, or those of a batch.
+    """
+    taken = collector.batches.taken
+    policy: Any = collector.policy
+    recorded = together(*taken)
+    if recorded is not None:
+        here = recorded if batch is None else taken[batch]
+        return ActionCounts.none(encoding.n_states, recorded.n_actions) if here is None else here
     if policy is None or callable(policy) or np.ndim(policy) != 1 or collector.actions is None:
-        raise NotFittedError(_NO_ACTIONS)
+        raise NotFittedError(NO_ACTIONS)
     n_actions, first = collector.actions
     counts, S = collector.counts, encoding.n_states
+    if batch is not None:
+        counts = collector.batches.sums[batch]
     actions = np.append(np.asarray(policy) - first, [0] * (S - encoding.n)).astype(np.int64)
     N, R = counts.transition_counts, counts.reward_sums
     rewards = np.bincount(R.indices, weights=R.data, minlength=S).astype(np.float64)
@@ -99,51 +152,126 @@ def _counts(collector: TrialCollector, encoding: CountedEncoding) -> ActionCount
     return ActionCounts.of_policy(n_actions, actions, moves, N.data[living], rewards)
 
 
-def _counted(
-    collector: TrialCollector,
-    fit: Fit | None,
-    encoding: CountedEncoding,
-    states: IntArray,
-    t: IntArray | None,
-) -> FloatArray:
-    counts = _counts(collector, encoding)
-    policy = _probabilities(collector, encoding, counts.n_actions)
-    if t is None and policy is not None:
+class _Counted:
+    """Action values of counted observations.
+
+    Parameters
+    ----------
+    collector : TrialCollector
+    fit : Fit or None
+    encoding : CountedEncoding
+    policy : policy or None
+        Another than that of the trials.
+    """
+
+    def __init__(
+        self,
+        collector: TrialCollector,
+        fit: Fit | None,
+        encoding: CountedEncoding,
+        policy: Policy | None,
+    ) -> None:
+        self._collector, self._encoding, self._fit = collector, encoding, fit
+        self._counts = _counts(collector, encoding)
+        self._is_other = policy is not None
+        self._policy: FloatArray | None = None
+        if policy is not None:
+            self._policy = self._probabilities(policy)
+        elif collector.policy is not None and not callable(collector.policy):
+            self._policy = self._probabilities(collector.policy)
+
+    def values(self, states: IntArray, t: IntArray | None) -> FloatArray:
+        """Return action values (n, A)."""
+        if t is None and self._policy is not None:
+            gain = None
+            if self._fit is not None and not self._is_other:
+                gain = self._fit.system.gain
+            return self._solved(self._counts, gain)[states]
+        following = None if t is None else np.unique(t + 1)
+        fit = _fitted(self._fit)
+        return _one_backup(self._counts, fit, self._encoding, states, following, t)
+
+    def without_each(self, states: IntArray, gains: list[float]) -> tuple[FloatArray, IntArray]:
+        """Return action values (B, n, A) by all batches but each, and their numbers of trials."""
+        if self._policy is None:
+            raise NotFittedError(
+                "standard errors of action values need the policy itself: give it by policy="
+            )
+        batches = self._collector.batches.sums
+        parts = [_counts(self._collector, self._encoding, i) for i in range(len(batches))]
+        tells = [i for i, part in enumerate(parts) if len(part.key)]
+        if len(tells) < 2:
+            raise NotFittedError(
+                "actions are known of a single batch of trials: collect or add them in several"
+            )
+        others = sums_without_each([parts[i] for i in tells])
+        each = [gains[i] if gains else None for i in tells]
+        q = [self._solved(counts, gain)[states] for counts, gain in zip(others, each, strict=True)]
+        return np.stack(q), np.array([batches[i].n_trials for i in tells])
+
+    def least_errors(self, states: IntArray) -> FloatArray:
+        """Return standard errors (n, A) of r + v(s') alone, which a few like samples hide."""
+        return self._found(self._counts, None).standard_errors[states]
+
+    def _solved(self, counts: ActionCounts, gain: float | None) -> FloatArray:
+        """Return action values (S, A) of the policy by some counts."""
+        found = self._found(counts, gain)
+        is_bias = self._is_other and not self._encoding.ends
+        return found.action_values - (found.settled_value if is_bias else 0.0)
+
+    def _found(self, counts: ActionCounts, gain: float | None) -> ActionValues:
+        policy, encoding = self._policy, self._encoding
+        assert policy is not None
         if encoding.ends:
-            found = evaluate_actions(counts, policy, encoding.terminal, 0.0)
-        elif fit is not None:
-            main = fit.system.references.main
-            found = evaluate_actions(counts, policy, main, fit.system.gain)
-        else:
-            found = evaluate_actions(counts, policy, _main_of(counts, policy))
-        return found.action_values[states]
-    if fit is None:
-        raise NotFittedError(_NOT_FITTED)
-    following = None if t is None else np.unique(t + 1)
-    return _one_backup(counts, fit, encoding, states, following, t)
+            return evaluate_actions(counts, policy, encoding.terminal, 0.0)
+        if self._fit is not None and not self._is_other:
+            return evaluate_actions(counts, policy, self._fit.system.references.main, gain)
+        return evaluate_actions(counts, policy, self._main, gain)
 
+    @cached_property
+    def _main(self) -> int:
+        """The state that values are relative to, by all counts."""
+        assert self._policy is not None
+        n = np.asarray(self._counts.n_samples, dtype=np.float64)
+        seen = np.where(n > 0, self._policy, 0.0)
+        chain = PolicyChain(self._counts.transition_matrix, self._counts.mean_rewards, seen)
+        return main_state(chain, n.sum(axis=1))
 
-def _main_of(counts: ActionCounts, policy: FloatArray) -> int:
-    n = np.asarray(counts.n_samples, dtype=np.float64)
-    seen = np.where(n > 0, policy, 0.0)
-    chain = PolicyChain(counts.transition_matrix, counts.mean_rewards, seen)
-    visited = n.sum(axis=1)
-    return main_state(chain, visited)
+    def _probabilities(self, policy: Policy) -> FloatArray:
+        """Return a policy as probabilities (n_states, A)."""
+        encoding = self._encoding
+        n_actions, first = self._collector.actions or (self._counts.n_actions, 0)
+        table: Any = policy
+        if self._is_other:
+            table = self._table_of(policy, n_actions, first)
+        table = np.asarray(table)
+        if table.ndim == 1:
+            table = np.eye(n_actions)[table - first]
+        ended = np.zeros((encoding.n_states - encoding.n, n_actions))
+        return np.concatenate((table.astype(np.float64), ended))
 
-
-def _probabilities(
-    collector: TrialCollector, encoding: CountedEncoding, n_actions: int
-) -> FloatArray | None:
-    """Return the policy as probabilities (S, A), if it is a table."""
-    policy = collector.policy
-    if policy is None or callable(policy):
-        return None
-    table = np.asarray(policy)
-    if table.ndim == 1:
-        assert collector.actions is not None
-        table = np.eye(n_actions)[table - collector.actions[1]]
-    ended = np.zeros((encoding.n_states - encoding.n, n_actions))
-    return np.concatenate((table.astype(np.float64), ended))
+    def _table_of(self, policy: Any, n_actions: int, first: int) -> Any:
+        """Return a policy as a table, checked: of a function, its actions in all states."""
+        encoding = self._encoding
+        actions = spaces.Discrete(n_actions, start=first)
+        actor = make_actor(policy, encoding.space, actions, True if callable(policy) else None)
+        if not callable(policy) and np.ndim(policy):
+            return policy
+        if isinstance(encoding.space, spaces.Dict | spaces.Tuple):
+            raise InvalidInputError(
+                f"action values of another policy need observations in one array; got "
+                f"{encoding.space}"
+            )
+        shape = encoding.space.shape or ()
+        observed = encoding.observed(np.arange(encoding.n)).reshape(encoding.n, *shape)
+        rng = np.random.default_rng(0)  # for the interface: a function draws from its own
+        answer = np.asarray(actor(observed, rng))
+        if not np.array_equal(answer, actor(observed, rng)):
+            raise InvalidInputError(
+                "the policy answers differently from one call to the next: give its probabilities "
+                "(S, A)"
+            )
+        return checked_actions(answer, n_actions, first) + first
 
 
 def _one_backup(
@@ -165,7 +293,7 @@ def _one_backup(
             neighborhood: IntArray = np.argmax(samples, axis=0)
         else:
             neighborhood = fit.system.neighborhood_at(np.full(len(every), time))
-        values = fit.system.values(encoding.features(every), neighborhood)
+        values = fit.system.values(encoding.rows(every), neighborhood)
         values = np.append(values, [0.0] * n_ends)
         told = np.append(fit.states_determined(every, neighborhood), [True] * n_ends)
         share = (P @ told.astype(np.float64)).reshape(rewards.shape)
@@ -180,81 +308,3 @@ def _one_backup(
     for time in following.tolist():
         q[each == time] = backup(time)[states[each == time]]
     return q
-
-
-def _transitions(collector: TrialCollector) -> Transitions:
-    """Return the kept trials of which actions are known."""
-    total = collector.batches.total
-    if not isinstance(total, KeptTrials):
-        raise NotFittedError(
-            "trials were condensed into moments, which do not tell actions: collect again, within "
-            "max_bytes"
-        )
-    if total.actions is None:
-        raise NotFittedError(_NO_ACTIONS)
-    known: BoolArray = total.actions >= 0
-    if total.lengths is not None:
-        known = known & (np.arange(total.t_max + 1) < total.lengths[:, None])
-    explored = np.zeros_like(known) if total.explored is None else total.explored
-    actions = np.maximum(total.actions, 0)
-    return Transitions(total.observations, actions, total.rewards, known, explored)
-
-
-def _pairs(
-    collector: TrialCollector, encoding: VectorEncoding, features: PairFeatures | None
-) -> PairFeatureRows:
-    if collector.actions is None:
-        raise NotFittedError(_NO_ACTIONS)
-    return PairFeatureRows(encoding, collector.actions[0], features)
-
-
-def _of_vectors(
-    collector: TrialCollector,
-    fit: Fit,
-    states: Any,
-    t: IntArray | None,
-    features: PairFeatures | None,
-) -> FloatArray:
-    encoding = fit.encoding
-    assert isinstance(encoding, VectorEncoding)
-    transitions = _transitions(collector)
-    pairs = _pairs(collector, encoding, features)
-    asked = pairs(states)
-    if t is None:
-        fitted = fit_pairs([transitions], pairs, fit.system.gain)
-        q = fitted.values(asked)
-        if not encoding.ends:
-            q = q - _settled_value(transitions, pairs, fitted)
-        return np.where(fitted.seen(asked), q, np.nan)
-    each = np.broadcast_to(t + 1, (len(states),))
-    q = np.empty(asked.shape[:2])
-    for time in np.unique(each).tolist():
-        k = int(fit.system.neighborhood_at(np.array([time]))[0])
-
-        def value(following: Any, k: int = k) -> FloatArray:
-            rows = encoding.features(following)
-            values = fit.system.values(rows, np.full(len(rows), k))
-            ended = np.isnan(np.asarray(following, dtype=np.float64)).any(axis=1)
-            return np.where(ended, 0.0, values)
-
-        fitted = regress_pairs([transitions], pairs, value, fit.system.gain)
-        here = each == time
-        q[here] = np.where(fitted.seen(asked[here]), fitted.values(asked[here]), np.nan)
-    return q
-
-
-def _settled_value(transitions: Transitions, pairs: PairFeatureRows, fitted: PairFit) -> float:
-    """Return the mean value of the second half of all timesteps, where actions are the policy's."""
-    half = transitions.actions.shape[1] // 2
-    states, action = transitions.states[:, half:-1], transitions.actions[:, half:]
-    own = np.ones(action.shape, dtype=bool)
-    if transitions.known is not None and transitions.explored is not None:
-        own = (transitions.known & ~transitions.explored)[:, half:]
-    place = np.flatnonzero(own)
-    place = place[:: max(1, len(place) // _N_SETTLED)]
-    rows = pairs(states.reshape(-1, states.shape[2])[place])
-    return float(fitted.values(rows)[np.arange(len(place)), action.ravel()[place]].mean())
-
-
-# As many observations are enough for a mean value of the long run.
-_N_SETTLED = 20_000

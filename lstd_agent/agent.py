@@ -18,7 +18,7 @@ import gymnasium as gym
 from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
-from lstd_agent.action_values import action_coverage, action_values
+from lstd_agent.action_values import action_coverage, action_standard_errors, action_values
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 
 AgentTailName = Literal["window", "settled"]
 
+NUMBERS = (1, 2, 4, 8)
+"""Numbers of neighbourhoods that ``n_anchors="auto"`` tries."""
+
 
 class SeminormLSTDAgent:
     """Estimates the relative value of a policy from transient and recurrent states alike.
@@ -70,8 +73,10 @@ class SeminormLSTDAgent:
     ----------
     features : array_like, builder, callable or transformer
         State features; see `lstd_agent.features.tables` and `lstd_agent.features.vectors`.
-    n_anchors : int or None
-        Wanted number of neighbourhoods (at most); None is one for each timestep.
+    n_anchors : int, None or "auto"
+        Wanted number of neighbourhoods (at most); None is one for each timestep. ``"auto"`` tries
+        1, 2, 4 and 8, and takes the fewest that predict held-out trials as well as any, at the
+        cost of so many fits.
     anchors : array_like of int, optional
         The anchors themselves, instead of a search.
     search : {"exact", "doubling"}
@@ -181,8 +186,10 @@ class SeminormLSTDAgent:
         Calibrated relative values.
     standard_errors(observations, t), coverage(observations, t), determined(observations, t)
         How far off they may be, how well they were seen, and whether samples determine them.
-    action_values(observations, t), action_coverage(observations)
-        What actions are worth, and how many transitions tell of them.
+    action_values(observations, t), action_standard_errors(observations)
+        What actions are worth, under any policy, and how far off that may be.
+    action_coverage(observations)
+        How many transitions tell of each.
     compare(a, b, t)
         A difference of values, with its own standard error.
     diagnostics()
@@ -197,7 +204,7 @@ class SeminormLSTDAgent:
     Notes
     -----
     Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the calibration by default
-    is ours.
+    is ours. Methods that change the agent return it, so that calls can be chained.
 
     Examples
     --------
@@ -219,7 +226,7 @@ class SeminormLSTDAgent:
     def __init__(
         self,
         features: Features,
-        n_anchors: int | None = 2,
+        n_anchors: int | Literal["auto"] | None = 2,
         *,
         anchors: ArrayLike | None = None,
         search: SearchName = "exact",
@@ -238,7 +245,9 @@ class SeminormLSTDAgent:
         max_bytes: int = DEFAULT_MAX_BYTES,
         standardize: bool = False,
     ) -> None:
-        self.n_anchors = check_n_anchors(n_anchors)
+        self.n_anchors: int | Literal["auto"] | None = (
+            "auto" if n_anchors == "auto" else check_n_anchors(n_anchors)
+        )
         self.anchors = anchors
         self.search: SearchName = check_choice("search", search, SEARCHES)
         self.distance = distance
@@ -255,6 +264,7 @@ class SeminormLSTDAgent:
                 "out, or use calibration='references'"
             )
         check_model(self.backup, calibration)
+        self._check_chosen_number()
         self.standardize = standardize
         features = self._standardized(features)
         self.collector = TrialCollector(
@@ -445,11 +455,6 @@ class SeminormLSTDAgent:
             transitions are left out of the policy's statistics, and serve `action_values`; with 0
             actions are recorded and none is exploratory.
 
-        Returns
-        -------
-        Self
-            The agent itself.
-
         Raises
         ------
         TerminationError
@@ -501,11 +506,6 @@ class SeminormLSTDAgent:
             As in `collect`.
         is_same_policy : bool
             As in `collect`.
-
-        Returns
-        -------
-        Self
-            The agent itself.
 
         Raises
         ------
@@ -596,11 +596,6 @@ class SeminormLSTDAgent:
             (`KeptTrials.of`): those of countable observations are counted. An agent: as
             `merge` does.
 
-        Returns
-        -------
-        Self
-            The agent itself.
-
         Raises
         ------
         InvalidInputError
@@ -622,6 +617,7 @@ class SeminormLSTDAgent:
         batched: bool | None = None,
         is_same_policy: bool = False,
         observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
     ) -> Self:
         """Add logged trials, of whatever lengths.
 
@@ -639,6 +635,7 @@ class SeminormLSTDAgent:
         rewards : array_like (m, n) or list of array_like (n,)
             ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
         actions : array_like (m, n, ...) or list of array_like, optional
+            Discrete ones serve `action_values`, whoever chose them.
         terminated : array_like of bool, shape (m,), optional
             Which trials ended with their last transition, with ``on_termination="absorb"``.
         t_max : int, optional
@@ -652,11 +649,8 @@ class SeminormLSTDAgent:
         observation_space : Space, optional
             Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
             floats are unbounded without it.
-
-        Returns
-        -------
-        Self
-            The agent itself.
+        action_space : Space, optional
+            Without one, integers are Discrete actions from 0 to the largest that was logged.
 
         Raises
         ------
@@ -666,7 +660,7 @@ class SeminormLSTDAgent:
             If a trial terminated, unless that is to be absorbed.
         """
         self.collector.add_trials(
-            as_logged(observations, rewards, actions, terminated),
+            as_logged(observations, rewards, actions, terminated, action_space),
             t_max=t_max,
             policy=policy,
             batched=batched,
@@ -678,16 +672,12 @@ class SeminormLSTDAgent:
     def merge(self, other: SeminormLSTDAgent) -> Self:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
-        Features need not be the same, except where trials were condensed into their moments.
+        Features need not be the same, except where trials were condensed into their moments. Fit
+        the agent (again) afterwards.
 
         Parameters
         ----------
         other : SeminormLSTDAgent
-
-        Returns
-        -------
-        Self
-            The agent itself, to be fitted (again).
 
         Raises
         ------
@@ -699,16 +689,11 @@ class SeminormLSTDAgent:
         return self
 
     def use_features(self, features: Features) -> Self:
-        """Use other features from here on, of the trials so far too.
+        """Use other features from here on, of the trials so far too; fit (again) afterwards.
 
         Parameters
         ----------
         features : Features
-
-        Returns
-        -------
-        Self
-            The agent itself, to be fitted (again).
 
         Raises
         ------
@@ -726,13 +711,7 @@ class SeminormLSTDAgent:
         return Standardized(features)
 
     def reset(self) -> Self:
-        """Forget all trials, observations, policies and fits; the options stay.
-
-        Returns
-        -------
-        Self
-            The agent itself.
-        """
+        """Forget all trials, observations, policies and fits; the options stay."""
         self._fitted = None
         self.collector.reset()
         return self
@@ -772,13 +751,8 @@ class SeminormLSTDAgent:
         """
         return self.collector.kept_trials
 
-    def fit(self) -> SeminormLSTDAgent:
+    def fit(self) -> Self:
         """Fit the system of approximators to all trials collected so far.
-
-        Returns
-        -------
-        SeminormLSTDAgent
-            The agent itself.
 
         Raises
         ------
@@ -896,14 +870,15 @@ class SeminormLSTDAgent:
         observations: Any,
         t: ArrayLike | None = None,
         *,
+        policy: Policy | None = None,
         pair_features: PairFeatures | None = None,
     ) -> FloatArray:
         """Return what actions are worth, with the policy ever after: q(s, a).
 
         They come from transitions of recorded actions, whoever chose them: see ``explore`` of
-        `collect`. Of counted observations they are those of the pooled counts (see
-        `lstd_agent.system.action_values`), whatever the features; of vectors, LSTDQ in features
-        of pairs (see `lstd_agent.system.pair_fit`).
+        `collect`, and `add_trials`. Of counted observations they are those of the pooled counts
+        (see `lstd_agent.system.action_values`), whatever the features; of vectors, LSTDQ in
+        features of pairs (see `lstd_agent.system.pair_fit`).
 
         Parameters
         ----------
@@ -911,6 +886,9 @@ class SeminormLSTDAgent:
         t : int or array_like of int, shape (m,), optional
             Timesteps at which the actions are taken: then successors are valued as `predict`
             values them a timestep later.
+        policy : array_like or callable, optional
+            Another policy than that of the trials, whose gain is told by the same transitions. A
+            function takes batches, and answers alike each time.
         pair_features : callable, optional
             Of vectors (n, k) and actions (n,) from 0, to features of pairs (n, d). By default the
             agent's features and a constant, apart for each action.
@@ -918,18 +896,52 @@ class SeminormLSTDAgent:
         Returns
         -------
         ndarray, shape (m, A) or (A,)
-            Relative like the values of `predict`. NaN where the samples do not tell: of pairs
-            never seen, or of which too much leads to where nothing was seen.
+            Relative like the values of `predict`; of another policy, those of its bias. NaN where
+            the samples do not tell: of pairs never seen, or of which too much leads to where
+            nothing was seen.
 
         Raises
         ------
         NotFittedError
-            If no trials tell actions; before `fit`, unless of a policy given as an array, which
-            then is relative to a state of its own.
+            If no trials tell actions; before `fit`, unless of a policy that is given here, or as
+            an array, which then is relative to a state of its own.
         InvalidInputError
             If an argument does not fit.
         """
-        return action_values(self.collector, self._fitted, observations, t, pair_features)
+        return action_values(self.collector, self._fitted, observations, t, policy, pair_features)
+
+    def action_standard_errors(
+        self,
+        observations: Any,
+        *,
+        policy: Policy | None = None,
+        pair_features: PairFeatures | None = None,
+    ) -> FloatArray:
+        """Return standard errors of `action_values`, by batches of trials (jackknife).
+
+        Those of successors' values and of the gain are part of them. Of counted observations they
+        are at least those of the mean of r + v(s') over an action's own transitions, by which
+        `PolicyIteration` tells better actions: successors' values are common to all actions.
+
+        Parameters
+        ----------
+        observations, policy, pair_features
+            As in `action_values`.
+
+        Returns
+        -------
+        ndarray, shape (m, A) or (A,)
+            Infinite where the samples do not tell the value, or those of a single batch alone do.
+
+        Raises
+        ------
+        NotFittedError
+            Where `action_values` does; if there are fewer than two batches of trials; of counted
+            trials of a function, unless it is given as ``policy``.
+        """
+        return action_standard_errors(
+            self.collector, self._fitted, observations, policy, pair_features
+        )
 
     def action_coverage(self, observations: Any) -> FloatArray:
         """Return how many transitions tell of each action.
@@ -1051,15 +1063,34 @@ class SeminormLSTDAgent:
             self.solver,
         )
 
-    def _anchors_of(self, statistics: SampledStatistics) -> IntArray:
-        """Return the anchors: given, the only ones possible, or found by the search."""
+    def _anchors_of(self, statistics: SampledStatistics) -> IntArray | list[IntArray]:
+        """Return the anchors: given, the only ones possible, or found by the search.
+
+        Or those of several numbers of neighbourhoods, to choose from.
+        """
         if self.anchors is not None:
             return check_anchors(self.anchors, statistics.t_max)
-        only = only_anchors(self.n_anchors, statistics.t_max)
+        if self.n_anchors != "auto":
+            return self._anchors_found(statistics, self.n_anchors)
+        self._check_chosen_number()
+        found = [self._anchors_found(statistics, n) for n in NUMBERS]
+        by_number = {len(anchors): anchors for anchors in found}
+        return [by_number[n] for n in sorted(by_number)]
+
+    def _check_chosen_number(self) -> None:
+        by_data = self.calibration == "linked" and self.backup == "auto"
+        if self.n_anchors == "auto" and not by_data:
+            raise InvalidInputError(
+                "n_anchors='auto' chooses among linked systems together with their backups: give "
+                "a number, or leave calibration and backup out"
+            )
+
+    def _anchors_found(self, statistics: SampledStatistics, n_anchors: int | None) -> IntArray:
+        only = only_anchors(n_anchors, statistics.t_max)
         if only is not None:
             return only  # any distance would do, even one that a single trial does not have
         distance = sampled_distance(self.distance, statistics)
-        return find_anchors(distance, statistics.t_max, self.n_anchors, self.search)
+        return find_anchors(distance, statistics.t_max, n_anchors, self.search)
 
     def __repr__(self) -> str:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from lstd_agent.system.selection import (
     OPEN_TOLERANCE,
     Choice,
     choose_backup,
+    choose_number,
 )
 from lstd_agent.system.solvers import SolverName
 from lstd_agent.trials.encoding import Encoding, States
@@ -93,7 +94,7 @@ class Fit:
 
     system: System
     statistics: SampledStatistics
-    batches: list[Sums]
+    batches: Sequence[Sums]
     encoding: Encoding
     options: FitOptions
     choice: Choice
@@ -102,14 +103,17 @@ class Fit:
     def of(
         cls,
         statistics: SampledStatistics,
-        anchors: IntArray,
-        batches: list[Sums],
+        anchors: IntArray | Sequence[IntArray],
+        batches: Sequence[Sums],
         encoding: Encoding,
         options: FitOptions,
     ) -> Fit:
-        """Fit a system with these anchors."""
+        """Fit a system with these anchors, or with those of several that the data choose."""
         gain = _gain(statistics, options)
-        choice = _choice(statistics, anchors, batches, gain, options)
+        if isinstance(anchors, np.ndarray):
+            choice = _choice(statistics, anchors, batches, gain, options)
+        else:
+            anchors, choice = choose_number(statistics, batches, anchors, gain, options.rcond)
         system = fit_system(
             statistics,
             anchors,
@@ -251,12 +255,12 @@ class Fit:
         neighbourhood visits tell.
         """
         occupancy, candidates = self.system.occupancy, self.statistics.candidate_features
-        n = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
+        n: FloatArray = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
         values = self.system.values(self.encoding.rows(states), neighborhood)
-        spread = np.zeros(len(states))
+        spread: FloatArray = np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = occupancy[k] / max(occupancy[k].sum(), 1e-300)
-            others = self.system.values(candidates, np.full(len(candidates), k))
+            others = self.system.values(candidates, np.full(candidates.shape[0], k))
             mean = weight @ others
             here = neighborhood == k
             spread[here] = np.sqrt(weight @ (others - mean) ** 2 + (values[here] - mean) ** 2)
@@ -269,6 +273,11 @@ class Fit:
     @property
     def _batch_sizes(self) -> IntArray:
         return np.array([sums.n_trials for sums in self.batches])
+
+    @property
+    def gains_without_each(self) -> list[float]:
+        """The gain by all batches but each."""
+        return [other.system.gain for other in self._without_each]
 
     def start_error(self) -> float:
         """Return the standard error of the start's mean value as it is predicted."""
@@ -347,7 +356,7 @@ def _determined_by_model(statistics: SampledStatistics, system: System) -> BoolA
 def _choice(
     statistics: SampledStatistics,
     anchors: IntArray,
-    batches: list[Sums],
+    batches: Sequence[Sums],
     gain: float,
     options: FitOptions,
 ) -> Choice:

@@ -146,14 +146,21 @@ def unpack_backup(facts: Any) -> WantedBackup:
 
 def pack_choice(choice: Choice) -> Any:
     """Return what to write of a choice of a backup."""
-    tried = [{**vars(each), "backup": pack_backup(each.backup)} for each in choice.tried]
-    return {"backup": pack_backup(choice.backup), "reason": choice.reason, "tried": tried}
+    tried, numbers = (
+        [{**vars(each), "backup": pack_backup(each.backup)} for each in group]
+        for group in (choice.tried, choice.numbers)
+    )
+    facts = {"backup": pack_backup(choice.backup), "reason": choice.reason}
+    return {**facts, "tried": tried, "numbers": numbers}
 
 
 def unpack_choice(facts: Any) -> Choice:
     """Return the choice."""
-    tried = [Tried(**{**each, "backup": unpack_backup(each["backup"])}) for each in facts["tried"]]
-    return Choice(_made(facts["backup"]), facts["reason"], tuple(tried))
+    tried, numbers = (
+        tuple(Tried(**{**each, "backup": unpack_backup(each["backup"])}) for each in group)
+        for group in (facts["tried"], facts.get("numbers", []))
+    )
+    return Choice(_made(facts["backup"]), facts["reason"], tried, numbers)
 
 
 def _made(facts: Any) -> Backup:
@@ -234,19 +241,19 @@ def unpack_sums(facts: Any, name: str, arrays: Arrays) -> Sums:
         raise InvalidInputError(f"the file's {name} is damaged: {error!r}") from error
 
 
-def pack_taken(taken: ActionCounts | None, arrays: Arrays) -> Any:
+def pack_taken(taken: ActionCounts | None, name: str, arrays: Arrays) -> Any:
     """Put counts of actions among the arrays and return what else to write of them."""
     if taken is None:
         return None
-    arrays.update({f"taken.{name}": getattr(taken, name) for name in ACTION_PARTS})
+    arrays.update({f"{name}.{part}": getattr(taken, part) for part in ACTION_PARTS})
     return [taken.n_states, taken.n_actions]
 
 
-def unpack_taken(facts: Any, arrays: Arrays) -> ActionCounts | None:
+def unpack_taken(facts: Any, name: str, arrays: Arrays) -> ActionCounts | None:
     """Return counts of actions, checked."""
     if facts is None:
         return None
     try:
-        return ActionCounts(*facts, *(arrays[f"taken.{name}"] for name in ACTION_PARTS)).checked()
+        return ActionCounts(*facts, *(arrays[f"{name}.{p}"] for p in ACTION_PARTS)).checked()
     except (KeyError, TypeError) as error:
         raise InvalidInputError(f"the file's counts of actions are damaged: {error!r}") from error

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Space
 
+from lstd_agent.drafts import write_draft
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import is_table
@@ -75,8 +75,8 @@ class SavedAgent:
         What was fitted to them.
     choice : Choice or None
         Of the backup that it was fitted by.
-    taken : ActionCounts or None
-        What actions led to.
+    taken : list of ActionCounts or None
+        What actions led to, batch by batch.
     actions : (int, int) or None
         How many there are, and the first of them.
     """
@@ -88,7 +88,7 @@ class SavedAgent:
     policy: Policy | None
     system: System | None
     choice: Choice | None
-    taken: ActionCounts | None
+    taken: list[ActionCounts | None]
     actions: tuple[int, int] | None
 
 
@@ -120,7 +120,7 @@ def save(
         "system": None if system is None else pack_system(system, arrays),
         "choice": None if choice is None else pack_choice(choice),
         "actions": collector.actions,
-        "taken": pack_taken(batches.taken, arrays),
+        "taken": [pack_taken(t, f"taken{i}", arrays) for i, t in enumerate(batches.taken)],
     }
     if stored is not None:
         arrays["trials"] = stored
@@ -145,13 +145,15 @@ def load(path: str | os.PathLike[str], features: Any, distance: Any) -> SavedAge
     asked_for = {"backup": facts.get("backup", "one_step"), "reason": "asked for", "tried": []}
     choice = facts.get("choice", asked_for)
     batches = [unpack_sums(batch, f"batch{i}", arrays) for i, batch in enumerate(facts["batches"])]
+    # Files of before actions were recorded tell none.
+    taken = facts.get("taken") or [None] * len(batches)
     return SavedAgent(
         options={**options, **facts["options"]},
         space=None if facts["space"] is None else unpack_space(facts["space"]),
         batches=batches,
         trials=_checked_trials(arrays.get("trials"), batches),
         policy=arrays.get("policy"),
-        taken=unpack_taken(facts.get("taken"), arrays),
+        taken=[unpack_taken(t, f"taken{i}", arrays) for i, t in enumerate(taken)],
         actions=None if facts.get("actions") is None else tuple(facts["actions"]),
         system=None if facts["system"] is None else unpack_system(facts["system"], arrays),
         choice=None if facts["system"] is None else unpack_choice(choice),
@@ -195,19 +197,18 @@ def write(path: str | os.PathLike[str], facts: dict[str, Any], arrays: Arrays) -
     # Through a symbolic link, as a file that is opened by name is written.
     target = Path(os.path.realpath(path))
     text = json.dumps({"format_version": FORMAT_VERSION, **facts})
-    part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
     try:
-        # Made anew, not by tempfile, so that it has the permissions that the user's umask says.
-        with open(part, "xb") as file:
-            np.savez_compressed(file, facts=np.array(text), **arrays)  # type: ignore[arg-type]
-        if target.exists():
-            os.chmod(part, target.stat().st_mode & 0o7777)
-        os.replace(part, target)
+        draft = write_draft(
+            target,
+            lambda file: np.savez_compressed(file, facts=np.array(text), **arrays),  # type: ignore[arg-type]
+        )
+        try:
+            os.replace(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
     except OSError as error:
         error.filename = str(path)
         raise
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:

@@ -2,7 +2,7 @@
 
 import sys
 
-from lstd_agent.benchmarks.command import main
+from unichain import start
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start("lstd_agent.benchmarks.command"))

@@ -2,7 +2,7 @@
 
 import sys
 
-from lstd_agent.commands.study import main
+from unichain import start
 
 if __name__ == "__main__":
-    sys.exit(main(["exact", *sys.argv[1:]], "unichain study"))
+    sys.exit(start("lstd_agent.commands.study", ["exact", *sys.argv[1:]], "unichain study"))

@@ -6,7 +6,7 @@ python scripts/improve_policy.py --help
 
 import sys
 
-from lstd_agent.commands.improve import main
+from unichain import start
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start("lstd_agent.commands.improve"))

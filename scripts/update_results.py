@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from lstd_agent.commands.update_results import main
+from unichain import start
 
 if __name__ == "__main__":
-    sys.exit(main(Path(__file__).resolve().parent.parent))
+    sys.exit(start("lstd_agent.commands.update_results", Path(__file__).resolve().parent.parent))

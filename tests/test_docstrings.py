@@ -58,7 +58,7 @@ def test_a_function_describes_its_parameters_and_result(name: str) -> None:
     described = section(docstring, "Parameters")
     assert [p for p in names_of(function) if not re.search(rf"\b{p}\b", described)] == []
     returned = inspect.signature(function).return_annotation
-    if returned not in (None, "None"):
+    if returned not in (None, "None", "Self"):
         assert section(docstring, "Returns") or section(docstring, "Yields")
     if re.search(r"^\s+raise [A-Z]", inspect.getsource(function), re.MULTILINE):
         assert section(docstring, "Raises")

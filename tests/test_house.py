@@ -13,22 +13,14 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "progress", "figure_style", "standard_errors"),
+    ("errors", "arrays", "drafts", "progress", "figure_style", "standard_errors"),
     ("features",),
     ("trials",),
     ("statistics",),
     ("system",),
     ("fit",),
-    (
-        "action_values",
-        "misfit",
-        "tail",
-        "diagnostics",
-        "packing",
-        "persistence",
-        "plotting",
-        "summary",
-    ),
+    ("pair_values", "action_values", "misfit", "tail", "diagnostics"),
+    ("packing", "persistence", "plotting", "summary"),
     ("agent",),
     ("baselines", "improvement", "sb3", "semigradient"),
     ("study", "commands", "benchmarks"),

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lstd_agent.commands import main
+import unichain
+from lstd_agent.commands.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "reference"
@@ -54,10 +55,14 @@ def test_the_continuous_integration_script_can_be_run() -> None:
     subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=True)
 
 
-def test_the_command_is_registered_and_names_modules_that_are_there() -> None:
+def test_the_command_and_the_scripts_name_modules_that_are_there() -> None:
     project = (ROOT / "pyproject.toml").read_text("utf-8")
-    assert f'unichain = "{main.main.__module__}:{main.main.__name__}"' in project
-    for module, _ in main.COMMANDS.values():
+    assert f'unichain = "{unichain.__name__}:{unichain.main.__name__}"' in project
+    started = [module for module, _ in COMMANDS.values()]
+    for script in (ROOT / "scripts").glob("*.py"):
+        (module,) = re.findall(r'start\("([\w.]+)"', script.read_text("utf-8"))
+        started.append(module)
+    for module in {*started}:
         assert callable(import_module(module).main)
 
 

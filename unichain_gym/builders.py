@@ -1,4 +1,4 @@
-"""Outcome lists from arrays and from lists of transitions."""
+"""Outcome lists from arrays and from lists of transitions, and dense arrays of an MDP."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from unichain_gym.arrays import BoolArray, IntArray
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError, ModelTooLargeError
+from unichain_gym.interface import OutcomeModel
 from unichain_gym.outcomes import (
     Outcomes,
     read_floats,
@@ -19,6 +20,8 @@ from unichain_gym.outcomes import (
 )
 from unichain_gym.rounding import sums_to_one
 from unichain_gym.structure import group_sums
+
+MAX_ENTRIES = 10**8
 
 
 def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None, order: str) -> Outcomes:
@@ -133,7 +136,9 @@ def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
     return array.astype(bool)
 
 
-def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> Outcomes:
+def read_transitions(
+    transitions: Sequence[Sequence[float]] | NDArray[Any], n_states: int
+) -> Outcomes:
     """Read a list of (state, action, next state, probability, reward)."""
     rows = transitions if isinstance(transitions, np.ndarray) else list(transitions)
     table = read_floats(rows, "transitions")
@@ -159,3 +164,20 @@ def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> O
     listed[state, action] = True
     require_outcomes(outcomes, listed, "leave out the transitions of an action that it lacks")
     return outcomes
+
+
+def dense_arrays(mdp: OutcomeModel) -> tuple[FloatArray, FloatArray]:
+    """Return P and R, each of shape (S, A, S); see `TabularMDP.to_arrays`."""
+    S, A, K = mdp.next_state.shape
+    if S * A * S > MAX_ENTRIES:
+        raise ModelTooLargeError(
+            f"dense arrays of {S} states and {A} actions would take "
+            f"{2 * S * A * S * 8 / 1e9:.1f} GB; use the outcome table itself"
+        )
+    row = np.repeat(np.arange(S * A), K)
+    place = row * S + mdp.next_state.ravel()
+    p = mdp.probability.ravel()
+    P = group_sums(place, p, S * A * S)
+    R = group_sums(place, p * mdp.reward.ravel(), S * A * S)
+    np.divide(R, P, out=R, where=P > 0.0)
+    return P.reshape(S, A, S), R.reshape(S, A, S)

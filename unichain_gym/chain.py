@@ -25,15 +25,16 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym import (
-    cyclic,
     hitting,
     horizon,
+    mixing,
     moments,
     restriction,
     spectrum,
     stepwise,
     trajectory,
 )
+from unichain_gym.action_values import action_values, bisimulation_distances
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import finite
 from unichain_gym.errors import (
@@ -41,29 +42,29 @@ from unichain_gym.errors import (
     InvalidModelError,
     ModelTooLargeError,
     MulticlassError,
-    PeriodicChainError,
 )
 from unichain_gym.interface import OutcomeModel
-from unichain_gym.limits import Limits, hitting_times
+from unichain_gym.limits import Limits
 from unichain_gym.outcomes import (
+    read_count,
     read_distribution,
     read_names,
     read_only,
     read_reals,
-    require_integers,
 )
+from unichain_gym.solver_report import SolverReport, report_solution
 from unichain_gym.structure import (
     Structure,
+    cyclic_classes,
     find_periods,
     find_structure,
     group_sums,
 )
-from unichain_gym.summary import Classification, SolverReport, abbreviate
+from unichain_gym.summary import Classification, explain_classes
 from unichain_gym.trajectory import Trajectory
 from unichain_gym.transition_matrix import check_chain, read_transition_matrix
 
 MAX_DENSE_STATES = 5_000
-SMALLEST_DISTANCE = 16 * float(np.finfo(np.float64).eps)
 
 
 class MarkovChain:
@@ -251,7 +252,8 @@ class MarkovChain:
         From a state of one the chain goes to the next, and from the last to the first, which is
         that of the class's lowest state. (Kemeny & Snell, 1960, section 2.2.)
         """
-        return cyclic.cyclic_classes(self.transition_matrix, self._structure, self.class_periods)
+        of_class = cyclic_classes(self.transition_matrix, self._structure, self.class_periods)
+        return [[read_only(states) for states in parts] for parts in of_class]
 
     def class_of(self, state: int) -> int | None:
         """Return the index of a state's class in `recurrent_classes`; None if transient.
@@ -300,7 +302,7 @@ class MarkovChain:
     @property
     def solver_report(self) -> SolverReport:
         """How stationary distribution and bias were computed, with error bounds; prints a table."""
-        return self._limits.report(self.reward, self.bias)
+        return report_solution(self._limits, self.reward, self.bias)
 
     def reachable(self, from_: ArrayLike | None = None) -> MarkovChain:
         """Return the chain restricted to the states that can be reached.
@@ -410,7 +412,7 @@ class MarkovChain:
 
         Averaged over the policy's actions it is the bias. NaN where the state lacks the action.
         """
-        return read_only(self._action_values(self.bias - self.gain_vector))
+        return read_only(action_values(self.mdp, self.bias - self.gain_vector))
 
     @cached_property
     def variance(self) -> float:
@@ -540,18 +542,8 @@ class MarkovChain:
             If states have different actions, between which there is no such distance.
         """
         self._require_dense("bisimulation_distance")
-        q = self._action_values(discount * self.discounted_value(discount))
-        absent = np.isnan(q)
-        if (absent != absent[0]).any():
-            state = int(np.argmax((absent != absent[0]).any(axis=1)))
-            raise InvalidModelError(
-                f"bisimulation_distance compares states action by action, and state {state} has "
-                "other actions than state 0: see mdp.allowed_actions"
-            )
-        distance = np.zeros((self.n_states, self.n_states))
-        for of_action in q[:, ~absent[0]].T:
-            np.maximum(distance, np.abs(of_action[:, None] - of_action), out=distance)
-        return distance
+        following = discount * self.discounted_value(discount)
+        return bisimulation_distances(action_values(self.mdp, following))
 
     # Absorption
 
@@ -649,7 +641,7 @@ class MarkovChain:
         ndarray, shape (S,)
             In steps.
         """
-        return hitting_times(self.transition_matrix, self._check_states(target))
+        return hitting.hitting_times(self.transition_matrix, self._check_states(target))
 
     def hitting_time_variance(self, target: int | ArrayLike) -> FloatArray:
         """Return the variance of the steps until one of the target states is reached, shape (S,).
@@ -726,9 +718,7 @@ class MarkovChain:
         InvalidArgumentError
             If ``t_max`` is no integer from 0 on.
         """
-        require_integers(InvalidArgumentError, t_max=t_max)
-        if t_max < 0:
-            raise InvalidArgumentError(f"t_max must not be negative; got {t_max}")
+        t_max = read_count("t_max", t_max)
         return stepwise.distributions(self.transition_matrix, self.initial_distribution, t_max, tol)
 
     def finite_horizon_value(
@@ -760,20 +750,14 @@ class MarkovChain:
         ConvergenceError
             If so many steps of so large a chain are out of reach.
         """
-        require_integers(InvalidArgumentError, n_steps=n_steps)
-        if n_steps < 0:
-            raise InvalidArgumentError(f"n_steps must not be negative; got {n_steps}")
-        end = np.zeros(self.n_states)
-        if terminal is not None:
-            end = read_reals(terminal, "terminal", InvalidArgumentError)
-        if end.shape != (self.n_states,) or not np.isfinite(end).all():
-            raise InvalidArgumentError(
-                f"terminal must be {self.n_states} finite numbers, one a state; got {terminal!r}"
-            )
-        P, r, n = self.transition_matrix, self.reward, int(n_steps)
+        n_steps = read_count("n_steps", n_steps)
+        end = horizon.read_terminal(terminal, self.n_states)
+        P, r = self.transition_matrix, self.reward
         if all_horizons:
-            return horizon.finite_horizon_values(P, r, end, n)
-        return horizon.finite_horizon_value(P, r, end, n, self.period, lambda: self.gain_vector)
+            return horizon.finite_horizon_values(P, r, end, n_steps)
+        return horizon.finite_horizon_value(
+            P, r, end, n_steps, self.period, lambda: self.gain_vector
+        )
 
     def simulate(self, n_steps: int, seed: int | np.random.Generator) -> Trajectory:
         """Draw one path from the initial distribution.
@@ -798,16 +782,14 @@ class MarkovChain:
         InvalidArgumentError
             If n_steps is no integer of at least 0, or the seed is neither.
         """
-        require_integers(InvalidArgumentError, n_steps=n_steps)
-        if n_steps < 0:
-            raise InvalidArgumentError(f"n_steps must not be negative; got {n_steps}")
+        n_steps = read_count("n_steps", n_steps)
         try:
             rng = np.random.default_rng(seed)
         except (TypeError, ValueError):
             raise InvalidArgumentError(
                 f"seed must be an integer of at least 0 or a generator; got {seed!r}"
             ) from None
-        return trajectory.simulate(self, int(n_steps), rng)
+        return trajectory.simulate(self, n_steps, rng)
 
     @cached_property
     def spectral_gap(self) -> float:
@@ -879,31 +861,16 @@ class MarkovChain:
             self._require_unichain("a worst-case mixing time", "start='initial'")
             self._require_dense("mixing_time(start='worst')")
         seen = self._reached if start == "initial" else np.arange(self.n_states)
-        labels = np.unique(self._structure.class_label[seen])
-        labels = labels[labels >= 0]
-        period = int(np.lcm.reduce(self.class_periods[labels].astype(object)))
+        classes = self._classes_among(seen)
+        period = int(np.lcm.reduce(self.class_periods[classes].astype(object)))
         P = self.transition_matrix[seen][:, seen]
         if averaged:
             sums = self.deviation_matrix if start == "worst" else self._start_potential[None, seen]
-            return stepwise.averaged_mixing_time(P, sums, period, tol)
-        if period > 1:
-            raise PeriodicChainError(
-                f"a chain of period {period} never mixes: p^t has no limit. Use averaged=True for "
-                "the running average of p^t"
-            )
-        if tol < SMALLEST_DISTANCE:
-            raise InvalidArgumentError(
-                f"tol is {tol!r}, but rounding of the stationary distribution hides distances "
-                f"below {SMALLEST_DISTANCE:.2g}; that is the smallest tol that works"
-            )
-        excess = self.initial_distribution[seen] - self.stationary_distribution[seen]
-        block = None if start == "worst" else excess[None]
-        P = stepwise.normalized(P)
-        if self.n_states * self._structure.n_classes > MAX_DENSE_STATES**2:
-            return stepwise.mixing_time(stepwise.Decay(P, block), tol)
-        absorption = self._limits.absorption()[seen][:, labels]
-        limits = self._limits.class_distributions[labels][:, seen]
-        return stepwise.mixing_time(stepwise.Decay(P, block, limits, absorption), tol)
+            return mixing.averaged_mixing_time(P, sums, period, tol)
+        excess = None
+        if start == "initial":
+            excess = self.initial_distribution[seen] - self.stationary_distribution[seen]
+        return mixing.mixing_time(P, self._limits, seen, classes, excess, period, tol)
 
     # What the methods above share
 
@@ -917,17 +884,10 @@ class MarkovChain:
         """p^0 D, shape (S,)."""
         return self._limits.left_potential(self.initial_distribution)
 
-    def _action_values(self, following: FloatArray) -> FloatArray:
-        """r(s, a) + Σ_s' p(s'|s, a) following(s'), shape (S, A)."""
-        if self.mdp is None:
-            raise InvalidModelError(
-                "action values need the MDP's actions, and this chain was made from a transition "
-                "matrix alone; get it from TabularMDP.induce(policy)"
-            )
-        ahead = following[self.mdp.next_state]
-        continued: FloatArray = np.einsum("sak,sak->sa", self.mdp.probability, ahead)
-        continued[~self.mdp.allowed_actions] = np.nan
-        return self.mdp.expected_reward + continued
+    def _classes_among(self, states: IntArray) -> IntArray:
+        """Return the indices of the recurrent classes that some states belong to, sorted."""
+        labels = np.unique(self._structure.class_label[states])
+        return labels[labels >= 0]
 
     def _check_state(self, state: int) -> int:
         states = self._check_states(state)
@@ -939,23 +899,9 @@ class MarkovChain:
         return restriction.check_states(states, self.n_states)
 
     def _require_unichain(self, what: str, instead: str) -> None:
-        if self.is_unichain:
-            return
-        classes, n = self.recurrent_classes, self._structure.n_classes
-        shown = [f"{{{abbreviate(c)}}}" for c in classes[:5]]
-        reached = self._reached
-        entered = np.unique(self._structure.class_label[reached])
-        entered = entered[entered >= 0]
-        hint = ""
-        if entered.size == 1:
-            hint = (
-                f". The initial distribution reaches only {{{abbreviate(classes[entered[0]])}}}: "
-                "chain.reachable(), without the states that it cannot reach, has one"
-            )
-        raise MulticlassError(
-            f"a chain with {n} recurrent classes has not {what} but one for each: "
-            f"{', '.join(shown)}{'' if n <= 5 else ', …'}. Use {instead}{hint}"
-        )
+        if not self.is_unichain:
+            entered = self._classes_among(self._reached)
+            raise MulticlassError(explain_classes(self.recurrent_classes, entered, what, instead))
 
     def _require_dense(self, what: str) -> None:
         n = self.n_states

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from unichain_gym.arrays import IntArray
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import require_integers
@@ -34,6 +35,30 @@ def check_allowed(mdp: TabularMDP, state: int, action: int, whose: str = "") -> 
             f"{whose}state {state} lacks action {action}; it has: {has} (infos tell by "
             "'action_mask')"
         )
+
+
+def read_actions(actions: ArrayLike, n: int) -> IntArray:
+    """Return the actions of n environments as integers, or raise `InvalidArgumentError`."""
+    array = np.asarray(actions)
+    if array.shape != (n,) or array.dtype.kind not in "iu":
+        raise InvalidArgumentError(
+            f"actions must be integers of shape ({n},); got {array.dtype} of shape {array.shape}"
+        )
+    return array.astype(np.int64, copy=False)
+
+
+def refuse_actions(
+    mdp: TabularMDP, states: IntArray, actions: IntArray, given: NDArray[Any]
+) -> None:
+    """Raise `InvalidArgumentError` for the first action (n,) that there is not, or not there."""
+    wrong = (actions < 0) | (actions >= mdp.n_actions)
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise InvalidArgumentError(
+            f"an action is an integer from 0 to {mdp.n_actions - 1}; environment {i} got {given[i]}"
+        )
+    i = int(np.argmin(mdp.allowed_actions[states, actions]))
+    check_allowed(mdp, int(states[i]), int(actions[i]), f"environment {i}: ")
 
 
 def check_info_level(info_level: str) -> str:

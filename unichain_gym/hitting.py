@@ -1,4 +1,4 @@
-"""Hitting a set of states: how probably, and how the time until then is spread.
+"""Hitting a set of states: how probably, how soon, and how the time until then is spread.
 
 For targets B, and states C that must not be visited before, the probability of a hit is the
 least nonnegative solution of
@@ -67,6 +67,27 @@ def _leads_to(backward: sparse.csr_array, states: BoolArray) -> BoolArray:
     """Return which states have a way to some of the given ones, themselves included; (S,)."""
     depth, _ = search_breadth_first(backward, np.flatnonzero(states))
     return np.asarray(depth >= 0)
+
+
+def hitting_times(P: sparse.csr_array, target: IntArray) -> FloatArray:
+    """Return the expected number of steps until a target state is reached, shape (S,).
+
+    Infinite for states that may never reach one. (h = 0 on the target, h = 1 + P h elsewhere.)
+    """
+    to_target, _ = search_breadth_first(sparse.csr_array(P.T), target)
+    is_target = to_target == 0
+    # A walk that stops at the target can miss it only by way of a state that cannot reach it.
+    row, column = edges(P)
+    goes_on = ~is_target[row]
+    backward = sparse.csr_array((P.data[goes_on], (column[goes_on], row[goes_on])), shape=P.shape)
+    to_lost, _ = search_breadth_first(backward, np.flatnonzero(to_target < 0))
+    h = np.where(to_lost >= 0, np.inf, 0.0)
+    unknown = np.flatnonzero(~is_target & np.isfinite(h))
+    if unknown.size:
+        rows = P[unknown]
+        block, leave = rows[:, unknown], row_sums(rows[:, np.flatnonzero(is_target)])
+        h[unknown] = find_solver(block, leave).solve(np.ones(unknown.size))
+    return h
 
 
 def hitting_time_variances(P: sparse.csr_array, targets: IntArray, mean: FloatArray) -> FloatArray:

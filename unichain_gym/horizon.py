@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray
 from unichain_gym.elimination import finite
-from unichain_gym.errors import ConvergenceError
+from unichain_gym.errors import ConvergenceError, InvalidArgumentError
+from unichain_gym.outcomes import read_reals
 from unichain_gym.stepwise import (
     DENSE_FLOP,
     DOUBLING_STATES,
@@ -34,6 +36,18 @@ from unichain_gym.stepwise import (
 SETTLED = 1e-12
 # Work after which it is worth finding the gain to stop early.
 PATIENCE = 1e8
+
+
+def read_terminal(terminal: ArrayLike | None, n_states: int) -> FloatArray:
+    """Return the terminal values (S,), 0 by default, or raise `InvalidArgumentError`."""
+    if terminal is None:
+        return np.zeros(n_states)
+    end = read_reals(terminal, "terminal", InvalidArgumentError)
+    if end.shape != (n_states,) or not np.isfinite(end).all():
+        raise InvalidArgumentError(
+            f"terminal must be {n_states} finite numbers, one a state; got {terminal!r}"
+        )
+    return end
 
 
 def finite_horizon_value(
@@ -74,7 +88,7 @@ def finite_horizon_value(
 
 
 def _step_cost(P: sparse.csr_array) -> float:
-    return SPARSE_CALL + P.data.size * SPARSE_FLOP
+    return SPARSE_CALL + int(P.nnz) * SPARSE_FLOP
 
 
 def _by_doubling(

@@ -25,6 +25,7 @@ ARM_GAP = 1.2 * SPACING
 CORE_SPACING = 1.75 * SPACING  # of a small class, whose edges go everywhere
 MOST_IN_SMALL_CLASS = 12
 MOST_ACROSS = 9  # stream states on a straight line through the core; more go on a spiral
+EDGE_POINTS = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +72,8 @@ def edge_curves(
     action: IntArray,
     after: IntArray,
     n_actions: int,
-    n_points: int = 24,
 ) -> FloatArray:
-    """Return the curve of each edge, shape (edges, n_points, 2), from rim to rim of the states."""
+    """Return the curve of each edge from rim to rim of the states, (edges, EDGE_POINTS, 2)."""
     S = layout.is_recurrent.size
     start, end = layout.position[before], layout.position[after]
     # Edges in both directions keep to their left; alone, the actions part to both sides.
@@ -84,14 +84,14 @@ def edge_curves(
     middle = (start + end) / 2 + bend[:, None] * step[:, ::-1] * (-1.0, 1.0)
     length = np.maximum(np.linalg.norm(step, axis=1), 1e-9)
     cut = np.minimum(NODE_RADIUS / length, 0.5)[:, None]
-    t = (cut + (1.0 - 2.0 * cut) * np.linspace(0.0, 1.0, n_points))[..., None]
+    t = (cut + (1.0 - 2.0 * cut) * np.linspace(0.0, 1.0, EDGE_POINTS))[..., None]
     curve: FloatArray = (
         (1 - t) ** 2 * start[:, None] + 2 * t * (1 - t) * middle[:, None] + t**2 * end[:, None]
     )
 
     stays = before == after
     angle = layout.loop_angle[before[stays], action[stays]]
-    around = np.linspace(0.75 * np.pi, -0.75 * np.pi, n_points) + angle[:, None]
+    around = np.linspace(0.75 * np.pi, -0.75 * np.pi, EDGE_POINTS) + angle[:, None]
     center = start[stays] + 1.35 * NODE_RADIUS * _unit(angle)
     curve[stays] = center[:, None] + 0.55 * NODE_RADIUS * _unit(around)
     return curve
@@ -134,7 +134,8 @@ def _angles_between_streams(n: int, n_streams: int) -> FloatArray:
         return _first_angle(n_streams) - width * np.array([0.25, 0.75])
     gap = np.arange(n) * n_streams // n
     place = np.arange(n) - np.searchsorted(gap, gap)
-    return _first_angle(n_streams) - width * (gap + (place + 1) / (np.bincount(gap)[gap] + 1))
+    share: FloatArray = (place + 1) / (np.bincount(gap)[gap] + 1)
+    return _first_angle(n_streams) - width * (gap + share)
 
 
 def _free_angles(

@@ -22,11 +22,10 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.certified import EPSILON, Solver
-from unichain_gym.elimination import SMALLEST, finite
+from unichain_gym.certified import Solver
+from unichain_gym.elimination import finite
 from unichain_gym.linear import find_solver
-from unichain_gym.structure import Structure, edges, group_sums, row_sums, search_breadth_first
-from unichain_gym.summary import SolverEntry, SolverReport
+from unichain_gym.structure import Structure, edges, group_sums, row_sums
 
 ROUGH_WORK = 30_000_000
 POLISHING_STEPS = 30
@@ -70,7 +69,8 @@ class Limits:
         entering = np.bincount(edges(self.P_RR)[1], minlength=self.recurrent.size)
         entering[self._is_rare(frequency)] = 0
         order = np.lexsort((-frequency, -entering, self.label))
-        return order[np.searchsorted(self.label[order], np.arange(self.n_classes))]
+        ground: IntArray = order[np.searchsorted(self.label[order], np.arange(self.n_classes))]
+        return ground
 
     def _is_rare(self, frequency: FloatArray) -> BoolArray:
         return np.asarray(frequency < 1e-3 * self._class_maximum(frequency)[self.label])
@@ -118,17 +118,17 @@ class Limits:
         return self.P_RR[self.ground][:, self.ungrounded]
 
     @property
-    def _inflow(self) -> FloatArray:
+    def inflow(self) -> FloatArray:
         """The transitions to each other recurrent state from its ground."""
         return np.asarray(np.ones(self.n_classes) @ self._from_ground)
 
     @cached_property
     def stationary(self) -> FloatArray:
         """The stationary distributions of all classes, side by side, shape (n_R,)."""
-        p = np.ones(self.recurrent.size)
+        p: FloatArray = np.ones(self.recurrent.size)
         if self.ungrounded.size:
             # A negative entry is one within the error of 0, and p is not negative.
-            entered = self.recurrent_solver.solve_transposed(self._inflow)
+            entered = self.recurrent_solver.solve_transposed(self.inflow)
             p[self.ungrounded] = np.maximum(entered, 0.0)
             self._note("stationary distribution", self.recurrent_solver)
             if self.recurrent_solver.n_iterations:
@@ -194,9 +194,9 @@ class Limits:
     def distribution(self, start: FloatArray) -> FloatArray:
         """Return start P*, the long-run distribution from a start (S,)."""
         if self.n_classes == 1:
-            weight = np.ones(1)
+            weight: FloatArray = np.ones(1)
         else:
-            inflow = start[self.recurrent]
+            inflow: FloatArray = start[self.recurrent]
             if self.transient.size:
                 inflow = inflow + self.visits(start) @ self.P_TR
             weight = group_sums(self.label, inflow, self.n_classes)
@@ -309,82 +309,3 @@ class Limits:
 
     def _note(self, quantity: str, solver: Solver) -> None:
         self.methods[quantity] = solver.method, solver.n_iterations
-
-    def report(self, values: FloatArray, potential: FloatArray) -> SolverReport:
-        """Report methods, residuals and error bounds of `stationary` and of `potential(values)`."""
-        p = self.stationary
-        b_R, b_T = potential[self.recurrent], potential[self.transient]
-        excess = values - self.limit(values) - potential
-        p_residual = float(np.abs(p @ self.P_RR - p).max() / p.max())
-        size = max(float(np.abs(potential).max()), SMALLEST)
-        b_residual = float(np.abs(excess[self.recurrent] + self.P_RR @ b_R).max()) / size
-        p_error, b_error, T_error = self._error_bounds(values, potential)
-        figures = [
-            ("stationary distribution", b_R.size, p_residual, p_error),
-            ("bias", b_R.size, b_residual, b_error),
-        ]
-        if b_T.size:
-            rest = excess[self.transient] + self.P_TR @ b_R + self.P_TT @ b_T
-            residual = float(np.abs(rest).max()) / size
-            figures.append(("bias, transient", b_T.size, residual, T_error))
-        direct = self.recurrent_solver.method, 0  # of classes of one state
-        entries = [
-            SolverEntry(what, n, *self.methods.get(what, direct), residual, error)
-            for what, n, residual, error in figures
-        ]
-        return SolverReport(tuple(entries))
-
-    def _error_bounds(
-        self, values: FloatArray, potential: FloatArray
-    ) -> tuple[float, float, float]:
-        """Bound the relative errors of `stationary`, and of the potential on R and on T.
-
-        The potential's bound has the rounding of values and gain in it, a source of errors of
-        their own that elimination cannot undo.
-        """
-        size = float(np.abs(potential).max())
-        values = values - values[self.recurrent[self.ground[0]]]
-        mean = self.limit(values)
-        rounding = 2.0 * EPSILON * (np.abs(values) + np.abs(mean))
-        p_error = on_R = 0.0
-        U = self.ungrounded
-        if U.size:
-            solver = self.recurrent_solver
-            p = self.stationary / self.stationary[self.ground][self.label]
-            p_error = solver.error_bound_transposed(self._inflow, p[U])
-            c = (values - mean)[self.recurrent][U]
-            x = solver.solve(c)
-            largest = float(np.abs(x).max())
-            source = float(solver.solve(rounding[self.recurrent][U]).max())
-            # Twice, since x is centred; the centre itself is off by the error of p.
-            on_R = 2.0 * (solver.error_bound(c, x) * largest + source) + p_error * largest
-        on_T = on_R
-        if self.transient.size:
-            T = self.transient
-            b_T = potential[T]
-            c = (values - mean)[T] + self.P_TR @ potential[self.recurrent]
-            solver = self.transient_solver
-            on_T += solver.error_bound(c, b_T) * float(np.abs(b_T).max())
-            on_T += float(solver.solve(rounding[T]).max())
-        return p_error, on_R / size if size else 0.0, on_T / size if size else 0.0
-
-
-def hitting_times(P: sparse.csr_array, target: IntArray) -> FloatArray:
-    """Return the expected number of steps until a target state is reached, shape (S,).
-
-    Infinite for states that may never reach one. (h = 0 on the target, h = 1 + P h elsewhere.)
-    """
-    to_target, _ = search_breadth_first(sparse.csr_array(P.T), target)
-    is_target = to_target == 0
-    # A walk that stops at the target can miss it only by way of a state that cannot reach it.
-    row, column = edges(P)
-    goes_on = ~is_target[row]
-    backward = sparse.csr_array((P.data[goes_on], (column[goes_on], row[goes_on])), shape=P.shape)
-    to_lost, _ = search_breadth_first(backward, np.flatnonzero(to_target < 0))
-    h = np.where(to_lost >= 0, np.inf, 0.0)
-    unknown = np.flatnonzero(~is_target & np.isfinite(h))
-    if unknown.size:
-        rows = P[unknown]
-        block, leave = rows[:, unknown], row_sums(rows[:, np.flatnonzero(is_target)])
-        h[unknown] = find_solver(block, leave).solve(np.ones(unknown.size))
-    return h

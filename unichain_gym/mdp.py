@@ -21,10 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.builders import read_arrays, read_transitions
+from unichain_gym.builders import dense_arrays, read_arrays, read_transitions
 from unichain_gym.chain import MarkovChain
 from unichain_gym.diameter import find_diameter
-from unichain_gym.errors import InvalidModelError, ModelTooLargeError
+from unichain_gym.errors import InvalidModelError
 from unichain_gym.inducing import induce
 from unichain_gym.optimal import (
     TIE_TOLERANCE,
@@ -54,15 +54,12 @@ from unichain_gym.restriction import (
     uniform_over,
 )
 from unichain_gym.storage import ARRAYS, read_archive, write_archive
-from unichain_gym.structure import group_sums
 from unichain_gym.toy_text import read_toy_text
 from unichain_gym.unichain import is_unichain
 
 if TYPE_CHECKING:
     import gymnasium
     from matplotlib.figure import Figure
-
-MAX_ENTRIES = 10**8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -369,7 +366,7 @@ class TabularMDP:
     @classmethod
     def from_transitions(
         cls,
-        transitions: Sequence[Sequence[float]],
+        transitions: Sequence[Sequence[float]] | NDArray[Any],
         initial: ArrayLike,
         *,
         name: str = "mdp",
@@ -508,19 +505,7 @@ class TabularMDP:
         ModelTooLargeError
             If P would have more than 10^8 entries.
         """
-        S, A, K = self.next_state.shape
-        if S * A * S > MAX_ENTRIES:
-            raise ModelTooLargeError(
-                f"dense arrays of {S} states and {A} actions would take "
-                f"{2 * S * A * S * 8 / 1e9:.1f} GB; use the outcome table itself"
-            )
-        row = np.repeat(np.arange(S * A), K)
-        place = row * S + self.next_state.ravel()
-        p = self.probability.ravel()
-        P = group_sums(place, p, S * A * S)
-        R = group_sums(place, p * self.reward.ravel(), S * A * S)
-        np.divide(R, P, out=R, where=P > 0.0)
-        return P.reshape(S, A, S), R.reshape(S, A, S), self.initial_distribution.copy()
+        return (*dense_arrays(self), self.initial_distribution.copy())
 
     def save(self, path: str | Path) -> None:
         """Write the MDP to an .npz file, at exactly this path: all of it, or nothing.

@@ -25,7 +25,8 @@ from unichain_gym.interface import OutcomeModel
 from unichain_gym.optimal_actions import taken_by_optimal_policies
 from unichain_gym.outcomes import read_only
 from unichain_gym.policy_iteration import BLACKWELL, iterate_policies
-from unichain_gym.summary import SolverReport, abbreviate, format_table
+from unichain_gym.solver_report import SolverReport
+from unichain_gym.summary import abbreviate, format_table
 
 Criterion = Literal["gain", "bias", "blackwell", "discounted"]
 _ORDER = {"gain": -1, "bias": 0, "blackwell": BLACKWELL, "discounted": -1}

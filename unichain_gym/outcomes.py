@@ -90,6 +90,14 @@ def require_integers(error: type[UnichainError], **values: Any) -> None:
             raise error(f"{name} must be an integer; got {value!r}") from None
 
 
+def read_count(name: str, value: int) -> int:
+    """Return an integer of at least 0, or raise `InvalidArgumentError`."""
+    require_integers(InvalidArgumentError, **{name: value})
+    if value < 0:
+        raise InvalidArgumentError(f"{name} must not be negative; got {value}")
+    return int(value)
+
+
 def read_generator(rng: np.random.Generator | int) -> np.random.Generator:
     """Return a generator, or one of a seed, or raise `InvalidArgumentError`."""
     try:

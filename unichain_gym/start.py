@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import check_distribution, draw_thresholds, read_reals
@@ -21,6 +21,21 @@ def read_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
             f"options of reset() are a dict such as {{'state': 3}}; got {options!r}"
         )
     return dict(options or {})
+
+
+def read_mask(mask: ArrayLike, n: int) -> BoolArray:
+    """Return which of n environments to reset, or raise `InvalidArgumentError`."""
+    array = np.asarray(mask)
+    if array.dtype != np.bool_ or array.shape != (n,):
+        raise InvalidArgumentError(
+            f"options['reset_mask'] must be bool of shape ({n},); got "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    if not array.any():
+        raise InvalidArgumentError(
+            "options['reset_mask'] names no environment; leave reset() out then"
+        )
+    return array
 
 
 def draw_start(

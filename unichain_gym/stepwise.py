@@ -1,4 +1,4 @@
-"""Quantities of a chain at finite times: p^t, mixing times and absorption times.
+"""Quantities of a chain at finite times: p^t, what decays with t, and absorption times.
 
 Matrix powers are taken by doubling where the matrix is small, one sparse product a timestep
 where that is cheaper. Rows of a power are rescaled to sum to 1, since otherwise rounding in a
@@ -217,71 +217,6 @@ def _double(
         if not following.is_within(size, tol):
             x, t = following, t + 2**j
     return t + 1
-
-
-def mixing_time(decay: Decay, tol: float) -> int:
-    """Return the first t with max over rows of ½ ‖p^t - p*‖₁ ≤ tol.
-
-    The decay is that of p^t - p*: it is the difference itself that is multiplied, not p^t, so
-    that it keeps its digits however small it becomes. It never grows, so it can be searched for.
-    """
-    return first_time(decay, lambda x: float(0.5 * np.abs(x).sum(axis=1).max()), tol)
-
-
-def averaged_mixing_time(
-    P: sparse.csr_array, potential: FloatArray, period: int, tol: float
-) -> int:
-    """Return the first t at which the average of p^0 … p^t is within tol of its limit.
-
-    With x = p^0 D (rows of `potential`, shape (m, S)), the sum Σ_{k<n} (p^k - p*) is x - x P^n.
-    Its size s(n) = ½ ‖x - x P^n‖₁ changes over a period d by at most w = ½ ‖x P^n - x P^{n+d}‖₁,
-    which never grows; so from s(n) > tol n one may skip as many periods as keep s above.
-    """
-    P = normalized(P)
-    backward = sparse.csr_array(P.T)
-    is_small = P.shape[0] <= DOUBLING_STATES
-    powers = [P.toarray()] if is_small else []
-    work = 0.0
-
-    def size(difference: FloatArray) -> float:
-        return float(0.5 * np.abs(difference).sum(axis=0).max())
-
-    def advance(columns: FloatArray, n_steps: int) -> FloatArray:
-        nonlocal work
-        work += (n_steps.bit_length() if is_small else n_steps) * P.data.size * columns.shape[1]
-        if work > STEP_WORK:
-            raise ConvergenceError(
-                f"not reached by the {STEP_WORK:.0e} multiplications allowed for {P.shape[0]} "
-                "states: choose a larger tolerance"
-            )
-        if not is_small or n_steps == 1:
-            for _ in range(n_steps):
-                columns = backward @ columns
-            return columns
-        for j in range(n_steps.bit_length()):
-            if j == len(powers):
-                powers.append(square(powers[-1]))
-            if n_steps >> j & 1:
-                columns = powers[j].T @ columns
-        return columns
-
-    x = potential.T
-    n, y = 1, advance(x, 1)
-    while True:
-        if n > 2**53:  # where a double no longer tells n from n + 1
-            raise ConvergenceError("not reached within 2^53 steps: choose a larger tolerance")
-        ahead = y
-        sums = []
-        for j in range(period):
-            sums.append(size(x - ahead))
-            if sums[j] <= tol * (n + j):
-                return n + j - 1
-            ahead = advance(ahead, 1)
-        w = size(y - ahead)
-        skip = min(s - tol * (n + j) for j, s in enumerate(sums)) / (w + tol * period)
-        # Rounding must not carry the skip past the first time.
-        n_steps = period * max(1, int(skip * (1.0 - 1e-9)))
-        n, y = n + n_steps, advance(y, n_steps)
 
 
 def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:

@@ -1,9 +1,10 @@
-"""The structure of a chain: strongly connected components, recurrent classes and periods.
+"""The structure of a chain: recurrent classes, periods and cyclic classes.
 
 Two states communicate when each can reach the other. A set of communicating states that no
 transition leaves is a recurrent class; all other states are transient. The period of a class
-is the greatest common divisor of the lengths of its cycles. All of it follows from which
-transitions are possible, not from how likely they are.
+is the greatest common divisor of the lengths of its cycles; a class of period d falls into d
+*cyclic classes*, each of which leads to the next. All of it follows from which transitions are
+possible, not from how likely they are.
 """
 
 from __future__ import annotations
@@ -166,3 +167,23 @@ def find_periods(P: sparse.csr_array, structure: Structure) -> IntArray:
     excess = np.abs(depth[row] + 1 - depth[column])
     starts = np.searchsorted(label[row], np.arange(structure.n_classes))
     return np.gcd.reduceat(excess, starts)
+
+
+def cyclic_classes(
+    P: sparse.csr_array, structure: Structure, periods: IntArray
+) -> list[list[IntArray]]:
+    """Return the cyclic classes of each recurrent class, in the order in which they follow.
+
+    Two states of a class of period d are in one cyclic class if their distances from a third
+    agree modulo d. The first is that of the lowest state. (Kemeny & Snell, 1960, Finite Markov
+    Chains, section 2.2; Seneta, 1981, Non-negative Matrices and Markov Chains, chapter 1.)
+    """
+    firsts = np.array([states[0] for states in structure.classes])
+    depth, _ = search_breadth_first(P, firsts)
+    result = []
+    for states, period in zip(structure.classes, periods, strict=True):
+        phase = depth[states] % period
+        ends = np.cumsum(np.bincount(phase, minlength=int(period)))[:-1]
+        parts = np.split(states[np.argsort(phase, kind="stable")], ends)
+        result.append(parts)
+    return result

@@ -1,15 +1,16 @@
 """`UnichainEnv` and `UnichainVectorEnv`: the suite's environments by mnemonic.
 
-They are what the ids ``Unichain-<mnemonic>-v0`` and ``Unichain-v0`` make: `TabularEnv` and
-`TabularVectorEnv` with an MDP of `make_mdp`.
+They are `TabularEnv` and `TabularVectorEnv` with an MDP of `make_mdp`, and what the ids
+``Unichain-<mnemonic>-v0``, and ``Unichain-v0`` with ``mnemonic=``, make.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
 from unichain_gym.conventions import nearest_name
@@ -17,7 +18,7 @@ from unichain_gym.descriptions import describe_suite
 from unichain_gym.env import TabularEnv
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.streams import make_mdp
+from unichain_gym.streams import MNEMONICS, make_mdp
 from unichain_gym.vector_env import TabularVectorEnv
 
 DEFAULT_MNEMONIC = "h36c"
@@ -115,3 +116,29 @@ def _make(
     if mnemonic is None:
         mnemonic = DEFAULT_MNEMONIC if id_mnemonic is None else id_mnemonic
     return make_mdp(mnemonic, **options)
+
+
+def register_envs() -> None:
+    """Register every id with Gymnasium; importing `unichain_gym` has done it."""
+    _register("Unichain-v0", {})
+    register_mnemonics(MNEMONICS)
+
+
+def register_mnemonics(mnemonics: Iterable[str]) -> None:
+    """Register ``Unichain-<mnemonic>-v0`` for these; bad ones are refused when they are made.
+
+    Parameters
+    ----------
+    mnemonics : iterable of str
+    """
+    for mnemonic in mnemonics:
+        _register(f"Unichain-{mnemonic}-v0", {"id_mnemonic": mnemonic})
+
+
+def _register(env_id: str, kwargs: dict[str, Any]) -> None:
+    gym.register(
+        env_id,
+        entry_point="unichain_gym.suite:UnichainEnv",
+        vector_entry_point="unichain_gym.suite:UnichainVectorEnv",
+        kwargs=kwargs,
+    )

@@ -1,4 +1,4 @@
-"""Readable summaries of a chain: its classes, and how its equations were solved."""
+"""Readable summaries: the classes of a chain, states and tables as text."""
 
 from __future__ import annotations
 
@@ -52,60 +52,19 @@ class Classification:
         return format_table(rows)
 
 
-@dataclass(frozen=True)
-class SolverEntry:
-    """How one quantity was computed.
-
-    Parameters
-    ----------
-    quantity : str
-    n_states : int
-        Number of states it was solved for together.
-    method : str
-        ``triangular``, ``GTH``, ``ranged GTH``, ``sparse GTH``, ``sparse LU`` or ``BiCGStab``;
-        see `unichain_gym.linear`.
-    n_iterations : int
-        0 for direct methods.
-    residual : float
-        Largest residual of the equations relative to the largest entry of the solution.
-    error_bound : float
-        Bound of the error: of the distribution, the sum over states; of the bias, the largest
-        relative to the largest bias, with the rounding of the rewards in it.
-    """
-
-    quantity: str
-    n_states: int
-    method: str
-    n_iterations: int
-    residual: float
-    error_bound: float
-
-
-@dataclass(frozen=True)
-class SolverReport:
-    """How stationary distribution and bias were computed; `print` shows a table.
-
-    Attributes
-    ----------
-    entries : tuple of SolverEntry
-        One a quantity and group of states: method, iterations, residual and a bound of the error.
-
-    Examples
-    --------
-    >>> from unichain_gym import make_mdp
-    >>> report = make_mdp("h6").induce([1, 1, 1, 0, 0, 0]).solver_report
-    >>> [(entry.quantity, entry.method) for entry in report.entries]
-    [('stationary distribution', 'GTH'), ('bias', 'GTH'), ('bias, transient', 'triangular')]
-    """
-
-    entries: tuple[SolverEntry, ...]
-
-    def __str__(self) -> str:
-        rows = [("quantity", "states", "method", "iterations", "residual", "error at most")]
-        for e in self.entries:
-            figures = (f"{e.residual:.1e}", f"{e.error_bound:.1e}")
-            rows.append((e.quantity, f"{e.n_states}", e.method, f"{e.n_iterations}", *figures))
-        return format_table(rows)
+def explain_classes(classes: list[IntArray], entered: IntArray, what: str, instead: str) -> str:
+    """Say why several classes, of which the start enters some, have not one of a quantity."""
+    shown = [f"{{{abbreviate(states)}}}" for states in classes[:5]]
+    hint = ""
+    if entered.size == 1:
+        hint = (
+            f". The initial distribution reaches only {{{abbreviate(classes[entered[0]])}}}: "
+            "chain.reachable(), without the states that it cannot reach, has one"
+        )
+    return (
+        f"a chain with {len(classes)} recurrent classes has not {what} but one for each: "
+        f"{', '.join(shown)}{'' if len(classes) <= 5 else ', …'}. Use {instead}{hint}"
+    )
 
 
 def abbreviate(states: IntArray) -> str:

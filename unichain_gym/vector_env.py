@@ -19,11 +19,12 @@ from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.conventions import (
     RENDER_METADATA,
     action_masks,
-    check_allowed,
     check_info_level,
     check_positive,
     check_render_mode,
+    read_actions,
     read_autoreset_mode,
+    refuse_actions,
 )
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.lockstep import LockstepOutcomes
@@ -34,6 +35,7 @@ from unichain_gym.start import (
     check_states,
     check_timesteps,
     draw_start,
+    read_mask,
     read_options,
     restore_generator,
 )
@@ -159,10 +161,10 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self._states: IntArray | None = None
         # An environment's timestep is the difference: one number to count up, not num_envs.
         self._steps = 0
-        self._first_step = np.zeros(num_envs, dtype=np.int64)
+        self._first_step: IntArray = np.zeros(num_envs, dtype=np.int64)
         # What `render` shows, -1 standing for no action; kept if there is a render mode.
-        self._last_action = np.full(num_envs, -1)
-        self._last_reward = np.zeros(num_envs)
+        self._last_action: IntArray = np.full(num_envs, -1)
+        self._last_reward: FloatArray = np.zeros(num_envs)
 
     def reset(
         self,
@@ -203,7 +205,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             )
         options = read_options(options)
         super().reset(seed=seed)
-        mask = self._check_mask(options.pop("reset_mask", self._everywhere))
+        mask = read_mask(options.pop("reset_mask", self._everywhere), self.num_envs)
         if self._states is None and not mask.all():
             raise UnichainError("reset() all environments before some of them")
         # Drawn for all, so that a masked reset gives an environment what a full one would.
@@ -352,45 +354,18 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self._states[mask] = np.searchsorted(self._start_thresholds, draws, side="right")
         self._begin(mask)
 
-    def _check_mask(self, mask: ArrayLike) -> BoolArray:
-        array = np.asarray(mask)
-        if array.dtype != np.bool_ or array.shape != (self.num_envs,):
-            raise InvalidArgumentError(
-                f"options['reset_mask'] must be bool of shape ({self.num_envs},); got "
-                f"{array.dtype} of shape {array.shape}"
-            )
-        if not array.any():
-            raise InvalidArgumentError(
-                "options['reset_mask'] names no environment; leave reset() out then"
-            )
-        return array
-
     def _check_actions(self, actions: ArrayLike, restarting: BoolArray | None) -> IntArray:
         """Return the actions, checked; those of environments that start again are replaced."""
-        array = np.asarray(actions)
-        if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
-            raise InvalidArgumentError(
-                f"actions must be integers of shape ({self.num_envs},); got {array.dtype} of "
-                f"shape {array.shape}"
-            )
-        chosen = array.astype(np.int64, copy=False)
+        chosen = read_actions(actions, self.num_envs)
         if restarting is not None:
             any_action = 0 if self._masks is None else self._masks[self._states].argmax(axis=1)
             chosen = np.where(restarting, any_action, chosen)
         # As unsigned numbers, negative actions are huge: one pass finds both kinds.
-        if chosen.view(np.uint64).max() >= self.mdp.n_actions:
-            wrong = int(np.argmax((chosen < 0) | (chosen >= self.mdp.n_actions)))
-            raise InvalidArgumentError(
-                f"an action is an integer from 0 to {self.mdp.n_actions - 1}; environment "
-                f"{wrong} got {array[wrong]}"
-            )
-        if self._masks is not None:
+        if chosen.view(np.uint64).max() >= self.mdp.n_actions or (
+            self._masks is not None and not self._masks[self._states, chosen].all()
+        ):
             assert self._states is not None
-            allowed = self._masks[self._states, chosen]
-            if not allowed.all():
-                wrong = int(np.argmin(allowed))
-                state, action = int(self._states[wrong]), int(chosen[wrong])
-                check_allowed(self.mdp, state, action, f"environment {wrong}: ")
+            refuse_actions(self.mdp, self._states, chosen, np.asarray(actions))
         return chosen
 
     def _infos(self, states: IntArray, where: BoolArray) -> dict[str, Any]:

@@ -14,13 +14,24 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from lstd_agent.benchmarks.groups import GROUPS
-from lstd_agent.benchmarks.processes import PROBES
+from lstd_agent.benchmarks.environments import envpool, quantecon, stepping
+from lstd_agent.benchmarks.evaluator import (
+    backups,
+    collection,
+    improvement,
+    population,
+    statistics_group,
+    study,
+)
+from lstd_agent.benchmarks.model import exact, growth_group, optimal, solvers
+from lstd_agent.benchmarks.processes import PROBES, imports, memory
 from lstd_agent.benchmarks.timing import Row, Setting, Skipped
+from lstd_agent.benchmarks.vectors import vectors
+from lstd_agent.commands.arguments import add_quiet_argument, new_parser
 from lstd_agent.commands.outputs import check_writable, write_files
 from lstd_agent.commands.running import at_least, run
 from lstd_agent.progress import progress_bar
@@ -29,6 +40,26 @@ from lstd_agent.study.provenance import installed_version, provenance
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 PACKAGES = ("numpy", "scipy", "gymnasium", "unichain-gym", "envpool", "quantecon", "distributed")
 
+GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
+    "stepping": stepping,
+    "envpool": envpool,
+    "quantecon": quantecon,
+    "collection": collection,
+    "statistics": statistics_group,
+    "population": population,
+    "backups": backups,
+    "improvement": improvement,
+    "exact": exact,
+    "optimal": optimal,
+    "study": study,
+    "solvers": solvers,
+    "growth": growth_group,
+    "imports": imports,
+    "memory": memory,
+    "vectors": vectors,
+}
+"""Generators of rows by the name of their group."""
+
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Measure, print the table as it grows, and write it as JSON; return the exit status."""
@@ -36,7 +67,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     if not all(os.environ.get(name) for name in THREADS):
         # One thread everywhere: ratios compare algorithms, not thread pools. Those are made when
         # NumPy is imported, so that it takes another process.
-        command = [sys.executable, "-m", "lstd_agent.benchmarks.command", *argv]
+        command = [sys.executable, "-m", "unichain", "bench", *argv]
         single = {**os.environ, **{name: os.environ.get(name) or "1" for name in THREADS}}
         return run(lambda: subprocess.run(command, env=single, check=False).returncode)
     args = command_line(prog).parse_args(argv)
@@ -49,11 +80,8 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
 
 def command_line(prog: str | None) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description=__doc__,
-        epilog="example:\n  unichain bench --quick --only stepping collection",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = new_parser(
+        prog, __doc__, "example:\n  unichain bench --quick --only stepping collection"
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under two minutes")
     parser.add_argument(
@@ -72,7 +100,7 @@ def command_line(prog: str | None) -> argparse.ArgumentParser:
         metavar="FILE",
         help="where to write the figures (benchmark.json)",
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_quiet_argument(parser)
     parser.add_argument("--probe", nargs="+", help=argparse.SUPPRESS)
     return parser
 
@@ -122,7 +150,3 @@ def describe_machine() -> dict[str, str]:
         "python": sys.version.split()[0],
         "versions": ", ".join(f"{name} {installed_version(name)}" for name in PACKAGES),
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

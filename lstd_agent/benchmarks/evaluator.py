@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lstd_agent import GaussianFeatures, LambdaReturn, SeminormLSTDAgent
+from lstd_agent import GaussianFeatures, LambdaReturn, OneHot, PolicyIteration, SeminormLSTDAgent
 from lstd_agent.benchmarks.timing import Row, Setting, Work, against_limit, compare, seconds
 from lstd_agent.benchmarks.work import (
     ENV,
@@ -134,6 +134,23 @@ def population(setting: Setting) -> Iterator[Row]:
     times = [seconds(pipeline, time.process_time) for _ in range(setting.repeats)]
     name = "simulate, X, Z, y, minimisers: 100 states, 5,001 t, d = 49"
     yield against_limit(name, times, 2.0, "s of the processor; the yardstick is a limit of 2 s")
+
+
+def improvement(setting: Setting) -> Iterator[Row]:
+    """Compare an iteration of policy iteration with evaluating a policy once."""
+    n, t_max = 2_000, 40 if setting.quick else 400
+    envs = UnichainVectorEnv(n, ENV)
+
+    def iterate() -> None:
+        PolicyIteration(envs, t_max, n, policy=policy_of(100), seed=0).iterate(progress=False)
+
+    def evaluate() -> None:
+        agent = SeminormLSTDAgent(OneHot())
+        agent.collect(envs, policy_of(100), n, t_max, seed=0, explore=1).fit()
+        agent.action_values(range(100))
+
+    name = f"an iteration on {ENV}, {n:,} trials, {t_max + 1} t, as a multiple of collect and fit"
+    yield compare(name, iterate, evaluate, setting, target="<= 1")
 
 
 def study(setting: Setting) -> Iterator[Row]:

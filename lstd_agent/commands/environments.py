@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
+from lstd_agent.commands.arguments import new_parser
 from lstd_agent.commands.running import run
 from unichain_gym import make_mdp
 from unichain_gym.streams import MNEMONICS
@@ -21,12 +20,7 @@ of streams of transient states (none: one, b: two, c: three), such as Unichain-r
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Print a line for each environment; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description=__doc__,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser(prog, __doc__, _EPILOG)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     args = parser.parse_args(argv)
     return run(lambda: show(args.json))
@@ -59,7 +53,3 @@ def environments() -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

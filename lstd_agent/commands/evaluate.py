@@ -10,15 +10,21 @@ give way to --t-max.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium as gym
 
 from lstd_agent import SeminormLSTDAgent
-from lstd_agent.commands.evaluation_inputs import (
+from lstd_agent.commands.arguments import (
+    add_environment_argument,
+    add_output_arguments,
+    add_quiet_argument,
     add_trial_arguments,
+    new_parser,
+    read_arguments,
+)
+from lstd_agent.commands.evaluation_inputs import (
     check_cost,
     default_t_max,
     exact_model,
@@ -36,7 +42,7 @@ from lstd_agent.commands.evaluation_report import (
     draw_report,
     results,
 )
-from lstd_agent.commands.outputs import check_picture, check_writable, write_files
+from lstd_agent.commands.outputs import check_picture, check_writable, put_out, saved
 from lstd_agent.commands.running import at_least, interrupted_status, run, say
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import picture
@@ -51,8 +57,7 @@ _EXAMPLES = """examples:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Parse the command line, evaluate, and show the result; return the exit status."""
-    args = command_line(prog).parse_args(argv)
-    args.argv = [prog or "evaluate_policy.py", *(sys.argv[1:] if argv is None else argv)]
+    args = read_arguments(command_line(prog), argv, prog or "evaluate_policy.py")
     return run(lambda: evaluate(args))
 
 
@@ -88,12 +93,12 @@ def evaluate(args: argparse.Namespace) -> int:
         say(f"interrupted: {agent.n_trials} trials finished")
     finally:
         envs.close()
-        if args.save and agent.n_trials:
-            try:
-                agent.save(samples_path(args.save))
-            except OSError as error:  # a full disk must not lose what can still be printed
-                say(f"error: {error}; the samples are not saved")
-                status = 1
+        if (
+            args.save
+            and agent.n_trials
+            and not saved(agent.save, samples_path(args.save), "the samples are")
+        ):
+            status = 1
     try:
         agent.fit()
         report = {
@@ -110,9 +115,7 @@ def evaluate(args: argparse.Namespace) -> int:
         if args.plot:
             occupancy, origin = counts_of(agent).distributions, one_line(report["provenance"])
             contents[args.plot] = picture(draw_report(report, occupancy), args.plot.suffix, origin)
-        # Printed first: a disk that is full loses the files alone.
-        print(as_json(report) if args.json else as_text(report))
-        write_files(contents)
+        put_out(as_json(report) if args.json else as_text(report), contents)
     except (KeyboardInterrupt, MemoryError, OSError):
         if args.save and samples_path(args.save).exists():
             say(f"the samples of {agent.n_trials} trials are in {samples_path(args.save)}")
@@ -127,14 +130,9 @@ def samples_path(save: Path) -> Path:
 
 def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description=__doc__,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser(prog, __doc__, _EXAMPLES)
+    add_environment_argument(parser)
     add = parser.add_argument
-    add("env_id", help="Gymnasium id, or module:id to import a module that registers it")
     add(
         "--policy",
         default="uniform",
@@ -161,7 +159,7 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         type=anchor_number,
         default=2,
         metavar="N|stepwise",
-        help="wanted number of neighbourhoods, at most (default: 2), or one for each timestep",
+        help="wanted number of neighborhoods, at most (default: 2), or one for each timestep",
     )
     add(
         "--reference",
@@ -175,15 +173,7 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         default="linked",
         help="solve the system backwards in time (default), or tie it by reference states",
     )
-    add_trial_arguments(parser)
-    add(
-        "--max-minutes",
-        type=float,
-        default=15.0,
-        metavar="M",
-        help="refuse to begin what will take longer (default: 15)",
-    )
-    add("--no-exact", action="store_true", help="leave out exact values and errors")
+    add_trial_arguments(parser, "what", "values and errors")
     add(
         "--save",
         type=Path,
@@ -191,9 +181,8 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         help="write results, policy and weights; FILE.samples.npz, written before the fit, is the "
         "agent with its samples (SeminormLSTDAgent.load)",
     )
-    add("--plot", type=Path, metavar="FILE.png", help="draw values, and occupancy over time")
-    add("--json", action="store_true", help="print one JSON document instead of tables")
-    add("--quiet", action="store_true", help="show no progress")
+    add_output_arguments(parser, "values, and occupancy over time", "tables")
+    add_quiet_argument(parser)
     return parser
 
 
@@ -211,7 +200,3 @@ def check_destinations(args: argparse.Namespace) -> None:
         check_writable(samples_path(args.save))
     if args.plot:
         check_picture(args.plot)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

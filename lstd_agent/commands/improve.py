@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -22,8 +21,15 @@ import gymnasium as gym
 import numpy as np
 
 from lstd_agent import PolicyIteration, Polynomial, RadialBasis, RandomFourier, Standardized
-from lstd_agent.commands.evaluation_inputs import (
+from lstd_agent.commands.arguments import (
+    add_environment_argument,
+    add_output_arguments,
+    add_quiet_argument,
     add_trial_arguments,
+    new_parser,
+    read_arguments,
+)
+from lstd_agent.commands.evaluation_inputs import (
     check_cost,
     default_t_max,
     exact_model,
@@ -31,8 +37,8 @@ from lstd_agent.commands.evaluation_inputs import (
     hinting_at_restart,
     make_copies,
 )
-from lstd_agent.commands.outputs import check_picture, check_writable, write_files
-from lstd_agent.commands.running import at_least, interrupted_status, run, say
+from lstd_agent.commands.outputs import check_picture, check_writable, put_out, saved
+from lstd_agent.commands.running import MOST_FEATURES, at_least, interrupted_status, run, say
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import picture
 from lstd_agent.study.provenance import one_line, provenance
@@ -50,8 +56,7 @@ _HEADER = "iteration    timesteps         gain   start value  changes"
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Parse the command line, search, and show the result; return the exit status."""
-    args = command_line(prog).parse_args(argv)
-    args.argv = [prog or "improve_policy.py", *(sys.argv[1:] if argv is None else argv)]
+    args = read_arguments(command_line(prog), argv, prog or "improve_policy.py")
     return run(lambda: improve(args))
 
 
@@ -77,7 +82,7 @@ def improve(args: argparse.Namespace) -> int:
                 check_cost(envs, first, args.trials, t_max, args.max_minutes, quiet=args.quiet)
         try:
             with hinting_at_restart():
-                iterate(args, search)
+                status = iterate(args, search)
         except KeyboardInterrupt as interrupt:
             status = interrupted_status(interrupt)
             if not search.iterations:
@@ -85,11 +90,12 @@ def improve(args: argparse.Namespace) -> int:
                 return status
             say(f"interrupted: {len(search.iterations)} iterations finished")
     report = make_report(args, search, t_max, optimum)
+    contents = {}
     if args.plot:
         figure = search.plot(None if optimum is None else (optimum.gain, optimum.start_value))
         origin = one_line(report["provenance"])
-        write_files({args.plot: picture(figure, args.plot.suffix, origin)})
-    print(json.dumps(report) if args.json else as_text(report))
+        contents[args.plot] = picture(figure, args.plot.suffix, origin)
+    put_out(json.dumps(report) if args.json else as_text(report), contents)
     return status
 
 
@@ -114,19 +120,20 @@ def make_search(args: argparse.Namespace, envs: Any, t_max: int, features: Any) 
     )
 
 
-def iterate(args: argparse.Namespace, search: PolicyIteration) -> None:
-    """Run iterations, and show and save each."""
-    shows = not args.json
+def iterate(args: argparse.Namespace, search: PolicyIteration) -> int:
+    """Run iterations, and save and show each; return the exit status."""
+    shows, status = not args.json, 0
     if shows:
         print(_HEADER)
         for each in search.iterations:
             print(_line(asdict(each)), flush=True)
     while not search.converged and len(search.iterations) < args.iterations:
         done = search.iterate(progress=None if not args.quiet else False)
+        if args.save:
+            status = 0 if saved(search.save, args.save, "the search is") else 1
         if shows:
             print(_line(asdict(done)), flush=True)
-        if args.save:
-            search.save(args.save)
+    return status
 
 
 def _line(each: dict[str, Any]) -> str:
@@ -230,7 +237,7 @@ def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
     """Return the features that ``--features`` names, for vectors of a space."""
     name, _, number = args.features.partition(":")
     try:
-        n = at_least(1)(number)
+        n = at_least(1, MOST_FEATURES)(number)
     except argparse.ArgumentTypeError as error:
         raise InvalidInputError(f"--features NAME:N {error}") from None
     if name == "grid":
@@ -251,14 +258,9 @@ def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
 
 def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description=__doc__,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser(prog, __doc__, _EXAMPLES)
+    add_environment_argument(parser)
     add = parser.add_argument
-    add("env_id", help="Gymnasium id, or module:id to import a module that registers it")
     add("--trials", type=at_least(2), default=2000, metavar="N", help="an iteration; default: 2000")
     add(
         "--t-max",
@@ -289,15 +291,7 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         help="of observations that cannot be counted: N bumps a dimension of a bounded box, N "
         "random cosines, or monomials up to degree N of standardized components",
     )
-    add_trial_arguments(parser)
-    add(
-        "--max-minutes",
-        type=float,
-        default=15.0,
-        metavar="M",
-        help="refuse to begin if an iteration will take longer (default: 15)",
-    )
-    add("--no-exact", action="store_true", help="leave out exact figures")
+    add_trial_arguments(parser, "if an iteration", "figures")
     add(
         "--save",
         type=Path,
@@ -305,9 +299,8 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         help="write the search, after each iteration (PolicyIteration.load)",
     )
     add("--resume", action="store_true", help="go on with the search in the file of --save")
-    add("--plot", type=Path, metavar="FILE.png", help="draw gain, start value and changes")
-    add("--json", action="store_true", help="print one JSON document instead of tables")
-    add("--quiet", action="store_true", help="show no progress")
+    add_output_arguments(parser, "gain, start value and changes", "tables")
+    add_quiet_argument(parser)
     return parser
 
 
@@ -331,7 +324,3 @@ def check_destinations(args: argparse.Namespace) -> None:
         check_writable(args.save)
     if args.plot:
         check_picture(args.plot)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -59,7 +59,3 @@ example:
   unichain evaluate Unichain-h36c-v0
 
 {_STATUSES}"""
-
-
-if __name__ == "__main__":
-    sys.exit(main())

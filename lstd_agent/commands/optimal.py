@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import gymnasium as gym
 import numpy as np
 
+from lstd_agent.commands.arguments import (
+    add_environment_argument,
+    add_output_arguments,
+    new_parser,
+    read_arguments,
+)
 from lstd_agent.commands.evaluation_inputs import exact_model, find_id
-from lstd_agent.commands.outputs import check_picture, write_files
+from lstd_agent.commands.outputs import check_picture, put_out
 from lstd_agent.commands.running import run
 from lstd_agent.figure_style import COLORS, WIDTH, new_figure, picture, styled
 from lstd_agent.study.provenance import one_line, provenance
@@ -37,8 +41,7 @@ _EXAMPLES = """examples:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Parse the command line, solve, and show the result; return the exit status."""
-    args = command_line(prog).parse_args(argv)
-    args.argv = [prog or "optimal_policy.py", *(sys.argv[1:] if argv is None else argv)]
+    args = read_arguments(command_line(prog), argv, prog or "optimal_policy.py")
     return run(lambda: optimal(args))
 
 
@@ -48,31 +51,29 @@ def optimal(args: argparse.Namespace) -> int:
     facts = provenance(args.argv)
     if args.json:
         result = {**report(args.env_id, found), "provenance": facts}
-        print(json.dumps(result, default=np.ndarray.tolist))
+        text = json.dumps(result, default=np.ndarray.tolist)
     else:
-        print(f"{args.env_id}: {found}")
+        text = f"{args.env_id}: {found}"
+    contents = {}
     if args.plot:
         figure = draw(args.env_id, found)
-        write_files({args.plot: picture(figure, args.plot.suffix, one_line(facts))})
+        contents[args.plot] = picture(figure, args.plot.suffix, one_line(facts))
+    put_out(text, contents)
     return 0
 
 
 def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Find an optimal policy of an environment with an exact model.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = new_parser(
+        prog, "Find an optimal policy of an environment with an exact model.", _EXAMPLES
     )
+    add_environment_argument(parser)
     add = parser.add_argument
-    add("env_id", help="Gymnasium id, or module:id to import a module that registers it")
     add("--criterion", choices=get_args(Criterion), default="gain", help="default: gain")
     add("--discount", type=float, metavar="GAMMA", help="for --criterion discounted, below 1")
     add("--worst", action="store_true", help="the worst policy instead")
     add("--restart", action="store_true", help="start again where an episode ends")
-    add("--plot", type=Path, metavar="FILE.png", help="draw actions and values")
-    add("--json", action="store_true", help="print one JSON document instead of a table")
+    add_output_arguments(parser, "actions and values", "a table")
     return parser
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from operator import methodcaller
 from pathlib import Path
 
+from lstd_agent.commands.running import say
+from lstd_agent.drafts import write_draft
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure
 
@@ -31,7 +32,7 @@ def check_writable(path: Path) -> None:
             raise FileNotFoundError("there is no such directory")
         if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError("the file there may not be written")
-        os.unlink(_write_beside(target, b""))
+        write_draft(target, lambda _: None).unlink()
     except OSError as error:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from None
 
@@ -47,6 +48,30 @@ def check_picture(path: Path) -> None:
     if path.suffix[1:] not in new_figure(1.0, 1.0).canvas.get_supported_filetypes():
         raise InvalidInputError(f"cannot draw {path}: name a .png, .pdf or .svg file")
     check_writable(path)
+
+
+def put_out(text: str, contents: Mapping[Path, bytes]) -> None:
+    """Print a text and write files, each even if the other fails, as on a full disk.
+
+    Raises
+    ------
+    OSError
+        If one of them could not be done.
+    """
+    try:
+        print(text, flush=True)
+    finally:
+        write_files(contents)
+
+
+def saved(save: Callable[[Path], object], path: Path, what: str) -> bool:
+    """Save something to a file before the work is over; say so if that fails, and go on."""
+    try:
+        save(path)
+    except OSError as error:
+        say(f"error: {error}; {what} not saved")
+        return False
+    return True
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
@@ -67,41 +92,16 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
                 if _is_special(target):
                     target.write_bytes(content)
                 else:
-                    written.append((_write_beside(target, content), target))
+                    written.append((write_draft(target, methodcaller("write", content)), target))
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(path)) from None
-        for temporary, target in written:
-            os.replace(temporary, target)
+        for draft, target in written:
+            os.replace(draft, target)
     finally:
-        for temporary, _ in written:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
+        for draft, _ in written:
+            draft.unlink(missing_ok=True)
 
 
 def _is_special(target: Path) -> bool:
     """Whether a path is there and no regular file, such as a pipe: it must not be replaced."""
     return target.exists() and not stat.S_ISREG(target.stat().st_mode)
-
-
-def _write_beside(target: Path, content: bytes) -> Path:
-    """Write a temporary file in the target's folder, with the target's permissions."""
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, _permissions(target))
-    except BaseException:
-        os.unlink(name)
-        raise
-    return Path(name)
-
-
-def _permissions(target: Path) -> int:
-    """Return the permissions of the file there, or those that a plain `open` would give."""
-    if target.exists():
-        return stat.S_IMODE(target.stat().st_mode)
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask

@@ -14,10 +14,15 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from lstd_agent.commands.outputs import write_files
-from lstd_agent.commands.running import at_least, run
+from lstd_agent.commands.arguments import (
+    add_run_arguments,
+    add_subset_argument,
+    new_parser,
+    read_arguments,
+)
+from lstd_agent.commands.outputs import put_out
+from lstd_agent.commands.running import MOST_TRIALS, at_least, run
 from lstd_agent.commands.study import as_bytes, one_thread_each, rows_kept
-from lstd_agent.commands.study_arguments import add_run_arguments, add_subset_argument
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.study.methods import BUILT_IN, Method
 from lstd_agent.study.provenance import provenance
@@ -32,12 +37,7 @@ _EXAMPLE = """example:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Score the methods that the arguments name; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description=__doc__,
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser(prog, __doc__, _EXAMPLE)
     parser.add_argument("methods", nargs="*", metavar="MODULE:FUNCTION", help="none: ours only")
     add_subset_argument(parser, "env", ENVIRONMENTS)
     parser.add_argument(
@@ -45,15 +45,17 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         help=f"features per state, among {', '.join(map(str, RHOS))} (0.19)",
     )  # fmt: skip
     parser.add_argument(
-        "--trials", type=at_least(1), default=10_000, help="budget of each problem (10,000)"
+        "--trials",
+        type=at_least(1, MOST_TRIALS),
+        default=10_000,
+        help="budget of each problem (10,000)",
     )
     parser.add_argument(
         "--against", nargs="*", choices=BUILT_IN, default=list(BUILT_IN), metavar="NAME",
         help=f"score these of ours as well, among {', '.join(BUILT_IN)} (all)",
     )  # fmt: skip
     add_run_arguments(parser, default_out="results/score")
-    args = parser.parse_args(argv)
-    args.argv = [prog or "score", *(sys.argv[1:] if argv is None else argv)]
+    args = read_arguments(parser, argv, prog or "score")
     return run(lambda: conduct(args))
 
 
@@ -80,8 +82,7 @@ def conduct(args: argparse.Namespace) -> int:
             "score_rows.csv": csv_text(scores.rows).encode(),
             "provenance.json": (json.dumps(facts, indent=1) + "\n").encode(),
         }
-        write_files({args.out / name: content for name, content in contents.items()})
-    print(scores)
+        put_out(str(scores), {args.out / name: content for name, content in contents.items()})
     print(f"Tables and raw rows are in {args.out}{os.sep}")
     return 0
 

@@ -12,8 +12,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from lstd_agent.commands.arguments import add_quiet_argument, add_size_arguments, new_parser
 from lstd_agent.commands.outputs import check_writable, write_files
-from lstd_agent.commands.running import at_least, run
+from lstd_agent.commands.running import run
 from lstd_agent.commands.study import one_thread_each, rows_kept
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
@@ -21,7 +22,6 @@ from lstd_agent.study import figures, tables
 from lstd_agent.study.complexity_study import ComplexitySettings, run_complexity_study
 from lstd_agent.study.control_results import control_curves, markdown_control
 from lstd_agent.study.control_study import ControlSettings, run_control_study
-from lstd_agent.study.estimator_figures import estimator_multiples, sample_complexity
 from lstd_agent.study.estimator_study import EstimatorSettings, run_estimator_study
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.headlines import headlines
@@ -47,13 +47,10 @@ BEGIN, END = "<!-- results: scripts/update_results.py -->\n", "<!-- end of resul
 
 def main(root: Path, argv: Sequence[str] | None = None) -> int:
     """Run the studies, draw the pictures and fill in the README; return the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=at_least(1), default=20, help="number of seeds (20)")
-    parser.add_argument("--workers", type=at_least(1), default=2, help="processes (2)")
+    parser = new_parser(None, __doc__)
+    add_size_arguments(parser)
     parser.add_argument("--out", type=Path, default=root / "results", help="folder of raw rows")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_quiet_argument(parser)
     args = parser.parse_args(argv)
     return run(lambda: update(root, args))
 
@@ -94,8 +91,8 @@ def update(root: Path, args: argparse.Namespace) -> int:
         "sampling": figures.sampling_curves(sampled),
         "references": figures.reference_multiples(references),
         "control": control_curves(control),
-        "estimators": estimator_multiples(estimators),
-        "complexity": sample_complexity(complexity),
+        "estimators": figures.estimator_multiples(estimators),
+        "complexity": figures.sample_complexity(complexity),
     }
     text = headlines(exact, sampled, references, estimators, complexity)
     section = f"\n<!-- {origin} -->\n\n{text}\n{control_section(control)}\n"

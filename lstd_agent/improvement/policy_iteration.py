@@ -13,8 +13,10 @@ from __future__ import annotations
 import numbers
 import os
 from collections.abc import Callable
+from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
@@ -25,25 +27,18 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
 from lstd_agent.features.tables import Features
-from lstd_agent.improvement.counted import CountedImprover
-from lstd_agent.improvement.improver import Improver
+from lstd_agent.improvement.making import make_improver
 from lstd_agent.improvement.plotting import draw_learning
 from lstd_agent.improvement.record import Iteration
-from lstd_agent.improvement.vectors import VectorImprover
 from lstd_agent.packing import pack_space, unpack_space
 from lstd_agent.persistence import read, write
-from lstd_agent.trials.encoding import (
-    CountedEncoding,
-    ObservationKind,
-    VectorEncoding,
-    make_encoding,
-)
-from lstd_agent.trials.exploration import Explore, check_explore, discrete_actions
-from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.encoding import ObservationKind
+from lstd_agent.trials.exploration import Explore, check_explore
+from lstd_agent.trials.policies import Policy
 from lstd_agent.trials.recording import Round
 from lstd_agent.trials.request import Request
-from lstd_agent.trials.rollouts import AnyEnv, collect_rounds, single_spaces
-from lstd_agent.trials.sharding import EnvSource, make_env
+from lstd_agent.trials.rollouts import AnyEnv, collect_rounds
+from lstd_agent.trials.sharding import EnvSource, collect_shards, make_env
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,6 +46,10 @@ if TYPE_CHECKING:
 
 _KIND = "policy iteration"
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
+
+# A vector environment's trials are run so many at a time, and more if that makes more shards.
+_FEWEST_COPIES = 1000
+_SHARDS = 20
 
 # A policy is worse than another if its trials earn less by this many standard errors.
 _WORSE = 3.0
@@ -76,7 +75,9 @@ class PolicyIteration:
         Of vector observations (n, k) and actions (n,) from 0, to features of pairs (n, d). By
         default ``features`` and a constant, apart for each action.
     n_errors : float
-        By how many standard errors the advantage of an action must exceed 0.
+        By how many standard errors the advantage of an action must exceed 0: those of the mean of
+        r + v(s') over the transitions of the two actions. With 0, what is better by all samples
+        is taken, which makes most of so many, and chance may go on changing what is alike.
     policy : array_like, optional
         Actions (S,) of Discrete observations to begin with. Without it the first iteration tries
         out all actions alike, at all timesteps.
@@ -95,6 +96,11 @@ class PolicyIteration:
         Whether an iteration changed nothing.
     policy_ : ndarray or callable
         The best policy so far.
+
+    Notes
+    -----
+    Memory: of counted observations 32 bytes for each different (s, a, s') that was met; of vectors
+    all trials so far, with 17 bytes a timestep beside the observation.
 
     Methods
     -------
@@ -147,43 +153,19 @@ class PolicyIteration:
         self.converged = False
         self._tried: list[Any] = []
         self._begins_with_policy = policy is not None
-        self._improver = self._make_improver(features, pair_features, policy)
+        ends = on_termination == "absorb"
+        self._improver = make_improver(
+            env, ends, observations, self.n_errors, features, pair_features, policy
+        )
 
-    def _make_improver(
-        self, features: Any, pair_features: Any, policy: ArrayLike | None
-    ) -> Improver:
-        if isinstance(self.env, gym.Env | VectorEnv):
-            space, action_space = single_spaces(self.env)
-        else:
-            with closing(make_env(self.env, 1)) as sample:
-                space, action_space = single_spaces(sample)
-        n_actions, first_action = discrete_actions(action_space)
-        given = _constant if features is None else features
-        ends = self.on_termination == "absorb"
-        encoding = make_encoding(space, given, ends, self.observations)
-        if isinstance(encoding, CountedEncoding):
-            if features is not None or pair_features is not None:
-                raise InvalidInputError(
-                    "observations that are counted have values of their own and need no features: "
-                    "leave them out, or give observations='vectors'"
-                )
-            actions = None
-            if policy is not None:
-                make_actor(policy, space, action_space, None)
-                actions = np.append(np.asarray(policy) - first_action, [0] * ends).astype(np.int64)
-            slim = encoding.without_features()
-            return CountedImprover(slim, n_actions, first_action, self.n_errors, actions)
-        if policy is not None:
-            raise InvalidInputError("policy= is an array of actions of Discrete observations")
-        if features is None and pair_features is None:
-            raise InvalidInputError(
-                f"observations of {space} cannot be counted: give features= of them, such as "
-                "RadialBasis.grid(low, high, n)"
-            )
-        assert isinstance(encoding, VectorEncoding)
-        return VectorImprover(encoding, n_actions, first_action, self.n_errors, pair_features)
-
-    def run(self, n_iterations: int = 20, *, progress: bool | None = None) -> Self:
+    def run(
+        self,
+        n_iterations: int = 20,
+        *,
+        progress: bool | None = None,
+        workers: int = 1,
+        executor: Executor | None = None,
+    ) -> Self:
         """Iterate until nothing changes.
 
         An interrupt loses the trials of the iteration under way and nothing else; run again to go
@@ -195,23 +177,27 @@ class PolicyIteration:
             At most, those so far included.
         progress : bool or None
             Show a progress bar of each iteration; None shows one on a terminal only.
-
-        Returns
-        -------
-        Self
-            The search itself.
+        workers, executor
+            As in `SeminormLSTDAgent.collect`, of an environment that workers can make: an id or a
+            function. The search does not depend on them.
         """
         check_integer("n_iterations", n_iterations, 1)
         while not self.converged and len(self.iterations) < n_iterations:
-            self.iterate(progress=progress)
+            self.iterate(progress=progress, workers=workers, executor=executor)
         return self
 
-    def iterate(self, *, progress: bool | None = None) -> Iteration:
+    def iterate(
+        self,
+        *,
+        progress: bool | None = None,
+        workers: int = 1,
+        executor: Executor | None = None,
+    ) -> Iteration:
         """Run the trials of one iteration, evaluate their policy, and improve it.
 
         Parameters
         ----------
-        progress : bool or None
+        progress, workers, executor
             As in `run`.
 
         Returns
@@ -219,7 +205,6 @@ class PolicyIteration:
         Iteration
         """
         number, improver = len(self.iterations), self._improver
-        rounds: list[Round] = []
         source = np.random.SeedSequence(self.entropy, spawn_key=(number,))
         request = Request(
             self.n_trials,
@@ -227,26 +212,13 @@ class PolicyIteration:
             int(source.generate_state(1, np.uint64)[0]) >> 1,
             batched=True if callable(improver.policy()) else None,
             progress=progress,
+            workers=workers,
+            executor=executor,
             explore=self.explore,
             wherever=improver.unknown(),
         )
-        env = self.env
-        made = not isinstance(env, gym.Env | VectorEnv)
-        running: Any = make_env(env, self.n_trials) if made else env  # type: ignore[arg-type]
-        try:
-            collect_rounds(
-                running,
-                improver.encoding,
-                improver.policy(),
-                lambda states: improver.recorder(self.t_max),
-                rounds.append,
-                request,
-            )
-        finally:
-            if made:
-                running.close()
         # Whole iterations only, so that a search that was interrupted goes on as if it was not.
-        tail, whole = improver.add(rounds)
+        tail, whole = improver.add(self._trials(request))
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())
         n_changes = improver.improve()
@@ -266,6 +238,38 @@ class PolicyIteration:
         self.iterations.append(done)
         self.converged = n_changes <= improver.few_changes
         return done
+
+    def _trials(self, request: Request) -> list[Round]:
+        """Run trials of the policy."""
+        improver, env = self._improver, self.env
+        rounds: list[Round] = []
+        run: Any
+        if isinstance(env, gym.Env | VectorEnv):
+            request.check_not_shared(env)
+            run = partial(collect_rounds, env)
+        else:
+            run = partial(collect_shards, env)
+            request = replace(request, shard_size=self._shard_size)
+        run(
+            improver.encoding,
+            improver.policy(),
+            lambda states: improver.recorder(self.t_max),
+            rounds.append,
+            request,
+        )
+        return rounds
+
+    @cached_property
+    def _shard_size(self) -> int | None:
+        """How many trials of an environment that workers make to run at a time.
+
+        Copies of a vector environment are slow where they are few.
+        """
+        source: Any = self.env
+        with closing(make_env(source, 1)) as sample:
+            if not isinstance(sample, VectorEnv):
+                return None
+        return max(_FEWEST_COPIES, -(-self.n_trials // _SHARDS))
 
     @property
     def policy_(self) -> Policy:
@@ -434,8 +438,3 @@ def _check_n_errors(n_errors: Any) -> float:
 
 def _standard_error(samples: FloatArray) -> float:
     return float(samples.std(ddof=1) / np.sqrt(len(samples)))
-
-
-def _constant(observations: Any) -> FloatArray:
-    """Return one feature that tells nothing: counted states need none."""
-    return np.ones((len(observations), 1))

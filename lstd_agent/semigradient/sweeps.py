@@ -13,6 +13,7 @@ left out. Weights of what was never seen stay as they were.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
@@ -48,11 +49,10 @@ def sweep_backwards(
     settled = np.append(_settled(statistics, windows[-1]), 1.0)
     total = 0
     for k in reversed(range(n)):
+        equations = _equations(statistics, windows, k, rcond)
         if k == n - 1:
-            equations = statistics.equations(windows[k:], None, rcond)
             numbers, size = np.array([1.0, -gain]), d
         else:
-            equations = statistics.linked_equations(windows[k : k + 1], rcond)
             numbers, size = np.concatenate(([1.0, -gain], solved[k + 1])), d + 1
         if initial is None and k < n - 1:
             solved[k] = solved[k + 1]
@@ -65,6 +65,32 @@ def sweep_backwards(
             solved[k, -1] = 0.0
             solved[k, -1] = -settled @ solved[k]
     return solved, total
+
+
+def check_direction(statistics: Statistics, windows: IntArray, rcond: float) -> None:
+    """Raise unless steps lead towards the solution in every window.
+
+    Parameters
+    ----------
+    statistics : Statistics
+    windows : ndarray of int, shape (n, 2)
+    rcond : float
+
+    Raises
+    ------
+    EvaluationError
+        If an eigenvalue of a window's X has a real part below 0.
+    """
+    for k, window in enumerate(windows):
+        X, *_ = _whitened(_equations(statistics, windows, k, rcond), rcond)
+        _eigenvalues(X, window)
+
+
+def _equations(statistics: Statistics, windows: IntArray, k: int, rcond: float) -> Equations:
+    """Return those of a window, the last of which has no next one."""
+    if k == len(windows) - 1:
+        return statistics.equations(windows[k:], None, rcond)
+    return statistics.linked_equations(windows[k : k + 1], rcond)
 
 
 def _settled(statistics: Statistics, window: IntArray) -> FloatArray:
@@ -94,18 +120,26 @@ def _whitened(
     return B.T @ equations.X[0] @ B, B.T @ equations.y[0], B, (V * size).T * scale
 
 
-def _sweep(X: FloatArray, y: FloatArray, w: FloatArray, window: IntArray) -> tuple[FloatArray, int]:
-    """Return the weights that steps end in, and their number."""
-    start, stop = window.tolist()
-    where = f"the neighborhood of timesteps {start} to {stop - 1}"
+def _named(window: IntArray) -> str:
+    return f"the neighborhood of timesteps {window[0]} to {window[1] - 1}"
+
+
+def _eigenvalues(X: FloatArray, window: IntArray) -> NDArray[np.inexact]:
+    """Return those of X, none of which may have a real part below 0."""
     eigenvalues = np.linalg.eigvals(X)
     lowest = float(eigenvalues.real.min(initial=0.0))
     if lowest < -_NULL:
         raise EvaluationError(
-            f"semi-gradient steps diverge in {where}: an eigenvalue of X has real part "
+            f"semi-gradient steps diverge in {_named(window)}: an eigenvalue of X has real part "
             f"{lowest:.3g}. Its visits are too far from stationary: let it start later, run "
             "longer trials, or use SeminormLSTDAgent, which solves the same equations at once"
         )
+    return eigenvalues
+
+
+def _sweep(X: FloatArray, y: FloatArray, w: FloatArray, window: IntArray) -> tuple[FloatArray, int]:
+    """Return the weights that steps end in, and their number."""
+    eigenvalues = _eigenvalues(X, window)
     moving = eigenvalues[np.abs(eigenvalues) > _NULL]
     alpha = float(np.min(moving.real / np.abs(moving) ** 2, initial=1.0))
     U, singular, _ = np.linalg.svd(X)
@@ -118,7 +152,7 @@ def _sweep(X: FloatArray, y: FloatArray, w: FloatArray, window: IntArray) -> tup
             return w, n_sweeps
         w = w + alpha * step
     raise EvaluationError(
-        f"semi-gradient steps have not converged in {where} after {_MOST_SWEEPS:,} sweeps: "
-        f"the smallest eigenvalue of X is {np.abs(moving).min():.3g}. Use fewer features or more "
-        "trials, or SeminormLSTDAgent, which solves the same equations at once"
+        f"semi-gradient steps have not converged in {_named(window)} after {_MOST_SWEEPS:,} "
+        f"sweeps: the smallest eigenvalue of X is {np.abs(moving).min():.3g}. Use fewer features "
+        "or more trials, or SeminormLSTDAgent, which solves the same equations at once"
     )

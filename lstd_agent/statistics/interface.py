@@ -15,6 +15,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.rows import Rows
 from lstd_agent.statistics.backups import Backup, Step
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
@@ -41,8 +42,8 @@ class Statistics(Protocol):
         """The last timestep."""
 
     @property
-    def candidate_features(self) -> FloatArray:
-        """Features (M, d) of the M candidate reference states."""
+    def candidate_features(self) -> Rows:
+        """Features (M, d) of the M candidate reference states, dense or CSR."""
 
     @property
     def intercept(self) -> float:
@@ -107,6 +108,13 @@ class Statistics(Protocol):
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """Return values by all timesteps' transitions, where states are countable."""
+
+    @property
+    def visits(self) -> sparse.csr_array:
+        """Visits of each state at each timestep, or their probabilities, (t_max + 1, S).
+
+        Where states are countable.
+        """
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Mean probability (n, M) of each candidate state in each window (Def ``pbar``)."""

@@ -26,7 +26,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.counted_steps import counted_step
+from lstd_agent.statistics.backups import counted_step
 from lstd_agent.statistics.stored_trials import errors_by_start
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
@@ -279,7 +279,8 @@ def cells_of(vectors: FloatArray) -> tuple[list[IntArray], IntArray]:
     smallest = max(MIN_TRIALS, len(vectors) // _MOST_CELLS)
     deviation = vectors.std(axis=0)
     scaled = vectors / np.where(deviation > 0.0, deviation, 1.0)
-    cells, parent = [np.arange(len(vectors))], [-1]
+    cells: list[IntArray] = [np.arange(len(vectors))]
+    parent = [-1]
     for i, cell in enumerate(cells):  # which grow on the way
         halves = _split(scaled, cell, smallest)
         cells.extend(halves)

@@ -12,9 +12,9 @@ A rule of thumb is looked for in some environments and held against others
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,12 +30,15 @@ from lstd_agent.study.problems import (
     random_features,
 )
 from lstd_agent.study.reference_study import projection_limit
-from lstd_agent.study.rows import Row, RowStore
+from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.study.schemes import regimes
 from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import find_anchors
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 KEY = ("env", "rho", "seed", "n_trials", "wanted", "backup")
 
@@ -111,6 +114,7 @@ def complexity_rows(task: ComplexityTask) -> list[Row]:
         exact = ExactStatistics(chain, F, distributions)
         errors = StepwiseErrors(exact)
         anchors = {wanted: _anchors(statistics, wanted) for wanted in WANTED}
+        limits: dict[str, float] = {}
         for wanted, backup in combinations():
             system = fit_system(
                 statistics,
@@ -119,7 +123,8 @@ def complexity_rows(task: ComplexityTask) -> list[Row]:
                 rcond=task.settings.rcond,
                 backup=BACKUPS[backup],
             )
-            limit = errors.rems(projection_limit(system, exact)).sum()
+            if wanted not in limits:  # no backup changes it
+                limits[wanted] = float(errors.rems(projection_limit(system, exact)).sum())
             rows.append(
                 {
                     "env": task.env,
@@ -131,7 +136,7 @@ def complexity_rows(task: ComplexityTask) -> list[Row]:
                     "n_features": d,
                     "n_anchors": len(system.anchors),
                     "error": float(errors.rems(system).sum() / constant),
-                    "limit": float(limit / constant),
+                    "limit": limits[wanted] / constant,
                 }
             )
     return rows
@@ -156,37 +161,17 @@ def run_complexity_study(
     *,
     environments: Sequence[str] = ENVIRONMENTS,
     n_seeds: int = 5,
-    workers: int = 1,
-    executor: Executor | None = None,
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows that ``out`` lacks and return all that were asked for.
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
 
-    Parameters
-    ----------
-    out : Path
-        Folder of ``complexity_rows.jsonl``.
-    settings : ComplexitySettings
-    environments : sequence of str
-    n_seeds : int
-        Seeds 0 to n_seeds - 1.
-    workers, executor
-        See `lstd_agent.trials.parallel.run_tasks`.
-    progress : bool or None
-        See `lstd_agent.progress.progress_bar`.
+    See `lstd_agent.study.rows.How` for the other arguments.
     """
     # What is kept hangs on the rank cutoff alone, so that more numbers of trials add rows.
     kept = {"rcond": settings.rcond}
     store = RowStore(out / "complexity_rows.jsonl", kept, KEY)
-    tasks = list(_missing(store, settings, environments, n_seeds))
-    store.compute(complexity_rows, tasks, workers=workers, executor=executor, progress=progress)
-    return [
-        row
-        for row in store.rows
-        if row["env"] in environments
-        and row["seed"] < n_seeds
-        and row["n_trials"] in settings.n_trials
-    ]
+    store.compute(complexity_rows, _missing(store, settings, environments, n_seeds), **how)
+    return store.asked(env=environments, seed=range(n_seeds), n_trials=settings.n_trials)
 
 
 def _missing(

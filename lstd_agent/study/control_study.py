@@ -13,25 +13,33 @@ they were to begin with: that is what one of the methods is for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.baselines.control import QLearning
 from lstd_agent.improvement.policy_iteration import PolicyIteration
-from lstd_agent.study.rows import Row, RowStore
+from lstd_agent.study.rows import How, Row, RowStore
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 CONTROL_ENVIRONMENTS = ("h36", "h36c", "c10", "c35c", "c100", "h100", "r6", "r20b", "m16", "q44")
 
 KEY = ("env", "seed", "method", "n_samples")
 
-# Gains this close, relative to their size, are equal.
-_EQUAL = 1e-9
+EQUAL = 1e-4
+"""A gain that falls short by no larger part of the optimal one counts as optimal.
+
+100,000 transitions do not tell gains this close apart; actions in states that are hardly ever
+visited cost less still, and show in the start's value where they matter.
+"""
+
+_ROUNDING = 1e-9
 
 # A trial lasts several times as long as acting at random takes to settle, within reason.
 _TRIAL, _LONGEST = 2, 400
@@ -79,14 +87,20 @@ def _q_learning(rule: Any, *, starts_over: bool = True) -> Learn:
 def _policy_iteration(
     mdp: TabularMDP, task: ControlTask, t_max: int
 ) -> Iterator[tuple[int, int, IntArray]]:
-    """Give each checkpoint a search of its own, of at most five iterations of a fifth."""
+    """Give each checkpoint a search of its own, of five iterations of a fifth.
+
+    All transitions are used, whether or not an iteration changes anything, and what is better by
+    all of them is taken, by however little: there is no more to come that could tell.
+    """
     for n in task.settings.checkpoints:
         n_trials = n // (_ITERATIONS * (t_max + 1))
         if n_trials < 2:
             continue
         for seed in task.seeds:
             env = TabularVectorEnv(mdp, n_trials)
-            search = PolicyIteration(env, t_max, n_trials, seed=seed).run(_ITERATIONS)
+            search = PolicyIteration(env, t_max, n_trials, n_errors=0.0, seed=seed)
+            for _ in range(_ITERATIONS):
+                search.iterate()
             yield seed, n, np.asarray(search.policy_)
 
 
@@ -129,7 +143,7 @@ def control_rows(task: ControlTask) -> list[Row]:
     for seed, n_samples, policy in METHODS[task.method].learn(mdp, task, trial_length(mdp)):
         chain = mdp.induce(policy)
         gain = chain.gain
-        is_optimal = bool(best_gain - gain <= _EQUAL * max(1.0, abs(best_gain)))
+        is_optimal = bool(best_gain - gain <= EQUAL * abs(best_gain) + _ROUNDING)
         shortfall = (best_start - float(start @ chain.bias)) / span if is_optimal else None
         right = optimum.optimal_actions[transient, policy[transient]]
         rows.append(
@@ -154,24 +168,11 @@ def run_control_study(
     *,
     environments: Sequence[str] = CONTROL_ENVIRONMENTS,
     n_seeds: int = 20,
-    workers: int = 1,
-    executor: Executor | None = None,
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows that ``out`` lacks and return all that were asked for.
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
 
-    Parameters
-    ----------
-    out : Path
-        Folder of ``control_rows.jsonl``.
-    settings : ControlSettings
-    environments : sequence of str
-    n_seeds : int
-        Seeds 0 to n_seeds - 1.
-    workers, executor
-        See `lstd_agent.trials.parallel.run_tasks`.
-    progress : bool or None
-        See `lstd_agent.progress.progress_bar`.
+    See `lstd_agent.study.rows.How` for the other arguments.
     """
     store = RowStore(out / "control_rows.jsonl", asdict(settings), KEY)
     last = settings.checkpoints[-1]
@@ -182,5 +183,5 @@ def run_control_study(
                 seeds = range(first, first + method.n_at_once)
                 if any((env, s, name, last) not in store for s in seeds if s < n_seeds):
                     tasks.append(ControlTask(env, name, tuple(seeds), settings))
-    store.compute(control_rows, tasks, workers=workers, executor=executor, progress=progress)
-    return [row for row in store.rows if row["env"] in environments and row["seed"] < n_seeds]
+    store.compute(control_rows, tasks, **how)
+    return store.asked(env=environments, seed=range(n_seeds))

@@ -2,9 +2,9 @@ r"""What a system of approximators is worth beside what else there is, on the sa
 
 Every environment and ρ of the paper, two neighbourhoods (``p02md``) and as many as features allow
 (``paxmd``). Errors are total rems, as multiples of the projection limit of the linked system's
-neighbourhoods (`lstd_agent.study.reference_study.projection_limit`). Estimators with one
-approximator have one error and are held against either limit; below 1 they may come, too, since
-a limit is that of mean squares over each neighbourhood, and the error a sum of roots.
+neighbourhoods (`lstd_agent.study.reference_study.projection_limit`). Below 1 they may come since
+a limit is that of mean squares over each neighbourhood, and the error a sum of roots. Estimators
+with one approximator have one error, and are held against either limit.
 
 Everybody gets the exact gain, and values are relative to the state that the last neighbourhood
 visits most. TD is given the best of several numbers of updates, which nobody knows beforehand.
@@ -12,18 +12,16 @@ visits most. TD is given the best of several numbers of updates, which nobody kn
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lstd_agent.agent import SeminormLSTDAgent
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import FloatArray
 from lstd_agent.baselines import (
     average_reward_lstd,
     certainty_equivalence,
@@ -32,7 +30,8 @@ from lstd_agent.baselines import (
 )
 from lstd_agent.baselines.estimators import mean_td_path
 from lstd_agent.baselines.traces import TraceMeans
-from lstd_agent.errors import EvaluationError, FitWarning
+from lstd_agent.errors import EvaluationError
+from lstd_agent.statistics.backups import Backup, LambdaReturn
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
@@ -43,19 +42,28 @@ from lstd_agent.study.problems import (
     random_features,
 )
 from lstd_agent.study.reference_study import projection_limit
-from lstd_agent.study.rows import Row, RowStore
+from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
 from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import System, fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import find_anchors
+from lstd_agent.system.selection import backup_name, choose_backup
 from lstd_agent.trials.counting import TransitionCounts
 from unichain_gym import MarkovChain
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 KEY = ("env", "rho", "seed", "scheme", "estimator")
 SCHEMES = ("p02md", "paxmd")
-DEFAULTS = "ours: defaults"
-OURS = (DEFAULTS, "ours: linked, one step", "ours: linked, model", "ours: paper's rules")
+LINKED: tuple[Backup, ...] = ("one_step", "model", LambdaReturn(0.9))
+DEFAULTS = "ours: defaults, backup by the data"
+OURS = (
+    DEFAULTS,
+    *(f"ours: linked, {backup_name(backup)}" for backup in LINKED),
+    "ours: paper's rules",
+)
 CERTAINTY = "certainty equivalence, tabular"
 BASELINES = (
     "LSTD(0)",
@@ -173,37 +181,26 @@ def _system_errors(
     squared = sampled_distance(MMD("quadratic"), statistics)
     t_max = statistics.t_max
     anchors = find_anchors(squared, t_max, n_anchors)
-    one_step = fit_system(statistics, anchors, gain, rcond=rcond)
-    systems = {
-        DEFAULTS: _default_system(problem, anchors, rcond),
-        "ours: linked, one step": one_step,
-        "ours: linked, model": fit_system(statistics, anchors, gain, rcond=rcond, backup="model"),
-        "ours: paper's rules": fit_system(
-            statistics,
-            find_anchors(squared, t_max, n_anchors, "doubling"),
-            gain,
-            calibration="references",
-            reference="most_common",
-            rcond=rcond,
-        ),
-    }
+
+    def linked(backup: Backup) -> System:
+        return fit_system(statistics, anchors, gain, rcond=rcond, backup=backup)
+
+    by_backup = {backup: linked(backup) for backup in LINKED}
+    chosen = choose_backup(statistics, problem.batches, anchors, gain, rcond).backup
+    by_rules = fit_system(
+        statistics,
+        find_anchors(squared, t_max, n_anchors, "doubling"),
+        gain,
+        calibration="references",
+        reference="most_common",
+        rcond=rcond,
+    )
+    default = by_backup[chosen] if chosen in by_backup else linked(chosen)
+    systems = dict(zip(OURS, (default, *by_backup.values(), by_rules), strict=True))
     exact = problem.exact
     errors = StepwiseErrors(exact)
-    limit = float(errors.rems(projection_limit(one_step, exact)).sum())
+    limit = float(errors.rems(projection_limit(default, exact)).sum())
     return {name: float(errors.rems(each).sum()) for name, each in systems.items()}, limit
-
-
-def _default_system(problem: _Problem, anchors: IntArray, rcond: float) -> System:
-    """Return that of an agent with its defaults, whatever they are."""
-    agent = SeminormLSTDAgent(
-        problem.features, anchors=anchors, gain=problem.chain.gain, rcond=rcond
-    )
-    for batch in problem.batches:
-        agent.add(batch)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)  # the error says how far off the values are
-        agent.fit()
-    return agent.system_
 
 
 def baseline_errors(problem: _Problem, main: int) -> dict[str, float]:
@@ -238,29 +235,15 @@ def run_estimator_study(
     *,
     environments: Sequence[str] = ENVIRONMENTS,
     n_seeds: int = 20,
-    workers: int = 1,
-    executor: Executor | None = None,
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows that ``out`` lacks and return all that were asked for.
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
 
-    Parameters
-    ----------
-    out : Path
-        Folder of ``estimator_rows.jsonl``.
-    settings : EstimatorSettings
-    environments : sequence of str
-    n_seeds : int
-        Seeds 0 to n_seeds - 1.
-    workers, executor
-        See `lstd_agent.trials.parallel.run_tasks`.
-    progress : bool or None
-        See `lstd_agent.progress.progress_bar`.
+    See `lstd_agent.study.rows.How` for the other arguments.
     """
     store = RowStore(out / "estimator_rows.jsonl", asdict(settings), KEY)
-    tasks = list(_missing(store, settings, environments, n_seeds))
-    store.compute(estimator_rows, tasks, workers=workers, executor=executor, progress=progress)
-    return [row for row in store.rows if row["env"] in environments and row["seed"] < n_seeds]
+    store.compute(estimator_rows, _missing(store, settings, environments, n_seeds), **how)
+    return store.asked(env=environments, seed=range(n_seeds))
 
 
 def _missing(

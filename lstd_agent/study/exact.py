@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.statistics.backups import Step
@@ -177,6 +178,11 @@ class ExactStatistics:
     def settled(self) -> int:
         """The first timestep from which p^t moves by rounding alone."""
         return settled_time(self.chain, self.distributions)
+
+    @property
+    def visits(self) -> sparse.csr_array:
+        """The distribution of each timestep, CSR (t_max + 1, S)."""
+        return sparse.csr_array(self.distributions)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Mean distribution of each window, shape (n, S)."""

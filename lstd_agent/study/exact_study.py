@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import largest_first, random_chain, random_features
-from lstd_agent.study.rows import Row, RowStore
+from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.study.schemes import (
     ENVIRONMENTS,
     EXACT_RCOND,
@@ -21,6 +21,9 @@ from lstd_agent.study.schemes import (
 )
 from lstd_agent.system.neighborhoods import TailName
 from lstd_agent.system.references import RuleName
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 KEY = ("env", "rho", "seed", "scheme")
 
@@ -94,36 +97,17 @@ def run_exact_study(
     rhos: Sequence[float] = RHOS,
     schemes: Sequence[str] = SCHEMES,
     n_seeds: int = 20,
-    workers: int = 1,
-    executor: Executor | None = None,
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows that ``out`` lacks and return all that were asked for.
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
 
-    Parameters
-    ----------
-    out : Path
-        Folder of ``exact_rows.jsonl``.
-    settings : ExactSettings
-    environments, rhos, schemes : sequence
-    n_seeds : int
-        Seeds 0 to n_seeds - 1.
-    workers, executor
-        See `lstd_agent.trials.parallel.run_tasks`.
-    progress : bool or None
-        See `lstd_agent.progress.progress_bar`.
+    See `lstd_agent.study.rows.How` for the other arguments.
     """
     store = RowStore(out / "exact_rows.jsonl", asdict(settings), KEY)
-    tasks = list(_missing(store, settings, environments, rhos, schemes, n_seeds))
-    store.compute(exact_rows, tasks, workers=workers, executor=executor, progress=progress)
-    return [
-        row
-        for row in store.rows
-        if row["env"] in environments
-        and row["rho"] in rhos
-        and row["scheme"] in schemes
-        and row["seed"] < n_seeds
-    ]
+    store.compute(
+        exact_rows, _missing(store, settings, environments, rhos, schemes, n_seeds), **how
+    )
+    return store.asked(env=environments, rho=rhos, scheme=schemes, seed=range(n_seeds))
 
 
 def _missing(

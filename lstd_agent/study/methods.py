@@ -6,9 +6,13 @@ uses any; `lstd_agent.study.score` says what it gets and returns.
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,3 +114,29 @@ def _answer(
     by_neighborhood = [agent.predict(states, k.anchor) for k in agent.neighborhoods_]
     at = agent.system_.neighborhood_at(np.arange(budget.t_max + 1))
     return np.array(by_neighborhood)[at], agent.gain_
+
+
+def source_of(method: Method) -> str:
+    """Return a hash of the file that a method is written in, or of what else tells it apart.
+
+    Rows of a method whose source has changed are computed again. What the file imports, and the
+    variables around a function that is made by another, are not looked at.
+    """
+    if isinstance(method, partial):
+        bound = (*method.args, *(value for _, value in sorted(method.keywords.items())))
+        parts = (source_of(value) if callable(value) else repr(value) for value in bound)
+        return digest(" ".join((source_of(method.func), *method.keywords, *parts)).encode())
+    named = method if hasattr(method, "__qualname__") else type(method)
+    try:
+        path = inspect.getsourcefile(named)
+        if path is not None and os.path.isfile(path):
+            return digest(Path(path).read_bytes())
+        return digest(inspect.getsource(named).encode())  # of a notebook
+    except (TypeError, OSError):
+        code = getattr(named, "__code__", None)
+        return digest(repr(method).encode() if code is None else code.co_code)
+
+
+def digest(content: bytes) -> str:
+    """Return a short hash of a text, whatever its line endings."""
+    return hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest()[:12]

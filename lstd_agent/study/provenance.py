@@ -28,7 +28,6 @@ _SHOWING = (
     "estimator_tables.py",
     "complexity_tables.py",
     "side_by_side.py",
-    "estimator_figures.py",
     "figures.py",
     "progress.py",
 )

@@ -2,37 +2,39 @@ r"""What linked calibration, its backups and the occupancy rule buy, on the same
 
 Every error is also given as a multiple of the *projection limit*: the total rems of the best
 weights and offset of each neighbourhood, by least squares on the exact values weighted by the
-neighbourhood's distribution. No method with these features and neighbourhoods can beat it by
-much.
+neighbourhood's distribution. With these features and neighbourhoods it can be beaten only where
+the least mean square is not the least sum of roots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from lstd_agent.statistics.backups import Backup
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
-from lstd_agent.study.metrics import StepwiseErrors
+from lstd_agent.study.metrics import StepwiseErrors, best_linear
 from lstd_agent.study.problems import (
     largest_first,
     population_counts,
     random_chain,
     random_features,
 )
-from lstd_agent.study.rows import Row, RowStore
+from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
 from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import find_anchors
 from lstd_agent.system.selection import backup_name, choose_backup
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 KEY = ("env", "rho", "seed", "scheme", "calibration", "reference", "backup")
 
@@ -84,13 +86,11 @@ def projection_limit(system: System, statistics: ExactStatistics) -> System:
     statistics : ExactStatistics
     """
     values = statistics.chain.relative_value(system.references.main)
-    F = np.column_stack((statistics.features, np.ones(len(values))))
     weights, offsets = np.empty_like(system.weights), np.empty_like(system.offsets)
     for k, neighborhood in enumerate(system.neighborhoods):
         window = np.array([[neighborhood.anchor, neighborhood.stop]])
-        root = np.sqrt(statistics.occupancy(window)[0])
-        solution = np.linalg.lstsq(root[:, None] * F, root * values, rcond=None)[0]
-        weights[k], offsets[k] = solution[:-1], solution[-1]
+        best = best_linear(statistics.features, values, statistics.occupancy(window)[0])
+        weights[k], offsets[k] = best[:-1], best[-1]
     return replace(system, weights=weights, offsets=offsets)
 
 
@@ -152,29 +152,15 @@ def run_reference_study(
     *,
     environments: Sequence[str] = ENVIRONMENTS,
     n_seeds: int = 20,
-    workers: int = 1,
-    executor: Executor | None = None,
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows that ``out`` lacks and return all that were asked for.
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
 
-    Parameters
-    ----------
-    out : Path
-        Folder of ``reference_rows.jsonl``.
-    settings : ReferenceSettings
-    environments : sequence of str
-    n_seeds : int
-        Seeds 0 to n_seeds - 1.
-    workers, executor
-        See `lstd_agent.trials.parallel.run_tasks`.
-    progress : bool or None
-        See `lstd_agent.progress.progress_bar`.
+    See `lstd_agent.study.rows.How` for the other arguments.
     """
     store = RowStore(out / "reference_rows.jsonl", asdict(settings), KEY)
-    tasks = list(_missing(store, settings, environments, n_seeds))
-    store.compute(reference_rows, tasks, workers=workers, executor=executor, progress=progress)
-    return [row for row in store.rows if row["env"] in environments and row["seed"] < n_seeds]
+    store.compute(reference_rows, _missing(store, settings, environments, n_seeds), **how)
+    return store.asked(env=environments, seed=range(n_seeds))
 
 
 def _missing(

@@ -12,10 +12,10 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.progress import progress_bar
@@ -24,6 +24,23 @@ from lstd_agent.trials.parallel import run_tasks
 
 Row = dict[str, Any]
 Task = TypeVar("Task")
+
+
+class How(TypedDict, total=False):
+    """How rows are computed, whatever they are.
+
+    Attributes
+    ----------
+    workers : int
+    executor : Executor or None
+        See `lstd_agent.trials.parallel.run_tasks`.
+    progress : bool or None
+        See `lstd_agent.progress.progress_bar`.
+    """
+
+    workers: int
+    executor: Executor | None
+    progress: bool | None
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
@@ -105,19 +122,21 @@ class RowStore:
         """All rows of this setting, sorted by key."""
         return [self._rows[key] for key in sorted(self._rows)]
 
+    def asked(self, **fields: Container[Any]) -> list[Row]:
+        """Return the rows whose fields are among the given values, sorted by key."""
+        return [row for row in self.rows if all(row[k] in among for k, among in fields.items())]
+
     def compute(
         self,
         function: Callable[[Task], list[Row]],
-        tasks: Sequence[Task],
+        missing: Iterable[Task],
         *,
-        workers: int,
-        executor: Executor | None,
+        workers: int = 1,
+        executor: Executor | None = None,
         progress: bool | None = None,
     ) -> None:
-        """Run tasks (see `lstd_agent.trials.parallel.run_tasks`) and add what they find out.
-
-        How progress shows is told by `lstd_agent.progress.progress_bar`.
-        """
+        """Run tasks and add what they find out; see `How`."""
+        tasks = list(missing)  # before any row is added
         if self.n_outdated and tasks and progress is not False:
             print(
                 f"{self.path}: {self.n_outdated} rows of other code than this are left alone, "

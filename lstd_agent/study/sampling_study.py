@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -19,7 +18,7 @@ from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
-from lstd_agent.study.rows import Row, RowStore
+from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
@@ -32,6 +31,9 @@ from lstd_agent.trials.recording import Round
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import collect_rounds
 from unichain_gym import MarkovChain
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 SCHEMES = ("p01", "p02md", "paxmd", "pinf")
 KEY = ("env", "n_features", "seed", "n_trials", "scheme")
@@ -195,28 +197,15 @@ def run_sampling_study(
     settings: SamplingSettings,
     *,
     n_seeds: int = 20,
-    workers: int = 1,
-    executor: Executor | None = None,
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows that ``out`` lacks and return all that were asked for.
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
 
-    Parameters
-    ----------
-    out : Path
-        Folder of ``sampling_rows.jsonl``.
-    settings : SamplingSettings
-    n_seeds : int
-        Seeds 0 to n_seeds - 1.
-    workers, executor
-        See `lstd_agent.trials.parallel.run_tasks`.
-    progress : bool or None
-        See `lstd_agent.progress.progress_bar`.
+    See `lstd_agent.study.rows.How` for the other arguments.
     """
     store = RowStore(out / "sampling_rows.jsonl", asdict(settings), KEY)
-    tasks = list(_missing(store, settings, range(n_seeds)))
-    store.compute(sampling_rows, tasks, workers=workers, executor=executor, progress=progress)
-    return [row for row in store.rows if row["seed"] < n_seeds]
+    store.compute(sampling_rows, _missing(store, settings, range(n_seeds)), **how)
+    return store.asked(seed=range(n_seeds))
 
 
 def _missing(

@@ -15,7 +15,7 @@ from lstd_agent.study.exact import (
     until_settled,
 )
 from lstd_agent.system.distances import mean_discrepancy, optimal_transport, total_variation
-from lstd_agent.system.fit_system import CalibrationName, System, fit_system
+from lstd_agent.system.fit_system import System, fit_system
 from lstd_agent.system.neighborhoods import AnchorSearch, TailName
 from lstd_agent.system.references import RuleName
 from unichain_gym import MarkovChain
@@ -68,13 +68,12 @@ class ExactSchemes:
     Parameters
     ----------
     chain : MarkovChain
-    t_max : int, optional
-        The last timestep; ten times the mixing time by default.
+        Followed for ten times its mixing time.
     """
 
-    def __init__(self, chain: MarkovChain, t_max: int | None = None) -> None:
+    def __init__(self, chain: MarkovChain) -> None:
         self.chain = chain
-        self.t_max = 10 * chain.mixing_time() if t_max is None else t_max
+        self.t_max = 10 * chain.mixing_time()
         self.distributions = full_distributions(chain, self.t_max)
         self._settled = settled_time(chain, self.distributions)
         self._searches: dict[str, AnchorSearch] = {}
@@ -89,7 +88,6 @@ class ExactSchemes:
         statistics: ExactStatistics,
         n_anchors_max: int,
         *,
-        calibration: CalibrationName = "references",
         tail: TailName = "window",
         reference: RuleName = "most_common",
         rcond: float = EXACT_RCOND,
@@ -104,7 +102,7 @@ class ExactSchemes:
             statistics,
             self.anchors(scheme, statistics.features, n_anchors_max),
             self.chain.gain,
-            calibration=calibration,
+            calibration="references",
             reference=reference,
             tail=tail,
             rcond=rcond,

@@ -13,7 +13,6 @@ at t_max, is that of the bias, 0.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import os
 import time
@@ -30,15 +29,13 @@ from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import EvaluationError, InvalidInputError, check_integer
 from lstd_agent.study.budget import Budget, BudgetedEnv
 from lstd_agent.study.exact import full_distributions
-from lstd_agent.study.methods import BUILT_IN, Method
+from lstd_agent.study.methods import BUILT_IN, Method, digest, source_of
+from lstd_agent.study.metrics import best_values, root_errors
 from lstd_agent.study.problems import random_features, random_policy
 from lstd_agent.study.rows import Row, RowStore
 from lstd_agent.study.schemes import ENVIRONMENTS, Regime, regimes
 from lstd_agent.study.score_tables import REFERENCE, Scores
 from unichain_gym import MarkovChain, TabularMDP, TabularVectorEnv, make_mdp
-
-# Where the projection limit's second neighbourhood may begin, geometrically spaced.
-_ANCHORS_TRIED = 60
 
 KEY = ("method", "source", "env", "model", "rho", "seed")
 
@@ -168,22 +165,17 @@ def score(
     methods = {**_named(method), **_compared_with(against)}
     problems = _problems(environments, rhos)
     numbers = range(check_integer("seeds", seeds, 1)) if isinstance(seeds, int) else seeds
-    tasks = [
+    wanted = [
         ScoreTask(function, name, source_of(function), *problem, seed, settings)
         for problem in problems
         for seed in numbers
         for name, function in methods.items()
     ]
     store = RowStore(Path(out) / "score_rows.jsonl", asdict(settings), KEY)
-    missing = [task.without(store) for task in tasks]
-    store.compute(
-        score_rows,
-        [task for task in missing if task.regimes],
-        workers=workers,
-        executor=executor,
-        progress=progress,
-    )
-    asked = {key for task in tasks for key in task.keys}
+    missing = [task.without(store) for task in wanted]
+    tasks = [task for task in missing if task.regimes]
+    store.compute(score_rows, tasks, workers=workers, executor=executor, progress=progress)
+    asked = {key for task in wanted for key in task.keys}
     return Scores(tuple(row for row in store.rows if store.key_of(row) in asked), tuple(methods))
 
 
@@ -230,81 +222,9 @@ def score_rows(task: ScoreTask) -> list[Row]:
     return rows
 
 
-def root_errors(values: FloatArray, chain: MarkovChain, distributions: FloatArray) -> FloatArray:
-    """Return the root mean squared error of each timestep, shape (t_max + 1,).
-
-    Parameters
-    ----------
-    values : ndarray, shape (S,) or (t_max + 1, S)
-        Up to a constant.
-    chain : MarkovChain
-    distributions : ndarray, shape (t_max + 1, S)
-        p^t.
-    """
-    error = np.broadcast_to(values - chain.bias, distributions.shape)
-    error = error - error[-1] @ chain.stationary_distribution
-    return np.asarray(np.sqrt(np.einsum("ts,ts->t", distributions, error**2)))
-
-
-def source_of(method: Method) -> str:
-    """Return a hash of the file that a method is written in, or of what else tells it apart.
-
-    Rows of a method whose source has changed are computed again. What the file imports, and the
-    variables around a function that is made by another, are not looked at.
-    """
-    if isinstance(method, partial):
-        bound = (*method.args, *(value for _, value in sorted(method.keywords.items())))
-        parts = (source_of(value) if callable(value) else repr(value) for value in bound)
-        return _digest(" ".join((source_of(method.func), *method.keywords, *parts)).encode())
-    named = method if hasattr(method, "__qualname__") else type(method)
-    try:
-        path = inspect.getsourcefile(named)
-        if path is not None and os.path.isfile(path):
-            return _digest(Path(path).read_bytes())
-        return _digest(inspect.getsource(named).encode())  # of a notebook
-    except (TypeError, OSError):
-        code = getattr(named, "__code__", None)
-        return _digest(repr(method).encode() if code is None else code.co_code)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest()[:12]
-
-
 def _model_digest(mdp: TabularMDP) -> str:
     arrays = (mdp.next_state, mdp.probability, mdp.reward, mdp.initial_distribution)
-    return _digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
-
-
-def best_values(chain: MarkovChain, features: FloatArray, distributions: FloatArray) -> FloatArray:
-    """Return the values of the projection limit, shape (t_max + 1, S).
-
-    Of two neighbourhoods with the best weights and offset each, by least squares on the bias,
-    the second beginning where the total rems is smallest, to within a few percent of the time.
-
-    Parameters
-    ----------
-    chain : MarkovChain
-    features : ndarray, shape (S, d)
-    distributions : ndarray, shape (t_max + 1, S)
-    """
-    F = np.column_stack((features, np.ones(chain.n_states)))
-    visits = np.cumsum(distributions, axis=0)
-
-    def fitted(visits_of_window: FloatArray) -> FloatArray:
-        root = np.sqrt(np.maximum(visits_of_window, 0.0))
-        return np.asarray(F @ np.linalg.lstsq(root[:, None] * F, root * chain.bias, rcond=None)[0])
-
-    T = len(distributions)
-    best, least = np.empty(0), np.inf
-    for anchor in np.unique(np.geomspace(1, T, _ANCHORS_TRIED).astype(np.int64)):
-        early = fitted(visits[anchor - 1])
-        late = fitted(visits[-1] - visits[anchor - 1]) if anchor < T else early
-        values = np.where((np.arange(T) < anchor)[:, None], early, late)
-        total = root_errors(values, chain, distributions).sum()
-        if total < least:
-            best, least = values, total
-    return best
+    return digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
 
 
 def _checked(

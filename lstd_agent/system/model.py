@@ -1,10 +1,18 @@
 r"""Systems fitted to the values of a model: the backup ``"model"``.
 
-Every neighbourhood k has the least-squares fit, weighted by its visits, of the values
-:math:`\hat v` by the transitions of all timesteps (`lstd_agent.statistics.pooled`), in the
-features :math:`\tilde f = (f, 1)`:
+Every neighbourhood k has a weighted least-squares fit of the values :math:`\hat v` by the
+transitions of all timesteps (`lstd_agent.statistics.pooled`), in the features
+:math:`\tilde f = (f, 1)`:
 
-.. math:: w_k = \arg\min_w \sum_s \bar p_k(s) \left(\hat v(s) - \tilde f(s)^T w\right)^2 .
+.. math:: w_k = \arg\min_w \sum_{t \in k} \frac{1}{\varepsilon_t}
+          \sum_s \hat p_t(s) \left(\hat v(s) - \tilde f(s)^T w\right)^2 .
+
+The first neighbourhood, whose fit holds the values of the starts, counts all visits alike,
+:math:`\varepsilon_t = 1`. So does a first fit of each of the others, of which
+:math:`\varepsilon_t` is the root mean square error at timestep t. That is a step of iteratively
+reweighted least squares towards the least *sum of roots* (eq. ``tot_rooterr``). The least sum of
+squares would spoil hundreds of settled timesteps for the sake of a few visits to states that the
+features cannot represent.
 
 :math:`\hat v` is 0 at the main reference state. An approximator need not be, where features are too
 coarse for it: values relative to a misfit there would all be off by it. Approximators do not
@@ -25,6 +33,9 @@ from lstd_agent.system.linked import LinkedSolution
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.sparse import least_squares
+
+# A timestep with a smaller root mean square error, relative to the mean, weighs no more for it.
+_FLOOR = 1e-3
 
 
 def check_model(backup: WantedBackup, calibration: str) -> None:
@@ -66,12 +77,20 @@ def solve_model(
     if main is None:
         main, _ = statistics.zero(windows[-1])
     model = statistics.pooled(gain, main)
-    # States without a value play no part.
-    weight = np.where(model.open_share < 1.0, statistics.occupancy(windows), 0.0)
-    if statistics.sparse_view is not None:
-        solved, rank, condition = _fit_sparse(statistics.sparse_view, weight, model.values)
-    else:
-        solved, rank, condition = _fit_dense(statistics, weight, model.values, rcond, solver)
+
+    def fit(weight: FloatArray) -> tuple[FloatArray, IntArray, FloatArray]:
+        # States without a value play no part.
+        weight = np.where(model.open_share < 1.0, weight, 0.0)
+        if statistics.sparse_view is not None:
+            return _fit_sparse(statistics.sparse_view, weight, model.values)
+        return _fit_dense(statistics, weight, model.values, rcond, solver)
+
+    solved, rank, condition = fit(statistics.occupancy(windows))
+    if len(windows) > 1:
+        error = np.where(model.open_share < 1.0, _values(statistics, solved) - model.values, 0.0)
+        negligible = rcond * np.abs(model.values).max()
+        again, weight = _reweighted(statistics.visits, windows, error, negligible)
+        solved[again], rank[again], condition[again] = fit(weight)
     weights, offsets = solved[:, :-1], solved[:, -1]
     return LinkedSolution(
         weights=weights,
@@ -82,6 +101,37 @@ def solve_model(
         open_directions=np.zeros((*solved.shape, 0)),
         main=main,
     )
+
+
+def _values(statistics: Statistics, solved: FloatArray) -> FloatArray:
+    """Return the values (n, S) of all states by weights and offsets (n, d + 1)."""
+    view = statistics.sparse_view
+    features = statistics.candidate_features if view is None else view.sparse_features
+    offsets = statistics.intercept * solved[:, -1]
+    return np.asarray((features @ solved[:, :-1].T + offsets).T)
+
+
+def _reweighted(
+    visits: sparse.csr_array, windows: IntArray, error: FloatArray, negligible: float
+) -> tuple[IntArray, FloatArray]:
+    """Return which windows to fit again, and their weights (m, S) of states.
+
+    These are all but the first, unless there is a single timestep or a negligible error: the
+    visits (t_max + 1, S) of each timestep weigh by what the first fit's errors (n, S) are there.
+    """
+    n, S = error.shape
+    length = windows[:, 1] - windows[:, 0]
+    k = np.repeat(np.arange(n), length)
+    t = np.repeat(np.arange(len(k)), np.diff(visits.indptr))
+    place = k[t] * S + visits.indices
+    square = np.bincount(t, visits.data * error.ravel()[place] ** 2, len(k))
+    root = np.sqrt(square / np.bincount(t, visits.data, len(k)))
+    mean = np.bincount(k, root) / length
+    again = (np.arange(n) > 0) & (length > 1) & (mean > negligible)
+    least = np.maximum(root, _FLOOR * mean[k])
+    share = np.divide(mean[k], least, out=np.zeros_like(root), where=again[k])
+    weight = np.bincount(place, visits.data * share[t], n * S).reshape(n, S)[again]
+    return np.flatnonzero(again), weight / weight.sum(axis=1, keepdims=True)
 
 
 def _fit_dense(

@@ -21,6 +21,7 @@ crosses with them: numbers have a column for the value and one for each open dir
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -75,12 +76,11 @@ def solve_windows_multistep(
         for each, p in zip(sums, statistics.occupancy(windows), strict=True):
             each.add(end, replace(forever, visits=p[forever.states]), worth)
     else:
-        for t in reversed(range(windows[:, 0].min(), end)):
-            step = _step(walk, t)
-            now = targets.go_back(step, walk.unknown(t + 1, basis, 1))
-            targets.bootstrap(step, walk.unknown(t, basis, 1))
-            for k in np.flatnonzero((windows[:, 0] <= t) & (t < windows[:, 1])):
-                sums[k].add(t, step, now)
+        edges = np.unique(np.append(windows, end))
+        for part in reversed(np.stack((edges[:-1], edges[1:]), axis=1)):
+            inside = (windows[:, 0] <= part[0]) & (part[1] <= windows[:, 1])
+            values = walk.unknown(int(part[1]), basis, 1)
+            _go_back(walk, targets, part, values, basis, 1, [sums[k] for k in inside.nonzero()[0]])
     equations = [each.equations() for each in sums]
     found = Minimizer.concatenate([minimize(each, rcond, solver=solver) for each in equations])
     return (
@@ -127,7 +127,7 @@ def solve_backwards_multistep(
     targets = Targets(backup, gain, values, basis.U.shape[1], end)
     for k in reversed(range(n)):
         sums = walk.sums(basis, values.shape[1])
-        first = _go_back(walk, targets, windows[k], values, basis, n_columns, sums)
+        first = _go_back(walk, targets, windows[k], values, basis, n_columns, [sums])
         last = k == n - 1
         equations = sums.equations()
         solution = minimize(equations, rcond, directions=directions, solver=solver)
@@ -173,9 +173,9 @@ def _go_back(
     values: FloatArray,
     basis: FeatureBasis,
     n_columns: int,
-    sums: WindowSums,
+    sums: Sequence[WindowSums],
 ) -> _First:
-    """Add the targets of a window to sums, from the values at the timestep after it."""
+    """Add the targets of some timesteps to sums, from the values at the one after them."""
     first = _First(np.zeros(0, dtype=np.int64), np.zeros(0))
     size = max(1, _MOST_AT_ONCE // values.size)
     for stop in range(window[1], window[0], -size):
@@ -184,13 +184,17 @@ def _go_back(
         block = walk.block(start, stop) if stop - start > 1 else None
         if block is not None:
             unknown = walk.unknown(start, basis, n_columns)
-            sums.add_block(block, targets.go_back_over(block, values, unknown))
+            worth = targets.go_back_over(block, values, unknown)
+            for each in sums:
+                each.add_block(block, worth)
             values, here = unknown, block.t == start
             first = _First(block.state[here], block.visits[here])
             continue
         for t in reversed(range(start, stop)):
             step = _step(walk, t)
-            sums.add(t, step, targets.go_back(step, values))
+            worth = targets.go_back(step, values)
+            for each in sums:
+                each.add(t, step, worth)
             values = walk.unknown(t, basis, n_columns)
             targets.bootstrap(step, values)
             first = _First(step.states, step.visits)
@@ -215,7 +219,7 @@ class _Solved:
     ) -> _Solved:
         """Return those of a window, the last one of which has the features it is 0 at."""
         columns = solution.weights[0]
-        null = np.zeros((len(columns), 0))
+        null: FloatArray = np.zeros((len(columns), 0))
         if directions:
             sizes = scale[: len(columns)]
             null = null_directions(solution, 0, sizes) / sizes[:, None]

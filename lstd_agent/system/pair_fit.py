@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,9 @@ AllPairs = Callable[[Any], FloatArray]
 """Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
 
 _CHUNK_SIZE = 2**21
+
+# Of a constant that features can represent this would be 1.
+_CONSTANT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +91,78 @@ class PairFit:
         return np.asarray(self.n_samples(features) >= MIN_SAMPLES)
 
 
+@dataclass(frozen=True, eq=False)
+class PairSums:
+    """Sums over transitions, of which LSTDQ is made; those of portions add up.
+
+    Attributes
+    ----------
+    Z, X : ndarray, shape (D, D)
+        Of f f^T and f (f - f')^T, with f' the features of what follows and the policy's action.
+    y, f : ndarray, shape (D,)
+        Of f r and f.
+    n : int
+        How many transitions.
+    """
+
+    Z: FloatArray
+    X: FloatArray
+    y: FloatArray
+    f: FloatArray
+    n: int
+
+    @classmethod
+    def of(cls, portion: Transitions, pairs: AllPairs, policy: IntArray | None = None) -> PairSums:
+        """Return the sums of a portion, for a policy as `fit_pairs` takes it."""
+        D = pairs(portion.states[:1, 0]).shape[2]
+        Z, X, y, total, n = np.zeros((D, D)), np.zeros((D, D)), np.zeros(D), np.zeros(D), 0
+        for f, following, rewards in _rows(portion, pairs, policy):
+            Z += f.T @ f
+            X += f.T @ (f - following)
+            y += f.T @ rewards
+            total += f.sum(axis=0)
+            n += len(f)
+        return cls(Z, X, y, total, n)
+
+    def __add__(self, other: PairSums) -> PairSums:
+        return PairSums(
+            self.Z + other.Z, self.X + other.X, self.y + other.y, self.f + other.f, self.n + other.n
+        )
+
+    def solve(self, gain: float, rcond: float = DEFAULT_RCOND) -> FloatArray:
+        """Return the weights of action values, with a gain that is given."""
+        return self._solver(rcond).solve(self.y - gain * self.f)[0]
+
+    def solve_bias(self, rcond: float = DEFAULT_RCOND) -> tuple[FloatArray, float, float]:
+        r"""Return weights, gain, and the mean value in the long run, of whatever behaviour.
+
+        What constants add to the equations, :math:`E f`, lies outside the range of X by the part
+        ρ; :math:`u = Z^\dagger ρ`, for which :math:`u^T X = 0`, turns the behaviour's frequencies
+        of pairs into those of the policy's long run, :math:`f(s, a)^T u` times as many.
+
+        Raises
+        ------
+        NotFittedError
+            If the features do not hold a constant: then X tells no gain.
+        """
+        solver = self._solver(rcond)
+        outside = self.f - self.X @ solver.solve(self.f)[0]
+        ratio = _Solver(self.Z, self.Z, self.n, rcond).solve(outside)[0]
+        total = float(ratio @ self.f)
+        if total < _CONSTANT * self.n:
+            raise NotFittedError(
+                "the gain cannot be told: features of pairs must be able to represent a constant"
+            )
+        gain = float(ratio @ self.y) / total
+        weights = solver.solve(self.y - gain * self.f)[0]
+        return weights, gain, float(ratio @ self.Z @ weights) / total
+
+    def _solver(self, rcond: float) -> _Solver:
+        if self.n == 0:
+            raise NotFittedError("there is no transition of which the action that follows is known")
+        return _Solver(self.X, self.Z, self.n, rcond)
+
+
 def fit_pairs(
     portions: list[Transitions],
     pairs: AllPairs,
@@ -108,23 +185,16 @@ def fit_pairs(
     rcond : float
         Relative cutoff of pseudoinverses.
     """
-    if policy is None:
-        policy = [np.full(portion.rewards.shape, -1) for portion in portions]
-    D = pairs(portions[0].states[:1, 0]).shape[2]
-    Z, X, y, n = np.zeros((D, D)), np.zeros((D, D)), np.zeros(D), 0
-    for f, following, excess in _rows(portions, pairs, policy, gain):
-        Z += f.T @ f
-        X += f.T @ (f - following)
-        y += f.T @ excess
-        n += len(f)
-    if n == 0:
-        raise NotFittedError("there is no transition of which the action that follows is known")
-    solver = _Solver(X, Z, n, rcond)
-    weights, inverse = solver.solve(y)
-    M = np.zeros((D, D))
-    for f, following, excess in _rows(portions, pairs, policy, gain):
-        noisy = f * (excess - (f - following) @ weights)[:, None]
-        M += noisy.T @ noisy
+    chosen = [None] * len(portions) if policy is None else policy
+    parts = list(zip(portions, chosen, strict=True))
+    sums = reduce(add, (PairSums.of(portion, pairs, actions) for portion, actions in parts))
+    solver = sums._solver(rcond)
+    weights, inverse = solver.solve(sums.y - gain * sums.f)
+    M = np.zeros_like(sums.Z)
+    for portion, actions in parts:
+        for f, following, rewards in _rows(portion, pairs, actions):
+            noisy = f * (rewards - gain - (f - following) @ weights)[:, None]
+            M += noisy.T @ noisy
     return solver.fit(weights, inverse, M)
 
 
@@ -185,20 +255,20 @@ class _Solver:
 
 
 def _rows(
-    portions: list[Transitions], pairs: AllPairs, policy: Sequence[IntArray], gain: float
+    portion: Transitions, pairs: AllPairs, policy: IntArray | None
 ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Yield f(s, a), f(s', π(s')) and r - g of some transitions at a time."""
-    for portion, chosen in zip(portions, policy, strict=True):
-        m, n_timesteps = portion.rewards.shape
-        first = pairs(portion.states[:1, 0])
-        step = max(1, _CHUNK_SIZE // (first[0].size * (n_timesteps + 1)))
-        for start in range(0, m, step):
-            block = slice(start, start + step)
-            yield _block(portion, block, pairs, chosen[block], gain)
+    """Yield f(s, a), f(s', π(s')) and r of some transitions at a time."""
+    m, n_timesteps = portion.rewards.shape
+    first = pairs(portion.states[:1, 0])
+    step = max(1, _CHUNK_SIZE // (first[0].size * (n_timesteps + 1)))
+    for start in range(0, m, step):
+        block = slice(start, start + step)
+        chosen = None if policy is None else policy[block]
+        yield _block(portion, block, pairs, chosen)
 
 
 def _block(
-    portion: Transitions, block: slice, pairs: AllPairs, chosen: IntArray, gain: float
+    portion: Transitions, block: slice, pairs: AllPairs, chosen: IntArray | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     states = portion.states[block]
     action = portion.actions[block].astype(np.int64)
@@ -213,7 +283,7 @@ def _block(
     taken = np.concatenate((own[:, 1:], np.full((n, 1), -1)), axis=1)
     if portion.known is not None:
         taken[:, :-1][~portion.known[block][:, 1:]] = -1
-    chosen = np.where(chosen < 0, taken, chosen)
+    chosen = taken if chosen is None else np.where(chosen < 0, taken, chosen)
     missing: Any = np.isnan(np.asarray(states, dtype=np.float64))
     over = missing.any(axis=2)
     chosen[over[:, 1:]] = 0  # no action matters there
@@ -221,7 +291,7 @@ def _block(
     if portion.known is not None:
         use &= portion.known[block]
     following = successors[trial, t, np.maximum(chosen, 0)]
-    return f[use], following[use], portion.rewards[block][use] - gain
+    return f[use], following[use], portion.rewards[block][use]
 
 
 def _single_rows(

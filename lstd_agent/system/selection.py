@@ -1,4 +1,4 @@
-r"""Choice of the backup by the data: ``backup="auto"``.
+r"""Choices by the data: ``backup="auto"``, and ``n_anchors="auto"``.
 
 Which backup is best hangs on what nobody knows beforehand: whether the features can represent the
 values (then one step has the least noise) or not (then values that were bootstrapped on the
@@ -19,16 +19,20 @@ No λ is chosen by which the mean value of the start misses the rewards by more 
 of (`lstd_agent.diagnostics`), unless single steps miss it as much: with coarse features long
 returns are nearer to the values of most timesteps, and that may be at the cost of the first. The
 same samples always make the same choice.
+
+Numbers of neighbourhoods are compared likewise, each with its own backup: the smallest is chosen
+that is within one standard error of the best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep
 from lstd_agent.statistics.holdouts import Approximators, Holdout
 from lstd_agent.statistics.interface import SampledStatistics
@@ -61,12 +65,19 @@ class Tried:
         Its mean square error less that of the first one tried.
     standard_error : float
         Of the difference, by groups of trials.
+    n_anchors : int or None
+        Number of neighbourhoods, where those are compared.
     """
 
     backup: Backup
     error: float
     difference: float
     standard_error: float
+    n_anchors: int | None = None
+
+    def __str__(self) -> str:
+        name = backup_name(self.backup)
+        return name if self.n_anchors is None else f"{self.n_anchors} neighborhoods, {name}"
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,8 @@ class Choice:
     reason : str
     tried : tuple of Tried
         Empty where there was nothing to choose.
+    numbers : tuple of Tried
+        Of neighbourhoods, where those are chosen, too.
 
     Examples
     --------
@@ -94,17 +107,19 @@ class Choice:
     backup: Backup
     reason: str
     tried: tuple[Tried, ...] = ()
+    numbers: tuple[Tried, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{backup_name(self.backup)}: {self.reason}"]
-        for number, each in enumerate(self.tried):
-            line = f"  {backup_name(each.backup)}: held-out error {each.error:.4g}"
-            if number:
-                line += (
-                    f", mean square {each.difference:+.2g} ± {each.standard_error:.1g} against "
-                    f"{backup_name(self.tried[0].backup)}"
-                )
-            lines.append(line)
+        for group in (self.tried, self.numbers):
+            for number, each in enumerate(group):
+                line = f"  {each}: held-out error {each.error:.4g}"
+                if number:
+                    line += (
+                        f", mean square {each.difference:+.2g} ± {each.standard_error:.1g} against "
+                        f"{group[0]}"
+                    )
+                lines.append(line)
         return "\n".join(lines)
 
 
@@ -142,10 +157,16 @@ def choose_backup(
     """
     if statistics.backups == ("one_step",):
         return Choice("one_step", "sums and sparse features of trials hold single steps only")
+    scores = _Scores(statistics, statistics.holdouts(batches), anchors, gain, rcond)
+    return _chosen(statistics, scores, anchors, gain)
+
+
+def _chosen(
+    statistics: SampledStatistics, scores: _Scores, anchors: IntArray, gain: float
+) -> Choice:
     steps = tuple(backup for backup in statistics.backups if backup != "model")
     is_known = steps != statistics.backups and model_determines_starts(statistics, anchors, gain)
     preferred = "model" if is_known else steps[0]
-    scores = _Scores(statistics, batches, anchors, gain, rcond)
     if not scores.can_be_had:
         return Choice(preferred, "there are too few trials to hold some out")
     if preferred == "model":
@@ -156,6 +177,51 @@ def choose_backup(
     best = min(able, key=scores.error)
     simplest = next(b for b in able if scores.within_an_error(b, best))
     return Choice(simplest, "the simplest within a standard error of the best", scores.tried())
+
+
+def choose_number(
+    statistics: SampledStatistics,
+    batches: Sequence[object],
+    candidates: Sequence[IntArray],
+    gain: float,
+    rcond: float,
+) -> tuple[IntArray, Choice]:
+    """Choose the number of neighbourhoods of a linked system, and the backup.
+
+    Parameters
+    ----------
+    statistics, batches, gain, rcond
+        As of `choose_backup`.
+    candidates : sequence of ndarray of int
+        Anchors, of ever more neighbourhoods.
+
+    Returns
+    -------
+    anchors : ndarray of int
+    Choice
+    """
+    if statistics.backups == ("one_step",):
+        raise InvalidInputError(
+            "n_anchors='auto' compares predictions of held-out trials, and sums of features do not "
+            "hold any: raise max_bytes, take dense features, or give a number"
+        )
+    holdouts = statistics.holdouts(batches)
+    scores = [_Scores(statistics, holdouts, each, gain, rcond) for each in candidates]
+    choices = [
+        _chosen(statistics, each, anchors, gain)
+        for each, anchors in zip(scores, candidates, strict=True)
+    ]
+    if not holdouts:
+        k = min(1, len(candidates) - 1)
+        return candidates[k], choices[k]
+    found = [each.of(choice.backup) for each, choice in zip(scores, choices, strict=True)]
+    best = min(found, key=lambda errors: float(errors[:, 0].mean()))
+    k = next(i for i, errors in enumerate(found) if _is_within_an_error(errors, best))
+    numbers = tuple(
+        Tried(choice.backup, _root(errors), *_difference(errors, found[0]), len(anchors))
+        for choice, errors, anchors in zip(choices, found, candidates, strict=True)
+    )
+    return candidates[k], replace(choices[k], numbers=numbers)
 
 
 def model_determines_starts(statistics: SampledStatistics, anchors: IntArray, gain: float) -> bool:
@@ -171,12 +237,12 @@ class _Scores:
     def __init__(
         self,
         statistics: SampledStatistics,
-        batches: Sequence[object],
+        holdouts: Sequence[Holdout[SampledStatistics]],
         anchors: IntArray,
         gain: float,
         rcond: float,
     ) -> None:
-        self._holdouts = statistics.holdouts(batches)
+        self._holdouts = holdouts
         self._anchors, self._gain, self._rcond = anchors, gain, rcond
         earned = np.cumsum(statistics.mean_rewards[::-1] - gain)
         self._range = float(np.ptp(np.append(earned, 0.0)))
@@ -187,7 +253,7 @@ class _Scores:
         """Whether there are trials enough."""
         return len(self._holdouts) > 0
 
-    def _of(self, backup: Backup) -> FloatArray:
+    def of(self, backup: Backup) -> FloatArray:
         """Return mean square errors and mean errors of the start (m, 2), by groups of trials."""
         if backup not in self._errors:
             found = [each.errors(self._fit(each, backup), self._gain) for each in self._holdouts]
@@ -202,30 +268,44 @@ class _Scores:
 
     def error(self, backup: Backup) -> float:
         """Return the mean square error."""
-        return float(self._of(backup)[:, 0].mean())
+        return float(self.of(backup)[:, 0].mean())
 
     def difference(self, backup: Backup, other: Backup) -> tuple[float, float]:
         """Return by how much the first has a larger mean square error, and the standard error."""
-        return _mean_and_error(self._of(backup)[:, 0] - self._of(other)[:, 0])
+        return _difference(self.of(backup), self.of(other))
 
     def within_an_error(self, backup: Backup, best: Backup) -> bool:
         """Whether the first is no worse than the best by more than a standard error."""
-        difference, error = self.difference(backup, best)
-        return difference <= error
+        return _is_within_an_error(self.of(backup), self.of(best))
 
     def misses_start(self, backup: Backup, other: Backup) -> bool:
         """Whether the first misses the start by more than may be, and the other by less."""
-        missed, error = _mean_and_error(self._of(backup)[:, 1])
-        least = abs(float(self._of(other)[:, 1].mean())) + _START_DEVIATIONS * error
+        missed, error = _mean_and_error(self.of(backup)[:, 1])
+        least = abs(float(self.of(other)[:, 1].mean())) + _START_DEVIATIONS * error
         return abs(missed) > max(_SHARE * self._range, least)
 
     def tried(self) -> tuple[Tried, ...]:
         """Return all that were asked for."""
         first = next(iter(self._errors))
         return tuple(
-            Tried(backup, float(np.sqrt(self.error(backup))), *self.difference(backup, first))
-            for backup in self._errors
+            Tried(backup, _root(errors), *_difference(errors, self.of(first)))
+            for backup, errors in self._errors.items()
         )
+
+
+def _root(errors: FloatArray) -> float:
+    """Return the root mean square error."""
+    return float(np.sqrt(errors[:, 0].mean()))
+
+
+def _difference(errors: FloatArray, others: FloatArray) -> tuple[float, float]:
+    """Return by how much the first mean square is larger, and the standard error."""
+    return _mean_and_error(errors[:, 0] - others[:, 0])
+
+
+def _is_within_an_error(errors: FloatArray, best: FloatArray) -> bool:
+    difference, error = _difference(errors, best)
+    return difference <= error
 
 
 def _mean_and_error(values: FloatArray) -> tuple[float, float]:

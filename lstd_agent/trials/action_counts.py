@@ -20,6 +20,7 @@ from lstd_agent.errors import InvalidInputError
 # Transitions are added up some at a time, and by a table where that has few entries.
 _BUFFER = 2**18
 _LARGEST_TABLE = 2**20
+_LARGEST_KEY = 2**62
 
 
 class Taken(NamedTuple):
@@ -87,8 +88,13 @@ class ActionCounts:
         Raises
         ------
         InvalidInputError
-            If an action or a state is out of range.
+            If an action or a state is out of range, or there are too many of both to number.
         """
+        if n_states**2 * n_actions >= _LARGEST_KEY:
+            raise InvalidInputError(
+                f"what {n_actions} actions lead to from {n_states} states cannot be counted: give "
+                "observations='vectors', or leave actions out"
+            )
         for name, value, n in (
             ("states", state, n_states),
             ("actions", action, n_actions),

@@ -34,14 +34,14 @@ class Batches:
     Attributes
     ----------
     sums : list of sums
-    taken : ActionCounts or None
-        What actions led to, in all trials of which that was recorded.
+    taken : list of ActionCounts or None
+        What actions led to, in the trials of each batch of which that was recorded.
     """
 
     n_batches: int
     n_stored_trials: int
     sums: list[Any] = field(default_factory=list)
-    taken: ActionCounts | None = None
+    taken: list[ActionCounts | None] = field(default_factory=list)
     _stored: list[States] = field(default_factory=list)
 
     @property
@@ -95,16 +95,17 @@ class Batches:
     def add(self, finished: Round) -> None:
         """Add a finished round."""
         self.check_t_max(finished.sums.t_max)
+        taken = finished.taken if isinstance(finished.taken, ActionCounts) else None
         if len(self.sums) < self.n_batches:
             if self.sums:
                 self.sums[0].check_adds(finished.sums)
             self.sums.append(finished.sums)
+            self.taken.append(taken)
         else:
             smallest = int(np.argmin([batch.n_trials for batch in self.sums]))
             self.sums[smallest] = self.sums[smallest] + finished.sums
+            self.taken[smallest] = together(self.taken[smallest], taken)
         self.keep(finished.stored)
-        if isinstance(finished.taken, ActionCounts):
-            self.taken = finished.taken if self.taken is None else self.taken + finished.taken
 
     def keep(self, trials: States) -> None:
         """Store whole trials (m, t_max + 1, ...), as many as there is room for."""
@@ -118,18 +119,17 @@ class Batches:
         self.check_t_max(other.t_max)
         if self.sums:  # all or nothing: before the first batch is added
             self.sums[0].check_adds(other.sums[0])
-        if self.taken is not None and other.taken is not None:
-            self.taken.check_adds(other.taken)
+        mine, theirs = together(*self.taken), together(*other.taken)
+        if mine is not None and theirs is not None:
+            mine.check_adds(theirs)
         # Read before anything is added, since the other may be this one.
-        sums, stored, taken = (
-            list(other.sums),
-            None if other.are_kept else other.trials,
-            other.taken,
-        )
-        for each in sums:
-            self.add(Round(each, np.empty(0)))
-        if taken is not None:
-            self.taken = taken if self.taken is None else self.taken + taken
+        rounds = [
+            Round(sums, np.empty(0), taken)
+            for sums, taken in zip(other.sums, other.taken, strict=True)
+        ]
+        stored = None if other.are_kept else other.trials
+        for each in rounds:
+            self.add(each)
         if stored is not None:
             self.keep(stored)
 
@@ -139,6 +139,7 @@ class Batches:
         stored = self.trials
         portions = [self.sums[i::n_batches] for i in range(min(n_batches, len(self.sums)))]
         self.sums = [KeptTrials.together(portion).condense(features) for portion in portions]
+        self.taken = [None] * len(self.sums)
         self.n_batches = n_batches
         if stored is not None:
             self.keep(stored)
@@ -150,3 +151,9 @@ class Batches:
                 f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
                 "Collect with the same t_max, or forget them with reset()"
             )
+
+
+def together(*taken: ActionCounts | None) -> ActionCounts | None:
+    """Return what actions led to in all of some trials; None where that was never recorded."""
+    known = [each for each in taken if each is not None]
+    return reduce(add, known) if known else None

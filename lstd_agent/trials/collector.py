@@ -6,7 +6,7 @@ from another agent. `SeminormLSTDAgent` holds one, and says what its methods tak
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
-from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.action_counts import ActionCounts, TakenActions
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import (
@@ -34,9 +34,16 @@ from lstd_agent.trials.encoding import (
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
+from lstd_agent.trials.logged_actions import action_numbers
 from lstd_agent.trials.logged_policy import check_actions
 from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
-from lstd_agent.trials.merging import counted_round, counts_of, logged_round, merge_batches
+from lstd_agent.trials.merging import (
+    check_same_kind,
+    counted_round,
+    counts_of,
+    logged_round,
+    merge_batches,
+)
 from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.recording import RecorderMaker, Round, Sums
@@ -207,11 +214,7 @@ class TrialCollector:
         """
         run: Callable[..., None]
         if isinstance(env, gym.Env | VectorEnv):
-            if request.is_shared:
-                raise InvalidInputError(
-                    "workers make their own environments: pass an id, or a function that makes "
-                    f"an environment, instead of {env}"
-                )
+            request.check_not_shared(env)
             space, action_space = single_spaces(env)
             run = partial(collect_rounds, env)
         else:
@@ -319,6 +322,8 @@ class TrialCollector:
         self._batches.check_t_max(finished.sums.t_max)
         self._storage.add(encoding, finished)
         self._encoding = encoding
+        if isinstance(finished.taken, TakenActions) and self._action_numbers is None:
+            self._action_numbers = max(1, int(finished.taken.action.max()) + 1), 0
 
     def add_trials(
         self,
@@ -341,12 +346,13 @@ class TrialCollector:
             stated = self._check_policy(policy, is_same_policy)
             check_actions(stated.policy, trials, encoding.space, batched)
         self._count_waiting()
-        encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max)
+        numbers = action_numbers(trials, self._action_numbers, policy)
+        encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max, numbers)
         self._batches.check_t_max(encoded.t_max)
         for finished in encoded.rounds(self._batches):
             self._storage.add(encoding, finished)
         self._encoding = encoding
-        self._stated = stated
+        self._stated, self._action_numbers = stated, numbers
 
     def merge(self, other: TrialCollector) -> None:
         """Add the trials of another agent's collector; see `SeminormLSTDAgent.merge`."""
@@ -354,16 +360,7 @@ class TrialCollector:
         if other._encoding is None:
             return
         encoding = self._encoding_of(other._encoding.space)
-        if encoding.ends != other._encoding.ends:
-            raise InvalidInputError(
-                f"agents with on_termination={self.on_termination!r} and "
-                f"{other.on_termination!r} do not merge"
-            )
-        if type(encoding) is not type(other._encoding):
-            raise InvalidInputError(
-                "one of the agents counts its observations and the other does not: give both the "
-                "same observations="
-            )
+        check_same_kind(encoding, other._encoding)
         if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
             self._check_policy(other.policy, False)
         self._count_waiting()
@@ -393,7 +390,7 @@ class TrialCollector:
         batches: list[Sums],
         trials: States | None = None,
         policy: Policy | None = None,
-        taken: ActionCounts | None = None,
+        taken: Sequence[ActionCounts | None] | None = None,
         actions: tuple[int, int] | None = None,
     ) -> None:
         """Take what another collector held, such as a file does, into one without trials.
@@ -408,8 +405,8 @@ class TrialCollector:
             Those that it kept whole beside their sums.
         policy : policy, optional
             Whose trials they are.
-        taken : ActionCounts, optional
-            What actions led to.
+        taken : sequence of ActionCounts or None, optional
+            What actions led to, batch by batch.
         actions : (int, int), optional
             How many there are, and the first of them.
 
@@ -425,10 +422,16 @@ class TrialCollector:
                 self._batches.check_t_max(sums.t_max)
                 self._batches.sums[0].check_adds(sums)
             self._batches.sums.append(sums)
+        taken = [None] * len(batches) if taken is None else taken
+        if len(taken) != len(batches):
+            raise InvalidInputError(
+                f"there are {len(batches)} batches of trials, and {len(taken)} of actions"
+            )
+        self._batches.taken.extend(taken)
         if trials is not None:
             self._batches.keep(trials)
         self._stated = None if policy is None else StatedPolicy.of(policy)
-        self._batches.taken, self._action_numbers = taken, actions
+        self._action_numbers = actions
 
     def _encoding_of(self, space: gym.Space[Any]) -> Encoding:
         """Return the encoding of an observation space, which must be that of all trials."""
@@ -465,14 +468,8 @@ class TrialCollector:
     def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
         """Return the policy of trials to come, or raise unless it is that of the trials so far."""
         stated = StatedPolicy.of(policy)
-        if self._stated is None or is_same or not self._batches.sums:
-            return stated
-        if not self._stated.is_same(stated):
-            raise InvalidInputError(
-                "the trials so far are of another policy, and values are those of one policy: "
-                "forget them with reset(), make a new agent, or say that it is the same with "
-                "is_same_policy=True"
-            )
+        if self._stated is not None and not is_same and self._batches.sums:
+            stated.check_same(self._stated)
         return stated
 
     def _count_waiting(self) -> None:

@@ -11,7 +11,7 @@ have it, and a transition counts for what it shows however its trial went on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -249,7 +249,13 @@ class LoggedTrials:
         )
 
 
-def as_logged(observations: Any, rewards: Any, actions: Any, terminated: Any) -> LoggedTrials:
+def as_logged(
+    observations: Any,
+    rewards: Any,
+    actions: Any,
+    terminated: Any,
+    action_space: gym.Space[Any] | None,
+) -> LoggedTrials:
     """Return what `SeminormLSTDAgent.add_trials` was given as logged trials."""
     whole = None
     if isinstance(observations, LoggedTrials):
@@ -260,7 +266,7 @@ def as_logged(observations: Any, rewards: Any, actions: Any, terminated: Any) ->
         for name, part in (("rewards", rewards), ("actions", actions), ("terminated", terminated)):
             if part is not None:
                 raise InvalidInputError(f"the trials hold their {name}: leave {name}= out")
-        return whole
+        return whole if action_space is None else replace(whole, action_space=action_space)
     if hasattr(observations, "columns"):
         raise InvalidInputError(
             "a table's columns have names of their own: LoggedTrials.from_frame(frame, trial=..., "
@@ -268,7 +274,9 @@ def as_logged(observations: Any, rewards: Any, actions: Any, terminated: Any) ->
         )
     if rewards is None:
         raise InvalidInputError("rewards are missing: give those of each trial")
-    return LoggedTrials.of(observations, rewards, actions, terminated=terminated)
+    return LoggedTrials.of(
+        observations, rewards, actions, terminated=terminated, action_space=action_space
+    )
 
 
 def _as_batch_of(batch: Any) -> Any:

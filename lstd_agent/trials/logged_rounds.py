@@ -6,6 +6,7 @@ All are encoded and checked before the first is added, so that a refused log cha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -13,16 +14,18 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
+from lstd_agent.trials.action_counts import ActionCounts, TakenActions
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.kept_trials import TrialRecorder
 from lstd_agent.trials.logged import LoggedTrials
+from lstd_agent.trials.logged_actions import as_numbers
 from lstd_agent.trials.recording import Round, round_size
 
-# Stored states of counted trials at timesteps that a trial does not have.
+# Stored states of counted trials, and actions, at timesteps that a trial does not have.
 _NONE = -1
 
 
@@ -37,17 +40,24 @@ class EncodedTrials:
         What is logged beyond is left out; None goes to the end of the longest trial.
     known : int or None
         The last timestep of the agent's trials so far, which must be the same.
+    actions : (int, int) or None
+        How many Discrete actions there are, and the first of them; None leaves them out.
 
     Raises
     ------
     InvalidInputError
-        If an observation is none of the space, or a trial is longer than those so far.
+        If an observation or an action is none, or a trial is longer than those so far.
     TerminationError
         If a trial terminated, and the task is one that does not.
     """
 
     def __init__(
-        self, encoding: Encoding, trials: LoggedTrials, t_max: int | None, known: int | None
+        self,
+        encoding: Encoding,
+        trials: LoggedTrials,
+        t_max: int | None,
+        known: int | None,
+        actions: tuple[int, int] | None = None,
     ) -> None:
         longest = int(trials.lengths.max()) - 1
         if t_max is None:
@@ -82,6 +92,9 @@ class EncodedTrials:
                 zip(trials.observations, trials.rewards, strict=True)
             )
         ]
+        self._n_actions, self._actions = 0, None
+        if actions is not None and trials.actions is not None:
+            self._n_actions, self._actions = actions[0], self._padded_actions(trials, actions)
         # A trial that ended stays where it ended, and so has all timesteps.
         self.lengths[ended] = self.t_max + 1
 
@@ -103,6 +116,29 @@ class EncodedTrials:
             states[n:] = self._encoding.terminal
         return states, rewards
 
+    def _padded_actions(self, trials: LoggedTrials, numbers: tuple[int, int]) -> IntArray:
+        """Return the actions (t_max + 1, m), `_NONE` where there is none."""
+        padded = np.full((self.t_max + 1, trials.n_trials), _NONE, np.min_scalar_type(-numbers[0]))
+        trial = np.repeat(np.arange(trials.n_trials), trials.lengths)
+        t = np.arange(len(trial)) - (np.cumsum(trials.lengths) - trials.lengths)[trial]
+        has = t < self.lengths[trial]
+        padded[t[has], trial[has]] = as_numbers(trials, numbers)[has]
+        return padded
+
+    def _taken(
+        self, states: States, rewards: FloatArray, first: int
+    ) -> ActionCounts | TakenActions | None:
+        """Return what the actions of some trials led to, or which they were."""
+        if self._actions is None:
+            return None
+        action = self._actions[:, first : first + rewards.shape[1]]
+        if not isinstance(self._encoding, CountedEncoding):
+            return TakenActions(np.ascontiguousarray(action.T), np.zeros(rewards.T.shape, bool))
+        has, S = action != _NONE, self._encoding.n_states
+        state, following = states[:-1][has], states[1:][has]
+        chosen = action[has].astype(np.int64)
+        return ActionCounts.of(S, self._n_actions, state, chosen, following, rewards[has])
+
     def rounds(self, batches: Batches) -> Iterator[Round]:
         """Yield the trials in rounds, as they are to be added to batches one after the other."""
         first = 0
@@ -111,9 +147,11 @@ class EncodedTrials:
             states = np.stack([states for states, _ in piece], axis=1)
             rewards = np.stack([rewards for _, rewards in piece], axis=1)
             lengths = self.lengths[first : first + len(piece)]
+            taken = self._taken(states, rewards, first)
             first += len(piece)
             cut = lengths if (lengths <= self.t_max).any() else None
-            yield recorded(self._encoding, states, rewards, cut, batches.n_stored_missing)
+            made = recorded(self._encoding, states, rewards, cut, batches.n_stored_missing)
+            yield replace(made, taken=taken)
 
 
 def recorded(
@@ -122,6 +160,7 @@ def recorded(
     rewards: FloatArray,
     lengths: IntArray | None,
     n_stored: int,
+    explored: BoolArray | None = None,
 ) -> Round:
     """Return whole trials as a round.
 
@@ -134,10 +173,14 @@ def recorded(
         How many timesteps each trial has, where some were cut short.
     n_stored : int
         How many trials to keep whole beside sums that do not hold them.
+    explored : ndarray of bool, shape (t_max + 1, n), optional
+        Which actions were exploratory.
     """
     if not isinstance(encoding, CountedEncoding):
-        return Round(TrialRecorder.of_whole(states, rewards, lengths), np.empty(0))
-    sums = CountRecorder(encoding.n_states).of_whole(states, rewards, lengths)
+        kept = TrialRecorder.of_whole(states, rewards, lengths)
+        own = None if explored is None else np.ascontiguousarray(explored.T)
+        return Round(replace(kept, explored=own), np.empty(0))
+    sums = CountRecorder(encoding.n_states).of_whole(states, rewards, lengths, explored)
     stored = states[:-1].T[:n_stored]
     if lengths is None:
         return Round(sums, stored.astype(encoding.dtype))

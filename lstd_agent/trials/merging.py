@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.parameters import same_features
+from lstd_agent.trials.action_counts import TakenActions
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States, VectorEncoding
@@ -40,10 +43,21 @@ def counted_round(encoding: Encoding, counts: TransitionCounts) -> Round:
 
 def logged_round(storage: Storage, encoding: Encoding, trials: KeptTrials) -> Round:
     """Return logged trials as a round, recorded as the storage records its own."""
-    trials = KeptTrials.of(trials.observations, trials.rewards, trials.lengths)
+    trials = KeptTrials.of(**vars(trials))
     states = encoding.encode_logged(trials.observations).swapaxes(0, 1)
-    n_stored = storage.batches.n_stored_missing
-    return recorded(encoding, states, trials.rewards.T, trials.lengths, n_stored)
+    n_stored, explored = storage.batches.n_stored_missing, trials.explored
+    made = recorded(
+        encoding,
+        states,
+        trials.rewards.T,
+        trials.lengths,
+        n_stored,
+        None if explored is None else explored.T,
+    )
+    if isinstance(encoding, CountedEncoding) or trials.actions is None:
+        return made
+    explored = np.zeros(trials.actions.shape, dtype=bool) if explored is None else explored
+    return replace(made, taken=TakenActions(trials.actions, explored))
 
 
 def merge_batches(storage: Storage, encoding: Encoding, theirs: Batches, other: Encoding) -> None:
@@ -88,6 +102,20 @@ def merge_batches(storage: Storage, encoding: Encoding, theirs: Batches, other: 
             storage.add(encoding, Round(sums, np.empty(0)))
     else:
         mine.merge(theirs)
+
+
+def check_same_kind(mine: Encoding, theirs: Encoding) -> None:
+    """Raise unless two encodings of the same space keep observations alike."""
+    if mine.ends != theirs.ends:
+        options = ["absorb" if each.ends else "raise" for each in (mine, theirs)]
+        raise InvalidInputError(
+            f"agents with on_termination={options[0]!r} and {options[1]!r} do not merge"
+        )
+    if type(mine) is not type(theirs):
+        raise InvalidInputError(
+            "one of the agents counts its observations and the other does not: give both the "
+            "same observations="
+        )
 
 
 def check_same_features(

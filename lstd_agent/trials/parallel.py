@@ -23,7 +23,7 @@ from concurrent.futures import (
 from contextlib import contextmanager, suppress
 from itertools import chain
 from multiprocessing.connection import Connection
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lstd_agent.errors import EvaluationError, MissingDependencyError, check_integer
 
@@ -34,6 +34,8 @@ MAX_RETRIES = 3
 
 # Tasks handed to an executor of unknown size, running or waiting.
 _MIN_SUBMITTED = 64
+
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 class WorkerError(EvaluationError, RuntimeError):
@@ -151,7 +153,7 @@ def _run_on_own_pools(
         ) as pool:
             try:
                 lost = yield from _run_until_broken(
-                    pool, function, attempts, 2 * workers, unclaimed, cancels=False
+                    pool, function, attempts, 2 * workers, unclaimed, is_own=True
                 )
             except BaseException:
                 alive.close()  # nobody waits for what the workers are at
@@ -176,6 +178,8 @@ def _end_with_parent(watched: Connection) -> None:
     a terminal sends to all of them, is the parent's to answer.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)  # see _uninterrupted
 
     def watch() -> None:
         with suppress(EOFError, OSError):
@@ -186,21 +190,26 @@ def _end_with_parent(watched: Connection) -> None:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _uninterrupted(workers_too: bool) -> Iterator[None]:
     """Have Ctrl-C and SIGTERM wait meanwhile; only a main thread is interrupted by them.
 
-    A process that is left half started knows no pool, and fails with a traceback of its own.
+    A process that is left half started knows no pool, and fails with a traceback of its own. So
+    does one that is interrupted while it imports: it inherits blocked signals, up to
+    `_end_with_parent`. To block them is not enough here, since another thread may take them.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     came: list[int] = []
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(each, lambda number, _: came.append(number)) for each in signals]
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for each in _INTERRUPTS:
+            before[each] = signal.signal(each, lambda number, _: came.append(number))
+    blocks = workers_too and hasattr(signal, "pthread_sigmask")  # not on Windows
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS) if blocks else ()
     try:
         yield
     finally:
-        for each, handler in zip(signals, before, strict=True):
+        if blocks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for each, handler in before.items():
             signal.signal(each, handler)
         for number in came:
             signal.raise_signal(number)
@@ -212,13 +221,14 @@ def _run_until_broken(
     attempts: Iterator[tuple[Task, int]],
     n_submitted: int,
     unclaimed: list[Result],
-    cancels: bool = True,
+    is_own: bool = False,
 ) -> Generator[Result, None, list[tuple[Task, int]]]:
     """Yield the results of tasks, each with how often a worker died on it.
 
     Returns the tasks that were lost because the executor broke; the others are still to be
     drawn from ``attempts``. Work that ends early cancels what has not begun, unless the executor
-    ends with it: a process pool that breaks complains of tasks that somebody else has cancelled.
+    is our own and ends with it: a process pool that breaks complains of tasks that somebody else
+    has cancelled.
     """
     running: dict[Future[Result], tuple[Task, int]] = {}
     lost: list[tuple[Task, int]] = []
@@ -229,7 +239,7 @@ def _run_until_broken(
                 if attempt is None:
                     break
                 try:
-                    with _uninterrupted():  # it may start a worker
+                    with _uninterrupted(is_own):  # it may start a worker
                         running[executor.submit(function, attempt[0])] = attempt
                 except BrokenExecutor:
                     lost.append(attempt)
@@ -249,5 +259,5 @@ def _run_until_broken(
             if future.done():
                 if not future.cancelled() and future.exception() is None:
                     unclaimed.append(future.result())
-            elif cancels:
+            elif not is_own:
                 future.cancel()

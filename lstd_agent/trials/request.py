@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lstd_agent.arrays import BoolArray
-from lstd_agent.errors import check_integer
+from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.exploration import Explore, check_explore
 
 
@@ -79,3 +79,11 @@ class Request:
     def is_shared(self) -> bool:
         """Whether workers are asked for, which make their own environments."""
         return self.workers != 1 or self.executor is not None or self.shard_size is not None
+
+    def check_not_shared(self, env: Any) -> None:
+        """Raise `InvalidInputError` if workers are asked for, and given an environment."""
+        if self.is_shared:
+            raise InvalidInputError(
+                "workers make their own environments: pass an id, or a function that makes "
+                f"an environment, instead of {env}"
+            )

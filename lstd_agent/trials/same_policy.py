@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.learned_policies import fingerprint, is_model
 from lstd_agent.trials.policies import Policy
 
@@ -33,9 +34,14 @@ class StatedPolicy:
         """Return a policy with its parameters' fingerprint."""
         return cls(policy.predict if is_model(policy) else policy, fingerprint(policy))
 
-    def is_same(self, other: StatedPolicy) -> bool:
-        """Tell whether two policies are the same, and none has learned in between."""
-        return self.fingerprint == other.fingerprint and same_policy(self.policy, other.policy)
+    def check_same(self, before: StatedPolicy) -> None:
+        """Raise `InvalidInputError` unless it is the policy of trials before, learning no more."""
+        if self.fingerprint != before.fingerprint or not same_policy(before.policy, self.policy):
+            raise InvalidInputError(
+                "the trials so far are of another policy, and values are those of one policy: "
+                "forget them with reset(), make a new agent, or say that it is the same with "
+                "is_same_policy=True"
+            )
 
 
 def same_policy(a: Any, b: Any) -> bool:

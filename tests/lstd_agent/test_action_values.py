@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers.vector import TransformObservation
 from numpy.testing import assert_allclose, assert_array_equal
@@ -27,9 +28,8 @@ def exact_counts(mdp: TabularMDP) -> ActionCounts:
     p, r = mdp.probability[state, action, k], mdp.reward[state, action, k]
     keys = (state * A + action) * S + mdp.next_state[state, action, k]
     key, place = np.unique(keys, return_inverse=True)
-    return ActionCounts(
-        S, A, key, *(np.bincount(place, weights) for weights in (p, p * r, p * r**2))
-    )
+    n, rewards, squares = (np.bincount(place, weights) for weights in (p, p * r, p * r**2))
+    return ActionCounts(S, A, key, n.astype(float), rewards.astype(float), squares.astype(float))
 
 
 def as_probabilities(policy: np.ndarray, n_actions: int) -> np.ndarray:
@@ -241,8 +241,8 @@ def test_saved_merged_and_reset_with_the_rest(tmp_path: Path) -> None:
         agent.reset().action_values(0)
 
 
-def as_vectors(name: str) -> VectorEnv:
-    env = TabularVectorEnv(make_mdp(name), 500)
+def as_vectors(name: str, num_envs: int = 500) -> VectorEnv:
+    env = TabularVectorEnv(make_mdp(name), num_envs)
     n = int(env.single_observation_space.n)  # type: ignore[attr-defined]
     single = Box(0.0, float(n), (1,))
     return TransformObservation(
@@ -254,7 +254,7 @@ def one_hot(x: np.ndarray) -> np.ndarray:
     return np.eye(12)[np.asarray(x)[:, 0].astype(int)]
 
 
-def of_vectors(policy: np.ndarray, **options: object) -> SeminormLSTDAgent:
+def of_vectors(policy: np.ndarray, **options: Any) -> SeminormLSTDAgent:
     agent = SeminormLSTDAgent(one_hot)
     agent.collect(
         as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], 4000, 60, seed=0, batched=True,
@@ -322,6 +322,218 @@ def test_condensed_vectors_leave_explored_transitions_out() -> None:
         condensed.fit().action_values(np.zeros((1, 1), np.float32))
 
 
+def logs(n: int, seed: int = 0, t_max: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Trials of h12c by a behaviour that mostly takes the other action than `TARGET`."""
+    env, rng = TabularVectorEnv(make_mdp("h12c"), n), np.random.default_rng(seed + 1000)
+    state, _ = env.reset(seed=seed)
+    states, rewards, actions = [state], [], []
+    for _ in range(t_max + 1):
+        action = np.where(rng.random(n) < 0.3, rng.integers(2, size=n), 1 - TARGET[state])
+        state, reward, *_ = env.step(action)
+        states.append(state)
+        rewards.append(reward)
+        actions.append(action)
+    return np.array(states).T, np.array(rewards).T, np.array(actions).T
+
+
+TARGET = make_mdp("h12c").random_policy(3)
+TWELVE = np.arange(12, dtype=np.float32)[:, None]
+
+
+def of_logs(kind: str, *parts: Any, **options: Any) -> tuple[SeminormLSTDAgent, Any, Any]:
+    """An agent with logged trials, all states, and the policy to evaluate, as the kind has them."""
+    if kind == "counts":
+        agent = SeminormLSTDAgent(OneHot())
+        return (
+            agent.add_trials(*parts, observation_space=Discrete(12), **options),
+            range(12),
+            TARGET,
+        )
+    states, *rest = parts
+    vectors = [np.asarray(trial, dtype=np.float32)[:, None] for trial in states]
+    agent = SeminormLSTDAgent(one_hot).add_trials(vectors, *rest, **options)
+    return agent, TWELVE, lambda x: TARGET[x[:, 0].astype(int)]
+
+
+def test_logs_of_another_behaviour_tell_the_bias_of_a_policy_at_the_monte_carlo_rate() -> None:
+    chain, typical = make_mdp("h12c").induce(TARGET), {}
+    for n in (250, 2250):
+        ratios = []
+        for seed in range(3):
+            agent, every, policy = of_logs("counts", *logs(n, seed))
+            errors = agent.action_standard_errors(every, policy=policy)
+            ratios.append((agent.action_values(every, policy=policy) - chain.action_bias) / errors)
+        assert 0.4 < np.sqrt(np.mean(np.square(ratios))) < 2.0
+        typical[n] = np.median(errors)
+    assert 2.0 < typical[250] / typical[2250] < 4.5  # 3 is the root of 9
+    assert typical[2250] < 0.05 * np.ptp(chain.bias)
+
+
+def test_vectors_of_logs_cut_short_tell_what_their_counts_tell() -> None:
+    states, rewards, actions = logs(300)
+    lengths = np.random.default_rng(0).integers(1, 80, 300).clip(max=41)
+    parts = [
+        [row[: n + more] for row, n in zip(whole, lengths, strict=True)]
+        for whole, more in ((states, 1), (rewards, 0), (actions, 0))
+    ]
+    counts, vectors = (of_logs(kind, *parts) for kind in ("counts", "vectors"))
+    q, qv = (agent.action_values(x, policy=policy) for agent, x, policy in (counts, vectors))
+    n, nv = (agent.action_coverage(x) for agent, x, _ in (counts, vectors))
+    assert_allclose(qv, np.where(n < 10, np.nan, q), atol=1e-8)  # of so few, features tell nothing
+    assert_allclose(nv, n)
+    assert n.sum() == lengths.sum()
+
+
+def test_a_policys_own_trials_tell_the_same_whichever_way_it_is_given() -> None:
+    mdp, policy = make_mdp("h12c"), TARGET
+    agent = SeminormLSTDAgent(OneHot())
+    agent.collect(TabularVectorEnv(mdp, 100), policy, 2000, 60, seed=0, explore=1).fit()
+    bias = agent.action_values(range(12), policy=policy)
+    for same in (np.eye(2)[policy], lambda s: policy[s]):
+        assert_array_equal(agent.action_values(range(12), policy=same), bias)
+        errors = agent.action_standard_errors(range(12), policy=same)
+        assert_array_equal(errors, agent.action_standard_errors(range(12), policy=policy))
+    chain = mdp.induce(policy)
+    errors = agent.action_standard_errors(range(12), policy=policy)
+    assert (np.abs(bias - chain.action_bias) < 5 * errors).all()
+    own, errors = agent.action_values(range(12)), agent.action_standard_errors(range(12))
+    right = chain.action_bias - chain.bias[agent.main_reference_]
+    assert (np.abs(own - right) < 5 * errors).all()
+    assert np.median(errors) < 0.03 * np.ptp(chain.bias)
+
+
+def test_any_behaviour_on_vectors_serves_a_policy() -> None:
+    rng = np.random.default_rng(0)
+
+    def epsilon_greedy(x: np.ndarray) -> np.ndarray:
+        greedy = 1 - TARGET[x[:, 0].astype(int)]
+        return np.where(rng.random(len(x)) < 0.3, rng.integers(2, size=len(x)), greedy)
+
+    def policy(x: np.ndarray) -> np.ndarray:
+        return TARGET[x[:, 0].astype(int)]
+
+    agent = SeminormLSTDAgent(one_hot)
+    env = as_vectors("h12c", 50)
+    agent.collect(env, policy, 1000, 60, seed=0, batched=True, explore=epsilon_greedy)
+    q, errors = (
+        of(TWELVE, policy=policy) for of in (agent.action_values, agent.action_standard_errors)
+    )
+    chain = make_mdp("h12c").induce(TARGET)
+    assert (np.abs(q - chain.action_bias) < 5 * errors).all()
+    assert np.median(errors) < 0.1 * np.ptp(chain.bias)
+
+
+@pytest.mark.parametrize("kind", ["counts", "vectors"])
+def test_pairs_that_a_log_lacks_have_no_value(kind: str) -> None:
+    states, rewards, actions = logs(300)
+    state = 11
+    # Of each trial what comes before the first time that the policy's action is taken there.
+    taken = (states[:, :-1] == state) & (actions == TARGET[state])
+    lengths = np.where(taken.any(axis=1), taken.argmax(axis=1), 41)
+    keep = lengths > 0
+    lists = [
+        [row[: n + more] for row, n in zip(whole[keep], lengths[keep], strict=True)]
+        for whole, more in ((states, 1), (rewards, 0), (actions, 0))
+    ]
+    agent, every, policy = of_logs(kind, *lists, action_space=Discrete(2))
+    other = 1 - TARGET
+    avoided = other if kind == "counts" else lambda x: other[x[:, 0].astype(int)]
+    q = agent.action_values(every, policy=avoided)
+    assert np.isnan(q[state]).tolist() == (np.arange(2) == TARGET[state]).tolist()
+    errors = agent.action_standard_errors(every, policy=avoided)
+    assert np.isinf(errors[state, TARGET[state]])
+    if kind == "counts":  # features of vectors may tell of pairs like it
+        assert np.isnan(agent.action_values(every, policy=policy)).sum() > 1
+
+
+def test_a_log_of_a_task_that_ends_tells_total_rewards() -> None:
+    """A walk 0, 1, 2 that ends on leaving 2; action 1 pays 1 and stays, action 0 goes on."""
+    trials = [[0, 0, 1, 2, 2], [0, 1, 1, 2, 2], [0, 1, 2, 2]] * 40
+    actions = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0]] * 40
+    for kind in ("counts", "vectors"):
+        features: Any = OneHot() if kind == "counts" else (lambda x: np.eye(3)[x[:, 0].astype(int)])
+        agent = SeminormLSTDAgent(features, 1, gain=0.0, on_termination="absorb")
+        x: Any = range(3) if kind == "counts" else np.arange(3.0)[:, None]
+        observed = [np.array(t) if kind == "counts" else np.array(t)[:, None] * 1.0 for t in trials]
+        agent.add_trials(
+            observed, actions, actions, terminated=[True] * 120,
+            observation_space=Discrete(3) if kind == "counts" else None,
+        )  # fmt: skip
+        q = agent.action_values(x, policy=lambda s: np.zeros(len(s), int))
+        assert_allclose(q, [[0.0, 1.0], [0.0, 1.0], [0.0, np.nan]], atol=1e-9)
+
+
+def test_kept_trials_that_are_added_stay_explored() -> None:
+    agent = of_vectors(TARGET, explore=2)
+    other = SeminormLSTDAgent(one_hot).attach(as_vectors("h12c")).add(agent.kept_trials)
+    assert_array_equal(other.kept_trials.explored, agent.kept_trials.explored)
+    assert_array_equal(other.action_coverage(TWELVE), agent.action_coverage(TWELVE))
+
+
+LOGGED = logs(20)
+BAD_LOGS: list[tuple[Any, dict[str, Any], str]] = [
+    (LOGGED[2] + 1, {"action_space": Discrete(2)}, r"actions are 0 to 1; trial 0 has .*2"),
+    (LOGGED[2] - 1, {"action_space": Discrete(2)}, r"actions are 0 to 1; trial 0 has .*-1"),
+    (LOGGED[2] + 0.5, {"action_space": Discrete(2)}, r"actions are 0 to 1; trial 0 has"),
+    (LOGGED[2][..., None], {"action_space": Discrete(2)}, "actions are 0 to 1; trial 0 has"),
+]
+
+
+@pytest.mark.parametrize(("actions", "options", "message"), BAD_LOGS)
+def test_logged_actions_that_are_none_are_refused(actions: Any, options: Any, message: str) -> None:
+    agent = SeminormLSTDAgent(OneHot())
+    with pytest.raises(InvalidInputError, match=message):
+        agent.add_trials(*LOGGED[:2], actions, observation_space=Discrete(12), **options)
+    assert agent.n_trials == 0
+    agent.add_trials(*LOGGED, observation_space=Discrete(12))
+    with pytest.raises(InvalidInputError, match="actions are 0 to 1; trial 0 has"):
+        agent.add_trials(*LOGGED[:2], LOGGED[2] + 1)
+    with pytest.raises(InvalidInputError, match=r"so far are 0 to 1; the log has Discrete\(3"):
+        agent.add_trials(*LOGGED, action_space=Discrete(3))
+
+
+def test_logs_without_numbered_actions_tell_no_action_values() -> None:
+    for actions in (None, LOGGED[2] - 1, LOGGED[2] + 0.5):
+        agent = SeminormLSTDAgent(OneHot())
+        agent.add_trials(*LOGGED[:2], actions, observation_space=Discrete(12))
+        with pytest.raises(NotFittedError, match="numbered from 0 or by an action_space"):
+            agent.action_values(0, policy=TARGET)
+
+
+def test_what_is_no_policy_to_evaluate_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    cases: list[tuple[str, Any, str]] = [
+        ("counts", [2] * 12, "the policy takes action 2"),
+        ("counts", [0] * 5, "a policy is 12 integer actions"),
+        ("counts", lambda s: s * 0 + 2, "the policy takes action 2; actions are 0 to 1"),
+        ("counts", lambda s: rng.integers(2, size=len(s)), "give its probabilities"),
+        ("vectors", lambda x: np.full(len(x), 2), "the policy takes action 2; actions are 0 to 1"),
+        ("vectors", TARGET, "a policy given as an array needs Discrete observations"),
+    ]
+    for kind, policy, message in cases:
+        agent, x, _ = of_logs(kind, *LOGGED)
+        with pytest.raises(InvalidInputError, match=message):
+            agent.action_values(x, policy=policy)
+    agent, x, policy = of_logs("counts", *LOGGED)
+    with pytest.raises(InvalidInputError, match="leave t= or policy= out"):
+        agent.action_values(x, 0, policy=policy)
+    one = SeminormLSTDAgent(OneHot(), n_batches=1)
+    one.add_trials(*LOGGED, observation_space=Discrete(12))
+    with pytest.raises(NotFittedError, match="and there is one"):
+        one.action_standard_errors(0, policy=TARGET)
+    agent, x, policy = of_logs("vectors", *LOGGED)
+    with pytest.raises(NotFittedError, match="able to represent a constant"):
+        agent.action_values(x, policy=policy, pair_features=lambda s, a: s + 1.0)
+    space = Dict({"x": Box(0.0, 12.0, (1,), np.float32)})
+    mixed = SeminormLSTDAgent(one_hot)
+    mixed.add_trials(
+        [{"x": trial[:, None].astype(np.float32)} for trial in LOGGED[0]], *LOGGED[1:],
+        observation_space=space,
+    )  # fmt: skip
+    with pytest.raises(InvalidInputError, match="need Box observations"):
+        mixed.action_values({"x": np.zeros((2, 1), np.float32)}, policy=policy)
+
+
 BAD_EXPLORE = [
     (-1, "first half of a trial, and with t_max = 20 there are 10"),
     (11, "explore=11 actions need as many timesteps"),
@@ -373,7 +585,7 @@ def test_damaged_counts_in_a_file_are_refused(tmp_path: Path, part: str) -> None
     path = tmp_path / "agent.npz"
     agent.save(path)
     arrays = dict(np.load(path))
-    arrays[f"taken.{part}"] = -arrays[f"taken.{part}"]
+    arrays[f"taken0.{part}"] = -arrays[f"taken0.{part}"]
     np.savez(path, **arrays)
     with pytest.raises(InvalidInputError, match="no counts of 12 states and 2 actions"):
         SeminormLSTDAgent.load(path)

@@ -10,7 +10,8 @@ import pytest
 from gymnasium import spaces
 from numpy.testing import assert_allclose
 
-from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent
+from lstd_agent import GaussianFeatures, OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.backups import LambdaReturn
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.holdouts import Approximators
@@ -224,3 +225,48 @@ def test_where_there_is_nothing_to_choose_from_it_says_so(walk: Any) -> None:
     condensed.collect(walk(kind="box"), lambda x: 0, n_trials=100, t_max=8, seed=0).fit()
     assert condensed.backup_.backup == "one_step"
     assert "single steps only" in str(condensed.backup_)
+
+
+def draining(n_trials: int = 200) -> tuple[Any, Any]:
+    """Trials of 21, 20 … 1 and then coins of 0 and 1, which cost what they are."""
+    x = np.random.default_rng(0).integers(2, size=(n_trials, 102)).astype(float)
+    x[:, :21] = np.arange(21, 0, -1)
+    return x[:, :, None], -x[:, :-1]
+
+
+def test_the_data_choose_as_many_neighborhoods_as_predict_better(tmp_path: Any) -> None:
+    """Six bumps: two neighbourhoods are off by 2 of the 21's value, -221 beside that of 0."""
+    box = spaces.Box(0.0, 21.0, (1,))
+    features = RadialBasis.grid([0], [21], 6)
+    agent = given(box, *draining(), features=features, n_anchors="auto").fit()
+    value = agent.predict([[21.0]], 0) - agent.predict([[0.0]], 100)
+    assert_allclose(value, -221.0, atol=1.0)
+    tried = agent.backup_.numbers
+    assert [each.n_anchors for each in tried] == [1, 2, 4, 8]
+    best = min(each.error for each in tried)
+    assert best < 0.95 * tried[1].error
+    assert len(agent.system_.anchors) in (4, 8)
+    assert "  4 neighborhoods, " in str(agent.diagnostics())
+    agent.save(tmp_path / "agent.npz")
+    other = SeminormLSTDAgent.load(tmp_path / "agent.npz")
+    assert (other.n_anchors, other.backup_) == ("auto", agent.backup_)
+    assert np.array_equal(other.fit().system_.weights, agent.system_.weights)
+
+
+def test_features_that_represent_the_values_need_one_neighborhood() -> None:
+    """Values of x are x / 0.2, less a constant."""
+    states, rewards = decaying(1)
+    box = spaces.Box(-np.inf, np.inf, (1,))
+    agent = given(box, states, rewards, features=Polynomial(1), n_anchors="auto").fit()
+    assert len(agent.system_.anchors) == 1
+
+
+@pytest.mark.filterwarnings("ignore::lstd_agent.CondensedTrialsWarning")
+def test_a_choice_of_the_number_without_trials_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="n_anchors='auto' chooses among linked systems"):
+        SeminormLSTDAgent(OneHot(), "auto", calibration="references")
+    box = spaces.Box(-np.inf, np.inf, (1,))
+    agent = SeminormLSTDAgent(Polynomial(1), "auto", max_bytes=50_000).attach(Space(box))
+    agent.add(KeptTrials.of(*draining(100)))
+    with pytest.raises(InvalidInputError, match="sums of features do not hold any"):
+        agent.fit()

@@ -15,7 +15,8 @@ from lstd_agent.fit import Fit, FitOptions
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.pooled import pooled_model
 from lstd_agent.study.exact import ExactStatistics
-from lstd_agent.study.problems import population_counts
+from lstd_agent.study.metrics import StepwiseErrors
+from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.trials.counting import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding
@@ -45,7 +46,10 @@ def test_the_exact_model_gives_the_bias_to_features_that_represent_it(anchors: A
     assert_allclose(found[core], exact[core], atol=1e-9 * np.ptp(exact))
 
 
-def test_values_are_the_least_squares_fit_of_those_of_the_pooled_chain() -> None:
+def test_values_are_weighted_least_squares_fits_of_those_of_the_pooled_chain() -> None:
+    """All visits weigh alike in the first neighbourhood, and in later ones, by timestep, less
+    the farther the fit of all alike is from the values there.
+    """
     rng = np.random.default_rng(3)
     mdp = make_mdp("h15b")
     chain = mdp.induce(rng.integers(mdp.n_actions, size=15))
@@ -62,12 +66,33 @@ def test_values_are_the_least_squares_fit_of_those_of_the_pooled_chain() -> None
     v = np.zeros(15)
     v[rest] = np.linalg.solve(np.eye(14) - P[np.ix_(rest, rest)], (r - chain.gain)[rest])
     X = np.hstack((F, np.ones((15, 1))))
+
+    def fitted(weight: Any) -> Any:
+        root = np.sqrt(weight)
+        return np.linalg.lstsq(root[:, None] * X, root * v, rcond=None)[0]
+
     for k, stop in enumerate([6, 25, 81]):
-        root = np.sqrt(N[anchors[k] : stop].sum(axis=(0, 2)))
-        w = np.linalg.lstsq(root[:, None] * X, root * v, rcond=None)[0]
+        visits = N[anchors[k] : stop].sum(axis=2)
+        w = fitted(visits.sum(axis=0))
+        if k > 0:
+            w = fitted((visits / np.sqrt(visits @ (X @ w - v) ** 2)[:, None]).sum(axis=0))
         assert_allclose(system.weights[k], w[:3], rtol=1e-8)
-    last = np.append(system.weights[-1], system.offsets[-1])
-    assert_allclose(X[main] @ last, 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", [2, 9])
+def test_a_few_transient_visits_do_not_spoil_the_settled_timesteps(seed: int) -> None:
+    """Two features can represent the three values of the core, and not those of the stream."""
+    chain = random_chain("h6", seed)
+    t_max = 10 * chain.mixing_time()
+    distributions = chain.stepwise_distributions(t_max, tol=0.0)
+    statistics = ExactStatistics(chain, random_features(6, 2, seed), distributions)
+    systems = [
+        fit_system(statistics, np.array([0, 8]), chain.gain, backup=backup)
+        for backup in ("model", "one_step")
+    ]
+    errors = [StepwiseErrors(statistics).rems(system) for system in systems]
+    assert errors[0].sum() < errors[1].sum()
+    assert errors[0][:8].max() < errors[1][:8].max()
 
 
 def test_one_feature_a_state_and_sparse_ones_give_the_pooled_values() -> None:
@@ -189,10 +214,8 @@ def test_a_hundred_thousand_states_are_solved_as_the_sparse_chain_they_are() -> 
     from scipy import sparse
 
     S = 100_000
-    half = np.full(S - 1, 0.5)
-    P = sparse.csr_array(
-        sparse.diags_array([np.append(half, 1.0), half], offsets=[0, 1], shape=(S, S))
-    )
+    last = sparse.coo_array(([1.0], ([S - 1], [S - 1])), shape=(S, S))
+    P = sparse.csr_array(sparse.diags_array([0.5, 0.5], offsets=[0, 1], shape=(S, S)) + last / 2.0)
     chain = MarkovChain(P, np.append(np.ones(S - 1), 0.0), np.full(S, 1.0 / S))
     statistics = ExactStatistics(chain, np.ones((S, 1)), np.full((1, S), 1.0 / S))
     model = statistics.pooled(0.0, S - 1)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,8 @@ from lstd_agent import (
     Standardized,
     TileCoding,
 )
+from lstd_agent.commands.outputs import write_files
+from lstd_agent.drafts import draft_of
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
 from lstd_agent.packing import pack_space, unpack_space
 from lstd_agent.persistence import FORMAT_VERSION
@@ -82,7 +87,7 @@ def test_a_loaded_agent_goes_on_as_the_saved_one(options: dict[str, Any], tmp_pa
 @pytest.mark.parametrize("features", [RadialBasis.grid(-8, 8, 4), TileCoding(-8, 8), "function"])
 def test_vector_agents_are_saved_too(features: Any, tmp_path: Path) -> None:
     class Speed(gym.ObservationWrapper[Any, Any, Any]):
-        observation_space = gym.spaces.Box(-8.0, 8.0, (1,))
+        observation_space: Any = gym.spaces.Box(-8.0, 8.0, (1,))
 
         def observation(self, observation: Any) -> Any:
             return observation[2:]
@@ -220,13 +225,35 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rest(
     assert [p.name for p in tmp_path.iterdir()] == ["agent.npz"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="whether a process runs is not told there")
+@pytest.mark.parametrize(
+    "write", [lambda path: discrete().save(path), lambda path: write_files({path: b""})]
+)
+def test_a_draft_is_removed_by_the_next_writer_once_its_process_has_ended(
+    write: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = tmp_path / "agent.npz"
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    drafts = {}
+    for process in (ended.pid, 1):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        drafts[process] = draft_of(path)
+        drafts[process].write_bytes(b"half")
+    other = draft_of(tmp_path / "other.npz")
+    other.write_bytes(b"half")
+    monkeypatch.undo()
+    write(path)
+    assert set(tmp_path.iterdir()) == {path, drafts[1], other}
+
+
 @pytest.mark.parametrize(
     "space",
     [
         gym.spaces.Discrete(4, start=-1),
         gym.spaces.Box(np.array([-np.inf, 0.0]), np.array([1.0, np.inf]), dtype=np.float64),
         gym.spaces.Box(0, 255, (2, 2), dtype=np.uint8),
-        gym.spaces.MultiDiscrete([[3, 2], [2, 2]], start=[[1, 0], [0, 0]]),
+        gym.spaces.MultiDiscrete(np.array([[3, 2], [2, 2]]), start=np.array([[1, 0], [0, 0]])),
         gym.spaces.MultiBinary([2, 3]),
         gym.spaces.Dict({"b": gym.spaces.Discrete(2), "a": gym.spaces.MultiBinary(2)}),
         gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.Box(0.0, 1.0)]),

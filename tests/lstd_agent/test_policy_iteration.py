@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ def test_the_optimum_is_found_in_gain_and_from_the_start_on(name: str) -> None:
     assert start < 0.01
     last = search.iterations[-1]
     assert last.n_changes == 0
+    assert isinstance(search.policy_, np.ndarray)
     assert last.gain == pytest.approx(mdp.induce(search.policy_).gain, rel=0.02)
     assert abs(last.tail_reward - last.gain) < 5 * last.tail_error + 0.02 * abs(last.gain)
 
@@ -130,8 +133,8 @@ def test_actions_and_observations_may_start_anywhere() -> None:
     mdp = make_mdp("h6")
 
     class Shifted(gym.Wrapper):
-        observation_space = Discrete(6, start=-3)
-        action_space = Discrete(2, start=5)
+        observation_space: Any = Discrete(6, start=-3)
+        action_space: Any = Discrete(2, start=5)
 
         def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
             state, info = self.env.reset(**options)
@@ -173,6 +176,50 @@ def test_a_search_in_pieces_is_the_same_search(tmp_path: Path) -> None:
     assert_array_equal(again.action_values(range(10)), whole.action_values(range(10)))
 
 
+def made_backlog() -> Backlog:
+    return Backlog(20)
+
+
+@pytest.mark.parametrize("kind", ["a vector environment by its id", "one by one", "vectors"])
+def test_workers_search_alike_however_many_they_are(kind: str) -> None:
+    made: dict[str, Any] = {
+        "a vector environment by its id": lambda: PolicyIteration(
+            "Unichain-h6-v0", 9, 1500, seed=0
+        ),
+        "one by one": lambda: PolicyIteration(made_plain, 9, 40, seed=0),
+        "vectors": lambda: PolicyIteration(made_backlog, 9, 40, seed=0, features=BUMPS),
+    }
+    alone, shared = made[kind](), made[kind]()
+    with ThreadPoolExecutor(2) as executor:
+        alone.run(2), shared.run(2, executor=executor)
+    assert shared.iterations == alone.iterations
+    assert alone.iterations[-1].n_trials in (3000, 80)
+
+
+def made_plain() -> gym.Env:
+    return TabularEnv(make_mdp("c10"))
+
+
+def test_what_processes_are_sent_can_be_sent() -> None:
+    for search in (small(), PolicyIteration(Backlog(20), 9, 40, seed=0, features=BUMPS)):
+        search.iterate()
+        improver = search._improver
+        sent = improver.policy(), improver.unknown(), improver.recorder(9)
+        policy, unknown, recorder = pickle.loads(pickle.dumps(sent))
+        if callable(policy):
+            x = np.linspace(0.0, 20.0, 9, dtype=np.float32)[:, None]
+            assert_array_equal(policy(x), search.policy_(x))  # type: ignore[operator]
+            assert unknown(x).shape == (9,)
+        assert recorder() is not None
+
+
+def test_an_environment_is_not_shared_among_workers() -> None:
+    search = PolicyIteration(TabularEnv(ring()), 9, 10, seed=0)
+    with pytest.raises(InvalidInputError, match="workers make their own environments"):
+        search.run(workers=2)
+    assert search.iterations == []
+
+
 class Interrupting(gym.Wrapper):
     """Stops everything after so many steps, once."""
 
@@ -196,7 +243,8 @@ def test_an_interrupt_keeps_what_was_found_and_changes_nothing_to_come() -> None
     with pytest.raises(KeyboardInterrupt):
         broken.run(4)
     assert broken.iterations == whole.iterations[:1]
-    assert np.shape(broken.policy_) == (10,)
+    assert isinstance(broken.policy_, np.ndarray)
+    assert broken.policy_.size == 10
     broken.run(4)
     assert broken.iterations == whole.iterations
     assert_array_equal(broken.policy_, whole.policy_)
@@ -213,7 +261,8 @@ def test_a_policy_whose_trials_earn_less_than_those_of_one_before_is_not_the_bes
 
 def test_of_trying_out_all_actions_alike_no_policy_is_made() -> None:
     search = small().run(3)
-    best = np.copy(search.policy_)
+    assert isinstance(search.policy_, np.ndarray)
+    best = search.policy_.copy()
     search.iterations[0] = dataclasses.replace(search.iterations[0], reward=99.0)
     assert_array_equal(search.policy_, best)
 
@@ -301,6 +350,17 @@ def test_vectors_in_pieces_are_the_same_search(tmp_path: Path) -> None:
     assert again.iterations == whole.iterations
 
 
+def test_vectors_are_explored_by_any_behaviour() -> None:
+    rng = np.random.default_rng(0)
+    explore = lambda x: np.where(rng.random(len(x)) < 0.5, 2, rng.integers(3, size=len(x)))  # noqa: E731
+    search = PolicyIteration(Backlog(50), 40, 50, features=BUMPS, explore=explore, seed=0).run(2)
+    taken = search._improver.portions[1].actions[:, :20]  # type: ignore[attr-defined]
+    assert np.bincount(taken.ravel(), minlength=3) / taken.size == pytest.approx(
+        [1 / 6, 1 / 6, 2 / 3], abs=0.05
+    )
+    assert not np.isnan(search.action_values(np.linspace(0.0, 15.0, 9)[:, None])).any()
+
+
 def test_features_of_pairs_may_be_given() -> None:
     def pairs(x: Any, a: Any) -> Any:
         f = np.hstack((BUMPS(x), np.ones((len(x), 1))))
@@ -311,7 +371,8 @@ def test_features_of_pairs_may_be_given() -> None:
         for options in ({"features": BUMPS}, {"pair_features": pairs})
     ]
     x = np.linspace(0, 15, 9)[:, None]
-    assert_allclose(*(search.action_values(x) for search in searches), atol=1e-6)
+    one, other = (search.action_values(x) for search in searches)
+    assert_allclose(one, other, atol=1e-6)
 
 
 BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
@@ -383,6 +444,6 @@ def test_learning_is_drawn() -> None:
     figure = small().run(2).plot(optimum=(3.0, -1.0))
     gain, start, changes = figure.axes
     assert_array_equal(gain.lines[0].get_xdata(), [2020, 4040])
-    assert gain.lines[1].get_ydata()[0] == 3.0
+    assert np.asarray(gain.lines[1].get_ydata())[0] == 3.0
     assert start.get_ylabel().startswith("start value")
     assert len(changes.lines) == 1

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 import unichain_gym
 from lstd_agent import OneHot, SeminormLSTDAgent, SeminormTDAgent, TrialCollector
-from lstd_agent.errors import EvaluationError, InvalidInputError, NotFittedError
+from lstd_agent.errors import EvaluationError, FitWarning, InvalidInputError, NotFittedError
 from lstd_agent.study.problems import (
     population_counts,
     random_chain,
@@ -84,13 +84,12 @@ def test_sweeps_end_in_the_lstd_solution_of_every_neighborhood(
 @pytest.mark.parametrize("name", ["one-hot", "grouped"])
 def test_one_pass_comes_close_to_the_lstd_solution_of_the_same_trials(name: str) -> None:
     features, anchors = FEATURES[name], [0, 20]
-    agent, total = SeminormTDAgent(features, anchors), None
-    for seed in range(25):
-        part = counts_of(seed, 400, 120)
+    agent = SeminormTDAgent(features, anchors)
+    parts = [counts_of(seed, 400, 120) for seed in range(25)]
+    for part in parts:
         agent.partial_fit(part)
-        total = part if total is None else total + part
     assert agent.n_trials == 10_000
-    other = lstd(features, anchors, total, gain=agent.gain_)
+    other = lstd(features, anchors, sum(parts[1:], parts[0]), gain=agent.gain_)
     assert max(distances(agent, other, features)) < 0.15
 
 
@@ -184,6 +183,16 @@ def test_steps_that_lead_away_are_refused_with_the_window(counts: TransitionCoun
         agent.fit(counts)
     with pytest.raises(NotFittedError, match="no weights yet"):
         agent.predict([0], 0)
+
+
+def test_a_first_round_tells_steps_that_lead_away() -> None:
+    """By weights, that would show after hundreds of rounds."""
+    part = counts_of(0, 200, 120)
+    agent = SeminormTDAgent(FEATURES["Gaussian"], [0, 20])
+    with pytest.warns(FitWarning, match=r"first round.* neighborhood of timesteps 20 to 120"):
+        agent.partial_fit(part)
+    agent.partial_fit(part)
+    SeminormTDAgent(FEATURES["Gaussian"], [0, 51]).partial_fit(part)
 
 
 def test_bad_input_is_refused() -> None:

@@ -115,7 +115,7 @@ def test_rounding_of_rewards_is_no_gain_of_their_own() -> None:
 
 
 def test_a_tail_whose_mean_reward_is_not_the_gain_has_not_settled() -> None:
-    """From 20, halfway to 0, by few trials: chance may tell the halves of the tail apart."""
+    """From 20, halfway to 0; few trials are left, whose halves chance may tell apart."""
     states = drained(12, 0.9)[:, :40]
     rewards = -1.0 * states + np.random.default_rng(1).normal(scale=4.0, size=states.shape)
     agent = evaluated(states, rewards, counted=True)

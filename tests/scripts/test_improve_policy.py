@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 
 from lstd_agent import PolicyIteration
+from lstd_agent.commands import improve
 from lstd_agent.improvement.policy_iteration import PolicyIteration as Search
 from unichain_gym import make_mdp
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "improve_policy.py"
 QUICK = ("--trials", "200", "--quiet")
 
 
 @pytest.fixture(scope="module")
 def script() -> Any:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.syspath_prepend(SCRIPT.parent)
-        return importlib.import_module(SCRIPT.stem)
+    return improve
 
 
 def test_iterations_are_shown_beside_the_optimum(
@@ -96,6 +94,21 @@ def test_an_interrupt_tells_what_was_found(
     captured = capsys.readouterr()
     assert "interrupted: 1 iterations finished" in captured.err
     assert "stopped after 1 iterations" in captured.out
+
+
+def test_a_search_that_cannot_be_saved_is_shown(
+    script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(search: Any, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Search, "save", fail)
+    path = tmp_path / "search.npz"
+    assert script.main(["Unichain-h9b-v0", *QUICK, "--json", "--save", str(path)]) == 1
+    captured = capsys.readouterr()
+    told = f"error: [Errno 28] No space left on device: '{path}'; the search is not saved"
+    assert set(captured.err.splitlines()) == {told}
+    assert json.loads(captured.out)["policy"] == [1] * 9
 
 
 BAD_ARGUMENTS = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,13 @@ from typing import Any
 import pytest
 from numpy.testing import assert_allclose
 
+from lstd_agent.commands import optimal
 from unichain_gym import make_mdp
-
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "optimal_policy.py"
 
 
 @pytest.fixture(scope="module")
 def script() -> Any:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.syspath_prepend(SCRIPT.parent)
-        return importlib.import_module(SCRIPT.stem)
+    return optimal
 
 
 def test_json_holds_policy_and_values(script: Any, capsys: pytest.CaptureFixture[str]) -> None:

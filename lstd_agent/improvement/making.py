@@ -1,0 +1,75 @@
+"""Which way a task's policy is improved: by counts, or by features of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike
+
+from lstd_agent.arrays import FloatArray
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.tables import Features
+from lstd_agent.improvement.counted import CountedImprover
+from lstd_agent.improvement.improver import Improver
+from lstd_agent.improvement.vectors import VectorImprover
+from lstd_agent.trials.encoding import CountedEncoding, ObservationKind, make_encoding
+from lstd_agent.trials.exploration import discrete_actions
+from lstd_agent.trials.policies import make_actor
+from lstd_agent.trials.rollouts import AnyEnv, single_spaces
+from lstd_agent.trials.sharding import EnvSource, make_env
+
+
+def make_improver(
+    env: AnyEnv | EnvSource,
+    ends: bool,
+    observations: ObservationKind,
+    n_errors: float,
+    features: Features | None,
+    pair_features: Callable[[Any, Any], ArrayLike] | None,
+    policy: ArrayLike | None,
+) -> Improver:
+    """Return what improves a policy of a task; see `PolicyIteration`.
+
+    Raises
+    ------
+    InvalidInputError
+        If features or a policy do not fit the task.
+    """
+    if isinstance(env, gym.Env | VectorEnv):
+        space, action_space = single_spaces(env)
+    else:
+        with closing(make_env(env, 1)) as sample:
+            space, action_space = single_spaces(sample)
+    n_actions, first_action = discrete_actions(action_space)
+    given = _constant if features is None else features
+    encoding = make_encoding(space, given, ends, observations)
+    if isinstance(encoding, CountedEncoding):
+        if features is not None or pair_features is not None:
+            raise InvalidInputError(
+                "observations that are counted have values of their own and need no features: "
+                "leave them out, or give observations='vectors'"
+            )
+        actions = None
+        if policy is not None:
+            make_actor(policy, space, action_space, None)
+            actions = np.append(np.asarray(policy) - first_action, [0] * ends).astype(np.int64)
+        slim = encoding.without_features()
+        return CountedImprover(slim, n_actions, first_action, n_errors, actions)
+    if policy is not None:
+        raise InvalidInputError("policy= is an array of actions of Discrete observations")
+    if features is None and pair_features is None:
+        raise InvalidInputError(
+            f"observations of {space} cannot be counted: give features= of them, such as "
+            "RadialBasis.grid(low, high, n)"
+        )
+    return VectorImprover(encoding, n_actions, first_action, n_errors, pair_features)
+
+
+def _constant(observations: Any) -> FloatArray:
+    """Return one feature that tells nothing: counted states need none."""
+    return np.ones((len(observations), 1))

@@ -1,0 +1,51 @@
+"""What actions are worth, given the values of states, and how far that sets states apart.
+
+q(s, a) = r(s, a) + Σ_s' p(s'|s, a) v(s'),    d(s, s') = max_a |q(s, a) - q(s', a)|
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unichain_gym.arrays import FloatArray
+from unichain_gym.errors import InvalidModelError
+from unichain_gym.interface import OutcomeModel
+
+
+def action_values(mdp: OutcomeModel | None, following: FloatArray) -> FloatArray:
+    """Return r(s, a) + Σ_s' p(s'|s, a) following(s'), shape (S, A); NaN where there is no action.
+
+    Raises
+    ------
+    InvalidModelError
+        Without an MDP.
+    """
+    if mdp is None:
+        raise InvalidModelError(
+            "action values need the MDP's actions, and this chain was made from a transition "
+            "matrix alone; get it from TabularMDP.induce(policy)"
+        )
+    continued: FloatArray = np.einsum("sak,sak->sa", mdp.probability, following[mdp.next_state])
+    continued[~mdp.allowed_actions] = np.nan
+    return mdp.expected_reward + continued
+
+
+def bisimulation_distances(q: FloatArray) -> FloatArray:
+    """Return max_a |q(s, a) - q(s', a)|, shape (S, S).
+
+    Raises
+    ------
+    InvalidModelError
+        If states have different actions, between which there is no such distance.
+    """
+    absent = np.isnan(q)
+    if (absent != absent[0]).any():
+        state = int(np.argmax((absent != absent[0]).any(axis=1)))
+        raise InvalidModelError(
+            f"bisimulation_distance compares states action by action, and state {state} has "
+            "other actions than state 0: see mdp.allowed_actions"
+        )
+    distance = np.zeros((len(q), len(q)))
+    for of_action in q[:, ~absent[0]].T:
+        np.maximum(distance, np.abs(of_action[:, None] - of_action), out=distance)
+    return distance
