@@ -202,7 +202,7 @@ class SparseTrials:
             outside = last[Z.are_outside(successors[last])]
             if not outside.size:
                 return RowEquations.of(samples, Z, constant)
-            samples = _without(samples, outside)
+            samples = _without(samples, _with_those_before(outside, trial, Z.are_alone(f)))
 
     def _constant(self, d: int) -> FloatArray | None:
         """Return weights (d,) of the value 1, or None where features cannot represent it."""
@@ -322,6 +322,16 @@ class Factored:
         unseen[self.seen] = 0.0
         return np.asarray((abs(x) @ unseen > 0.0) | (share > _IN_RANGE * size))
 
+    def are_alone(self, f: sparse.csr_array) -> BoolArray:
+        """Tell which of the features (n, d) that Z is made of the others do not span.
+
+        Projected onto the range of F, what stands in their places stays as it is.
+        """
+        F = self.scaled(f)
+        probes = np.random.default_rng(1).standard_normal((f.shape[0], _N_PROBES))
+        moved = np.abs(F @ self.solve(F.T @ probes) - probes).max(axis=1)
+        return np.asarray(moved <= _IN_RANGE)
+
     def leverages(self, right: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the share (m,) of columns q (k, m) outside the range of Z, and q^T Z† q."""
         x = self.solve(right)
@@ -347,6 +357,25 @@ def _ends(trial: IntArray) -> IntArray:
     return np.asarray(len(trial) - 1 - from_last)
 
 
+def _before(trial: IntArray) -> IntArray:
+    """Return the places of the samples that come before in the same trials, or -1."""
+    before = np.full(len(trial), -1)
+    order = np.argsort(trial, kind="stable")
+    same = trial[order[1:]] == trial[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
+def _with_those_before(ends: IntArray, trial: IntArray, alone: BoolArray) -> IntArray:
+    """Return ends of trials, and the samples before that lead to no others than these."""
+    before, found = _before(trial), [ends]
+    while ends.size:
+        ends = before[ends[alone[ends]]]
+        ends = ends[ends >= 0]
+        found.append(ends)
+    return np.concatenate(found)
+
+
 def _without(samples: Samples, places: IntArray) -> Samples:
     kept = np.setdiff1d(np.arange(len(samples.trial)), places)
     f, successors, rewards, trial = samples
@@ -361,11 +390,7 @@ def _without_unseen_ends(samples: Samples) -> Samples:
     f, successors, _, trial = samples
     n_with = np.bincount(f.indices, weights=f.data != 0.0, minlength=f.shape[1])
     left_out = np.zeros(len(trial), dtype=bool)
-    before = np.full(len(trial), -1)  # the sample of the same trial a timestep earlier
-    order = np.argsort(trial, kind="stable")
-    same = trial[order[1:]] == trial[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
-    ends = _ends(trial)
+    before, ends = _before(trial), _ends(trial)
     while True:
         ends = ends[ends >= 0]
         leads_out = abs(successors[ends]) @ (n_with == 0.0).astype(np.float64) > 0.0
