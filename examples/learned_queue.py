@@ -20,7 +20,7 @@ MOST, BACKLOG, PRICE = 30, 20, 2.0
 ARRIVAL, SERVICE = 0.35, (0.4, 0.65)  # in a minute at most one happens
 
 
-class Counter(gym.Env[int, int]):
+class Counter(gym.Env[Any, Any]):
     """So many customers, and a helper or not; each minute and customer costs 1."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ Outcome = tuple[float, int, float, bool]
 """Probability, next state, reward, whether the episode ends (here it never does)."""
 
 
-class TableEnv(gym.Env[int, int]):
+class TableEnv(gym.Env[Any, Any]):
     """A continuing task from its outcomes, with starts drawn evenly from some states.
 
     Parameters

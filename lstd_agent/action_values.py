@@ -131,7 +131,8 @@ def _counts(
 
     In all trials, or those of a batch.
     """
-    taken, policy = collector.batches.taken, collector.policy
+    taken = collector.batches.taken
+    policy: Any = collector.policy
     recorded = together(*taken)
     if recorded is not None:
         here = recorded if batch is None else taken[batch]
@@ -249,7 +250,7 @@ class _Counted:
         ended = np.zeros((encoding.n_states - encoding.n, n_actions))
         return np.concatenate((table.astype(np.float64), ended))
 
-    def _table_of(self, policy: Policy, n_actions: int, first: int) -> Any:
+    def _table_of(self, policy: Any, n_actions: int, first: int) -> Any:
         """Return a policy as a table, checked: of a function, its actions in all states."""
         encoding = self._encoding
         actions = spaces.Discrete(n_actions, start=first)
@@ -292,7 +293,7 @@ def _one_backup(
             neighborhood: IntArray = np.argmax(samples, axis=0)
         else:
             neighborhood = fit.system.neighborhood_at(np.full(len(every), time))
-        values = fit.system.values(encoding.features(every), neighborhood)
+        values = fit.system.values(encoding.rows(every), neighborhood)
         values = np.append(values, [0.0] * n_ends)
         told = np.append(fit.states_determined(every, neighborhood), [True] * n_ends)
         share = (P @ told.astype(np.float64)).reshape(rewards.shape)

@@ -15,6 +15,7 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.fit import Fit
 from lstd_agent.misfit import Misfit, check_start
 from lstd_agent.statistics.interface import SampledStatistics
@@ -50,6 +51,8 @@ class Diagnostics:
     tail_correlation : float
         Between parts of the tail, over batches of trials, where trials keep mean rewards of their
         own, so that there is no one gain; else 0.
+    gain : float
+        The gain of the fit.
     starts : list
         Observations in which trials start (of vectors, those of stored trials).
     start_samples : ndarray
@@ -80,6 +83,8 @@ class Diagnostics:
         Of each neighbourhood.
     choice : Choice
         Of the backup: asked for, or by the data, with what was tried.
+    features : FeatureSizes
+        How large features are, and which of them vary too little.
 
     warnings : list of str
         What is wrong, with what to do; empty where nothing is known to be.
@@ -102,6 +107,7 @@ class Diagnostics:
     tail_rewards: tuple[float, float]
     tail_error: float
     tail_correlation: float
+    gain: float
     starts: list[Any]
     start_samples: FloatArray
     start_determined: BoolArray
@@ -117,6 +123,7 @@ class Diagnostics:
     rank: IntArray
     condition: FloatArray
     choice: Choice
+    features: FeatureSizes
 
     @property
     def start_agrees(self) -> bool:
@@ -138,8 +145,8 @@ class Diagnostics:
             found.append(
                 f"the tail has not settled: the mean reward of timesteps {start} to {middle - 1} "
                 f"is {first:.6g}, that of {middle} to {stop - 1} is {second:.6g} (difference "
-                f"{second - first:.3g}, standard error {self.tail_error:.2g}). Collect with a "
-                "larger t_max"
+                f"{second - first:.3g}, standard error {self.tail_error:.2g}), and the gain is "
+                f"{self.gain:.6g}. Collect with a larger t_max"
             )
         if self.tail_correlation > 0.0:
             found.append(
@@ -154,6 +161,8 @@ class Diagnostics:
                 "that of the second half of all timesteps: give add_trials() a t_max that more "
                 "trials reach"
             )
+        if self.features.warning:
+            found.append(self.features.warning)
         unknown = ~self.start_determined & ~self.start_tolerable
         if unknown.any():
             found.append(
@@ -204,6 +213,7 @@ class Diagnostics:
         ]
         if self.n_recurrent_classes is not None:
             lines.append(f"classes     {self.n_recurrent_classes} recurrent in the tail")
+        lines.append(f"features    {self.features}")
         if np.isfinite(self.condition).all():
             lines.append(f"condition   {self.condition.max():.1e} or less")
         lines.append(f"backup      {self.choice}")
@@ -282,6 +292,7 @@ def diagnose(fit: Fit) -> Diagnostics:
         tail_rewards=tail.rewards,
         tail_error=tail.error,
         tail_correlation=tail.correlation,
+        gain=system.gain,
         starts=observations,
         start_samples=share * system.n_samples[neighborhood],
         start_determined=determined,
@@ -297,4 +308,15 @@ def diagnose(fit: Fit) -> Diagnostics:
         rank=system.rank,
         condition=system.condition,
         choice=fit.choice,
+        features=_feature_sizes(fit),
     )
+
+
+def _feature_sizes(fit: Fit) -> FeatureSizes:
+    """Return those of the candidates that were seen."""
+    statistics, rcond = fit.statistics, fit.options.rcond
+    features = statistics.candidate_features
+    if statistics.candidates_are != "state":  # all were stored; moments hold squares
+        return FeatureSizes.of(features, 2.0 * np.sqrt(rcond))
+    seen = np.flatnonzero((fit.system.occupancy > 0.0).any(axis=0))
+    return FeatureSizes.of(features[seen], rcond)

@@ -94,7 +94,7 @@ class Fit:
 
     system: System
     statistics: SampledStatistics
-    batches: list[Sums]
+    batches: Sequence[Sums]
     encoding: Encoding
     options: FitOptions
     choice: Choice
@@ -104,7 +104,7 @@ class Fit:
         cls,
         statistics: SampledStatistics,
         anchors: IntArray | Sequence[IntArray],
-        batches: list[Sums],
+        batches: Sequence[Sums],
         encoding: Encoding,
         options: FitOptions,
     ) -> Fit:
@@ -255,12 +255,12 @@ class Fit:
         neighbourhood visits tell.
         """
         occupancy, candidates = self.system.occupancy, self.statistics.candidate_features
-        n = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
+        n: FloatArray = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
         values = self.system.values(self.encoding.rows(states), neighborhood)
-        spread = np.zeros(len(states))
+        spread: FloatArray = np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = occupancy[k] / max(occupancy[k].sum(), 1e-300)
-            others = self.system.values(candidates, np.full(len(candidates), k))
+            others = self.system.values(candidates, np.full(candidates.shape[0], k))
             mean = weight @ others
             here = neighborhood == k
             spread[here] = np.sqrt(weight @ (others - mean) ** 2 + (values[here] - mean) ** 2)
@@ -356,7 +356,7 @@ def _determined_by_model(statistics: SampledStatistics, system: System) -> BoolA
 def _choice(
     statistics: SampledStatistics,
     anchors: IntArray,
-    batches: list[Sums],
+    batches: Sequence[Sums],
     gain: float,
     options: FitOptions,
 ) -> Choice:

@@ -32,7 +32,7 @@ def test_the_environments_have_examples() -> None:
         assert has_examples(f"unichain_gym.{name}")
 
 
-@pytest.mark.parametrize("name", list(filter(has_examples, MODULES)))
+@pytest.mark.parametrize("name", [name for name in MODULES if has_examples(name)])
 def test_every_example_shows_what_it_gives(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,7 +136,9 @@ def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
     return array.astype(bool)
 
 
-def read_transitions(transitions: Sequence[Sequence[float]], n_states: int) -> Outcomes:
+def read_transitions(
+    transitions: Sequence[Sequence[float]] | NDArray[Any], n_states: int
+) -> Outcomes:
     """Read a list of (state, action, next state, probability, reward)."""
     rows = transitions if isinstance(transitions, np.ndarray) else list(transitions)
     table = read_floats(rows, "transitions")

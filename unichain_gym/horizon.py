@@ -88,7 +88,7 @@ def finite_horizon_value(
 
 
 def _step_cost(P: sparse.csr_array) -> float:
-    return SPARSE_CALL + P.data.size * SPARSE_FLOP
+    return SPARSE_CALL + int(P.nnz) * SPARSE_FLOP
 
 
 def _by_doubling(

@@ -134,7 +134,8 @@ def _angles_between_streams(n: int, n_streams: int) -> FloatArray:
         return _first_angle(n_streams) - width * np.array([0.25, 0.75])
     gap = np.arange(n) * n_streams // n
     place = np.arange(n) - np.searchsorted(gap, gap)
-    return _first_angle(n_streams) - width * (gap + (place + 1) / (np.bincount(gap)[gap] + 1))
+    share: FloatArray = (place + 1) / (np.bincount(gap)[gap] + 1)
+    return _first_angle(n_streams) - width * (gap + share)
 
 
 def _free_angles(

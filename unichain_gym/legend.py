@@ -30,7 +30,8 @@ def action_colors(n_actions: int) -> FloatArray:
     """Return a color (RGBA) for each action."""
     from matplotlib.colors import to_rgba_array
 
-    return np.asarray(to_rgba_array(ACTION_COLORS))[np.arange(n_actions) % len(ACTION_COLORS)]
+    colors: FloatArray = to_rgba_array(ACTION_COLORS)[np.arange(n_actions) % len(ACTION_COLORS)]
+    return colors
 
 
 def draw_legend(mdp: TabularMDP, ax: Axes, strength: float, *, with_colors: bool) -> None:

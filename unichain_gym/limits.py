@@ -69,7 +69,8 @@ class Limits:
         entering = np.bincount(edges(self.P_RR)[1], minlength=self.recurrent.size)
         entering[self._is_rare(frequency)] = 0
         order = np.lexsort((-frequency, -entering, self.label))
-        return order[np.searchsorted(self.label[order], np.arange(self.n_classes))]
+        ground: IntArray = order[np.searchsorted(self.label[order], np.arange(self.n_classes))]
+        return ground
 
     def _is_rare(self, frequency: FloatArray) -> BoolArray:
         return np.asarray(frequency < 1e-3 * self._class_maximum(frequency)[self.label])
@@ -124,7 +125,7 @@ class Limits:
     @cached_property
     def stationary(self) -> FloatArray:
         """The stationary distributions of all classes, side by side, shape (n_R,)."""
-        p = np.ones(self.recurrent.size)
+        p: FloatArray = np.ones(self.recurrent.size)
         if self.ungrounded.size:
             # A negative entry is one within the error of 0, and p is not negative.
             entered = self.recurrent_solver.solve_transposed(self.inflow)
@@ -193,9 +194,9 @@ class Limits:
     def distribution(self, start: FloatArray) -> FloatArray:
         """Return start P*, the long-run distribution from a start (S,)."""
         if self.n_classes == 1:
-            weight = np.ones(1)
+            weight: FloatArray = np.ones(1)
         else:
-            inflow = start[self.recurrent]
+            inflow: FloatArray = start[self.recurrent]
             if self.transient.size:
                 inflow = inflow + self.visits(start) @ self.P_TR
             weight = group_sums(self.label, inflow, self.n_classes)

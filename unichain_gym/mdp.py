@@ -366,7 +366,7 @@ class TabularMDP:
     @classmethod
     def from_transitions(
         cls,
-        transitions: Sequence[Sequence[float]],
+        transitions: Sequence[Sequence[float]] | NDArray[Any],
         initial: ArrayLike,
         *,
         name: str = "mdp",

@@ -96,8 +96,8 @@ def _has_one_refuge(
     _, representative = np.unique(refuge[inside], return_index=True)
     np.add.at(n_refuges, part[inside[representative]], 1)
     np.maximum.at(is_loose, part[inside], np.count_nonzero(stays[inside], axis=1) > 1)
-    alone: BoolArray = (n_refuges == 1) & (is_loose == 0)
-    return alone[part]
+    alone: BoolArray = ((n_refuges == 1) & (is_loose == 0))[part]
+    return alone
 
 
 def _without_state(graph: sparse.csr_array, state: int) -> sparse.csr_array:

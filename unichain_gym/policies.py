@@ -105,7 +105,7 @@ class DeterministicPolicies(Sequence[IntArray]):
         words = np.empty(len(self._word_sizes), dtype=np.int64)
         for i in range(words.size - 1, -1, -1):
             number, words[i] = divmod(number, self._word_sizes[i])
-        digits = (words[:, None] // self._worth % self._base).ravel()
+        digits: IntArray = (words[:, None] // self._worth % self._base).ravel()
         digits = digits[digits.size - len(self._allowed) :]
         if self._actions is None:
             return digits

@@ -74,7 +74,7 @@ def read_toy_text(
         )
     terminal = np.flatnonzero(is_terminal)
     if on_termination == "absorb":
-        source, target, p = terminal, terminal, np.ones(terminal.size)
+        source, target, p = terminal, terminal, np.ones_like(start[terminal])
     else:
         support = np.flatnonzero(start)
         source = np.repeat(terminal, support.size)

@@ -161,10 +161,10 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self._states: IntArray | None = None
         # An environment's timestep is the difference: one number to count up, not num_envs.
         self._steps = 0
-        self._first_step = np.zeros(num_envs, dtype=np.int64)
+        self._first_step: IntArray = np.zeros(num_envs, dtype=np.int64)
         # What `render` shows, -1 standing for no action; kept if there is a render mode.
-        self._last_action = np.full(num_envs, -1)
-        self._last_reward = np.zeros(num_envs)
+        self._last_action: IntArray = np.full(num_envs, -1)
+        self._last_reward: FloatArray = np.zeros(num_envs)
 
     def reset(
         self,

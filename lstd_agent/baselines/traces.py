@@ -197,7 +197,7 @@ def _counted(
     arrivals = sparse.csr_array((share, (arrival, row[onward])), shape=(len(visit),) * 2)
 
     first_of_timestep = np.searchsorted(visit, np.arange(counts.t_max + 2) * S)
-    held = np.zeros((0, table.shape[1]))
+    held: FloatArray = np.zeros((0, table.shape[1]))
     start = before = 0
     while start < len(visit):
         # As many timesteps as fit, at least one.

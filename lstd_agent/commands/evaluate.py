@@ -159,7 +159,7 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         type=anchor_number,
         default=2,
         metavar="N|stepwise",
-        help="wanted number of neighbourhoods, at most (default: 2), or one for each timestep",
+        help="wanted number of neighborhoods, at most (default: 2), or one for each timestep",
     )
     add(
         "--reference",

@@ -101,7 +101,7 @@ def as_text(report: dict[str, Any]) -> str:
         "",
         "gain " + ", ".join(f"{name} {value:.6f}" for name, value in gain.items()),
         "",
-        "timestep neighbourhoods",
+        "timestep neighborhoods",
         table(report["neighborhoods"]),
         "",
         f"relative value of each state to state {report['main_reference']}",

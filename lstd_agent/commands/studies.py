@@ -12,7 +12,7 @@ from lstd_agent.commands.arguments import (
     add_run_arguments,
     add_subset_argument,
 )
-from lstd_agent.commands.running import at_least
+from lstd_agent.commands.running import MOST_TRIALS, at_least
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.study import claims, complexity_study, figures, tables
 from lstd_agent.study.complexity_tables import markdown_complexity
@@ -73,7 +73,7 @@ def _exact_arguments(parser: argparse.ArgumentParser) -> None:
         "--tail",
         choices=("window", "settled", "stationary"),
         default="window",
-        help="what the last neighbourhood averages (default: window, as in the paper's tables)",
+        help="what the last neighborhood averages (default: window, as in the paper's tables)",
     )
     add_reference_argument(parser)
     add_run_arguments(parser, default_out="results/exact")
@@ -124,7 +124,7 @@ def _sampling_arguments(parser: argparse.ArgumentParser) -> None:
         "--tail",
         choices=("window", "settled"),
         default="window",
-        help="what the last neighbourhood averages (default: window, as in the paper)",
+        help="what the last neighborhood averages (default: window, as in the paper)",
     )
     add_reference_argument(parser)
     add_run_arguments(parser, default_out="results/sampling")
@@ -191,7 +191,7 @@ def _present_control(rows: list[Row]) -> tuple[Contents, str]:
 def _estimator_arguments(parser: argparse.ArgumentParser) -> None:
     add_subset_argument(parser, "env", ENVIRONMENTS)
     parser.add_argument(
-        "--trials", type=at_least(20), default=10_000, help="number of trials (10,000)"
+        "--trials", type=at_least(20, MOST_TRIALS), default=10_000, help="number of trials (10,000)"
     )
     add_run_arguments(parser, default_out="results/estimators")
 
@@ -270,7 +270,7 @@ STUDIES = {
         _present_estimators,
     ),
     "complexity": Study(
-        "how many neighbourhoods how many trials can feed, by backup",
+        "how many neighborhoods how many trials can feed, by backup",
         "complexity_rows",
         _complexity_arguments,
         _complexity,

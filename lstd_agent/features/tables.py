@@ -34,12 +34,17 @@ class TableBuilder(Protocol):
 class Transformer(Protocol):
     """A fitted scikit-learn transformer."""
 
-    def transform(self, X: NDArray[np.generic]) -> ArrayLike:
+    def transform(self, X: NDArray[Any]) -> Any:
         """Return the features (n, d) of observations (n, k)."""
 
 
 Features: TypeAlias = (
-    ArrayLike | TableBuilder | Transformer | Callable[[NDArray[np.generic]], ArrayLike]
+    ArrayLike
+    | sparse.sparray
+    | sparse.spmatrix
+    | TableBuilder
+    | Transformer
+    | Callable[[NDArray[Any]], Any]
 )
 """What the agent takes as features."""
 

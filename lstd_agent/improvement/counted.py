@@ -72,7 +72,7 @@ class CountedImprover:
         self.n_errors = n_errors
         self.actions = np.full(S, UNKNOWN) if policy is None else policy.copy()
         self.counts = ActionCounts.none(S, n_actions)
-        self.starts = np.zeros(S)
+        self.starts: FloatArray = np.zeros(S)
 
     def recorder(self, t_max: int) -> RecorderMaker:
         """Return what makes recorders of starts and tail rewards, beside the counts."""
@@ -146,7 +146,7 @@ class CountedImprover:
         return {"actions": self.actions, "starts": self.starts, **counts}
 
     def restore(self, arrays: Arrays) -> None:
-        """Take what a file holds."""
+        """Take samples and policy from the arrays of a saved search."""
         S, A = self.counts.n_states, self.counts.n_actions
         actions, starts = arrays["actions"], arrays["starts"]
         if actions.shape != (S,) or actions.min() < UNKNOWN or actions.max() >= A:

@@ -24,7 +24,7 @@ class Improver(Protocol):
 
     @property
     def encoding(self) -> Encoding:
-        """Of observations."""
+        """How observations become states, or vectors."""
 
     @property
     def few_changes(self) -> int:
@@ -58,4 +58,4 @@ class Improver(Protocol):
         """Return samples and policy as arrays for a file."""
 
     def restore(self, arrays: Arrays) -> None:
-        """Take what a file holds."""
+        """Take samples and policy from the arrays of a saved search."""

@@ -209,7 +209,8 @@ class VectorImprover:
             [p.states[:, :-1].reshape(-1, p.states.shape[2]) for p in self.portions]
         )
         states = states[np.isfinite(np.asarray(states, dtype=np.float64)).all(axis=1)]
-        return states[np.linspace(0, len(states) - 1, _N_SAMPLES).astype(np.int64)]
+        some: States = states[np.linspace(0, len(states) - 1, _N_SAMPLES).astype(np.int64)]
+        return some
 
     def action_values(self, states: States) -> FloatArray:
         """Return the action values of the policy that was evaluated last, shape (m, A)."""
@@ -234,7 +235,7 @@ class VectorImprover:
         return arrays
 
     def restore(self, arrays: Arrays) -> None:
-        """Take what a file holds."""
+        """Take samples and policy from the arrays of a saved search."""
 
         def parts(prefix: str) -> dict[str, Any]:
             return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

@@ -235,7 +235,7 @@ class SeminormTDAgent:
 
     @property
     def offsets_(self) -> FloatArray:
-        """Their offsets, shape (n,)."""
+        """The offset of each neighbourhood, shape (n,)."""
         return self._weights()[:, -1]
 
     def predict(self, observations: Any, t: ArrayLike) -> FloatArray:

@@ -41,7 +41,7 @@ class Christoffel:
 
     @classmethod
     def of(cls, Z: FloatArray, scale: FloatArray) -> Christoffel:
-        """Return that of Z (D, D)."""
+        """Return the Christoffel function of second moments Z (D, D)."""
         eigenvalues, basis = np.linalg.eigh(Z / np.outer(scale, scale))
         keep = eigenvalues > _RANGE_RCOND * eigenvalues[-1]
         return cls(scale, eigenvalues[keep], basis[:, keep])

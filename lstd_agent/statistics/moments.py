@@ -176,7 +176,7 @@ class MomentStatistics:
 
     @property
     def distributions(self) -> FloatArray:
-        """There are none."""
+        """Raise: vectors have no visiting frequencies."""
         raise InvalidInputError(_COUNTABLE)
 
     @property
@@ -186,7 +186,7 @@ class MomentStatistics:
 
     @property
     def sparse_view(self) -> None:
-        """None: moments are dense."""
+        """None: moments are not sparse."""
         return None
 
     @cached_property
@@ -289,19 +289,19 @@ class MomentStatistics:
         return replace(moments, scale=self.feature_scale)
 
     def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
-        """There is none."""
+        """Raise: only a table of states has an orthonormal basis of its features."""
         raise InvalidInputError(_NOT_COUNTED)
 
     def step(self, t: int) -> Step | None:
-        """There is none."""
+        """Raise: moments do not keep which vector follows which."""
         raise InvalidInputError(_NOT_COUNTED)
 
     def pooled(self, gain: float, main: int) -> PooledModel:
-        """There is none."""
+        """Raise: a model needs states that can be counted."""
         raise InvalidInputError(_NOT_COUNTED)
 
     def block(self, start: int, stop: int) -> Block | None:
-        """There is none."""
+        """Raise: moments do not keep which vector follows which."""
         raise InvalidInputError(_NOT_COUNTED)
 
     def walk(self, rcond: float) -> TrialWalk:
@@ -453,7 +453,7 @@ class MomentStatistics:
         return np.asarray(self.sums.reward_sums / np.maximum(self.trials_at, 1))
 
     def total_variation(self) -> SquaredDistance:
-        """There is none."""
+        """Raise: total variation needs states that can be counted."""
         raise InvalidInputError(_COUNTABLE)
 
     def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:

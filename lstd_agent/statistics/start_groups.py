@@ -278,7 +278,8 @@ def cells_of(vectors: FloatArray) -> tuple[list[IntArray], IntArray]:
     smallest = max(MIN_TRIALS, len(vectors) // _MOST_CELLS)
     deviation = vectors.std(axis=0)
     scaled = vectors / np.where(deviation > 0.0, deviation, 1.0)
-    cells, parent = [np.arange(len(vectors))], [-1]
+    cells: list[IntArray] = [np.arange(len(vectors))]
+    parent = [-1]
     for i, cell in enumerate(cells):  # which grow on the way
         halves = _split(scaled, cell, smallest)
         cells.extend(halves)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.features.rows import dense
+from lstd_agent.features.rows import Rows, dense
 from lstd_agent.statistics.backups import Step
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import Equations, Factors, FeatureBasis, Moments
@@ -66,7 +66,7 @@ class Stepping(Protocol):
     """What a walk over states asks: `lstd_agent.statistics.interface.Statistics`."""
 
     @property
-    def candidate_features(self) -> FloatArray:
+    def candidate_features(self) -> Rows:
         """Features (M, d) of the candidates."""
 
     def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
@@ -94,7 +94,7 @@ class StateWalk:
         self._statistics = statistics
         self._rcond = rcond
         self._basis: FeatureBasis | None = None
-        self._unknown = np.zeros((0, 0))
+        self._unknown: FloatArray = np.zeros((0, 0))
 
     def step(self, t: int) -> Step | None:
         """Frequencies of transitions and mean rewards."""
@@ -106,10 +106,10 @@ class StateWalk:
 
     def features(self, t: int) -> FloatArray:
         """Features (S, d), whatever the timestep."""
-        return self._statistics.candidate_features
+        return dense(self._statistics.candidate_features)
 
     def basis(self, *, intercept: bool) -> FeatureBasis:
-        """Return an orthonormal one."""
+        """Return an orthonormal basis of the features of all states."""
         return self._statistics.basis(self._rcond, intercept=intercept)
 
     def unknown(self, t: int, basis: FeatureBasis, n_columns: int) -> FloatArray:
@@ -120,7 +120,7 @@ class StateWalk:
         return self._unknown
 
     def sums(self, basis: FeatureBasis, n_columns: int) -> StateSums:
-        """By state, so that equations are square roots."""
+        """Begin sums by state, of which equations are made in square-root form."""
         return StateSums(basis, n_columns)
 
 
@@ -222,7 +222,7 @@ class TrialWalk:
         return values
 
     def sums(self, basis: FeatureBasis, n_columns: int) -> TrialSums:
-        """Of products of features and targets."""
+        """Begin sums of products of features and targets."""
         return TrialSums(self, basis, n_columns, self._scale[: basis.U.shape[1]])
 
 
@@ -250,7 +250,7 @@ class TrialSums:
         raise TypeError("trials are followed timestep by timestep")
 
     def equations(self) -> Moments:
-        """Return X, Z and y."""
+        """Return the moments X, Z and y of all timesteps so far."""
         r, n = len(self._second_moments), self._n_samples
         Z, means = self._second_moments / n, self._targets / n
         X, y = Z - means[:, :r], means[:, r:]

@@ -29,7 +29,7 @@ _CANDIDATES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 @dataclass(frozen=True)
 class Curve:
-    """Of one case, by the wanted number of neighbourhoods: medians over seeds.
+    """Errors of one case by the wanted number of neighbourhoods: medians over seeds.
 
     Attributes
     ----------

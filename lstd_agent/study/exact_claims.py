@@ -52,7 +52,7 @@ class TableMeans:
 
     @property
     def names(self) -> list[str]:
-        """The rows' names."""
+        """The names of the table's rows."""
         return [f"{env} ρ={rho}" for env, rho in self.rows]
 
     @property

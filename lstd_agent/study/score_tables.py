@@ -84,7 +84,7 @@ class Scores:
         heads = [head for head, _ in MEASURES.values()]
         lines = [
             f"Medians over {len(self._reference)} problems. *limit*: the projection limit of the "
-            f"problem's features with two neighbourhoods; *CE*: {REFERENCE} with the same trials; "
+            f"problem's features with two neighborhoods; *CE*: {REFERENCE} with the same trials; "
             "*start*: rems at the start.",
             "",
             "| method | " + " | ".join(heads) + " |",

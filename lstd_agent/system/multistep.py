@@ -219,7 +219,7 @@ class _Solved:
     ) -> _Solved:
         """Return those of a window, the last one of which has the features it is 0 at."""
         columns = solution.weights[0]
-        null = np.zeros((len(columns), 0))
+        null: FloatArray = np.zeros((len(columns), 0))
         if directions:
             sizes = scale[: len(columns)]
             null = null_directions(solution, 0, sizes) / sizes[:, None]

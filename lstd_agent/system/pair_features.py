@@ -43,7 +43,7 @@ class PairFeatureRows:
             d = f.shape[1]
             apart = np.zeros((n, A, A, d))
             apart[:, np.arange(A), np.arange(A)] = f[:, None]
-            rows = apart.reshape(n, A, A * d)
+            rows: FloatArray = apart.reshape(n, A, A * d)
         else:
             finite = np.where(living[:, None], states, 0.0)
             rows = np.stack([self._of_action(finite, a) for a in range(A)], axis=1)

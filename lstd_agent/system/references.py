@@ -76,7 +76,7 @@ def assign_references(
     support = occupancy > support_threshold
     state = np.full(len(occupancy), -1, dtype=np.int64)
     waiting = np.ones(len(occupancy), dtype=bool)
-    eligible = np.ones(occupancy.shape[1], dtype=bool)
+    eligible: BoolArray = np.ones(occupancy.shape[1], dtype=bool)
     if main is not None and support[:, main].any():
         eligible = np.arange(occupancy.shape[1]) == main
     known = np.full(occupancy.shape[1], np.inf)
@@ -93,7 +93,7 @@ def assign_references(
         known = occupancy[~waiting].max(axis=0)
     if chosen_main < 0:
         raise InvalidInputError(
-            "no candidate state is in the support of any neighbourhood (largest occupancy "
+            "no candidate state is in the support of any neighborhood (largest occupancy "
             f"{occupancy.max():.3g}, threshold {support_threshold}): collect more trials, or use "
             "calibration='linked', which needs no reference states"
         )

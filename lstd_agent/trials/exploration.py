@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import BoolArray
+from lstd_agent.arrays import BoolArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.action_counts import Taken
 from lstd_agent.trials.observations import as_batch
@@ -96,7 +96,7 @@ class Exploration:
         self._behavior: Actor | None = None
         if callable(explore):
             self._behavior = CallableActor(explore, action_space, batched)
-        self._times = np.empty((0, 0), dtype=np.int64)
+        self._times: IntArray = np.empty((0, 0), dtype=np.int64)
 
     def begin(self, n: int) -> None:
         """Draw when n trials, about to start, are explored."""

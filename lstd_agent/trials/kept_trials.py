@@ -169,7 +169,7 @@ class KeptTrials:
 
     @property
     def nbytes(self) -> int:
-        """Memory that they take."""
+        """Memory that the trials take, in bytes."""
         return int(self.observations.nbytes) + int(self.rewards.nbytes)
 
     def check_adds(self, other: KeptTrials) -> None:
@@ -349,7 +349,7 @@ class KeptTrials:
         m = observed.shape[1]
         rows = features(observed.reshape(-1, observed.shape[2]))
         f, successor = rows[:-m], rows[m:]
-        rewards = self.rewards[block, start:stop].T.ravel()
+        rewards: FloatArray = self.rewards[block, start:stop].T.ravel()
         if own is not None:
             has = own[block, start:stop].T.ravel()
             f, successor, rewards = f[has], successor[has], rewards[has]

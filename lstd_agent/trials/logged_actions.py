@@ -44,7 +44,7 @@ def action_numbers(
                 f"{trials.action_space}"
             )
     elif trials.action_space is None and known is None:
-        table = np.zeros(1, dtype=np.int64) if policy is None or callable(policy) else policy
+        table: Any = np.zeros(1, dtype=np.int64) if policy is None or callable(policy) else policy
         if np.ndim(table) == 2:
             return np.shape(table)[1], 0
         if all(each.ndim == 1 and each.dtype.kind in "biu" for each in trials.actions):

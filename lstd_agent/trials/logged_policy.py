@@ -120,8 +120,8 @@ def _check_calls(actor: Actor, trials: LoggedTrials) -> None:
     for observed, actions in zip(trials.observations, trials.actions, strict=True):
         leaving = take(observed, np.arange(batch_size(observed) - 1))
         answers = actor(leaving, rng)
-        same = np.isclose(answers, actions, rtol=_RELATIVE, atol=_ABSOLUTE)
-        same = same.reshape(len(actions), -1).all(axis=1)
+        close = np.isclose(answers, actions, rtol=_RELATIVE, atol=_ABSOLUTE)
+        same = np.asarray(close.reshape(len(actions), -1).all(axis=1))
         if not same.all():
             if not np.array_equal(actor(leaving, rng), answers):
                 return

@@ -129,7 +129,8 @@ def _observations(columns: Mapping[str, NDArray[Any]], a: int, b: int, n: int) -
     observed = columns["observation"]
     if "next_observation" not in columns:
         # What follows an end does not matter: the last observation stands in.
-        return observed[np.minimum(np.arange(a, a + n + 1), b - 1)]
+        last: NDArray[Any] = observed[np.minimum(np.arange(a, a + n + 1), b - 1)]
+        return last
     following = columns["next_observation"]
     unlike = (observed[a + 1 : b] != following[a : b - 1]).reshape(b - a - 1, -1).any(axis=1)
     if unlike.any():

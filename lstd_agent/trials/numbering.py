@@ -68,7 +68,7 @@ class Numbering:
             If it is not made of observations of the space.
         """
         try:
-            parts = np.concatenate(_columns(self.space, batch), axis=1)
+            parts: IntArray = np.concatenate(_columns(self.space, batch), axis=1)
         except (TypeError, ValueError, LookupError) as error:
             raise InvalidInputError(
                 f"{batch!r} is not made of observations of {self.space}: {error}"

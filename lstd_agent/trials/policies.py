@@ -15,7 +15,15 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.learned_policies import as_function, is_model, is_module
 from lstd_agent.trials.observations import as_batch, batch_size, part_sizes, take
 
-Policy: TypeAlias = ArrayLike | Callable[[Any], Any]
+
+class Model(Protocol):
+    """What has learned to act, such as a model of Stable-Baselines3."""
+
+    def predict(self, observation: Any, /) -> Any:
+        """Return the actions for observations, or (actions, state)."""
+
+
+Policy: TypeAlias = ArrayLike | Callable[[Any], Any] | Model
 """What `SeminormLSTDAgent.collect` takes as a policy."""
 
 

@@ -285,7 +285,7 @@ class SequentialTrials:
             actions.record(states[:-1], each, rewards, states[1:])
             taken, explored = actions.sums(), each.explored
         self._finished = []
-        stored = np.empty(0)
+        stored: Any = np.empty(0)
         if n_stored:
             by_trial = states[:-1, :n_stored].swapaxes(0, 1)
             stored = np.ascontiguousarray(_compact(self._encoding, by_trial))

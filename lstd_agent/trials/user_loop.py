@@ -198,7 +198,7 @@ class ObservedTrials:
         self._lockstep = None
 
     def drop_trial(self) -> None:
-        """Forget what is under way."""
+        """Forget the trial under way."""
         self._lockstep = None
         self._sequential.drop()
 

@@ -28,9 +28,8 @@ def exact_counts(mdp: TabularMDP) -> ActionCounts:
     p, r = mdp.probability[state, action, k], mdp.reward[state, action, k]
     keys = (state * A + action) * S + mdp.next_state[state, action, k]
     key, place = np.unique(keys, return_inverse=True)
-    return ActionCounts(
-        S, A, key, *(np.bincount(place, weights) for weights in (p, p * r, p * r**2))
-    )
+    n, rewards, squares = (np.bincount(place, weights) for weights in (p, p * r, p * r**2))
+    return ActionCounts(S, A, key, n.astype(float), rewards.astype(float), squares.astype(float))
 
 
 def as_probabilities(policy: np.ndarray, n_actions: int) -> np.ndarray:
@@ -255,7 +254,7 @@ def one_hot(x: np.ndarray) -> np.ndarray:
     return np.eye(12)[np.asarray(x)[:, 0].astype(int)]
 
 
-def of_vectors(policy: np.ndarray, **options: object) -> SeminormLSTDAgent:
+def of_vectors(policy: np.ndarray, **options: Any) -> SeminormLSTDAgent:
     agent = SeminormLSTDAgent(one_hot)
     agent.collect(
         as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], 4000, 60, seed=0, batched=True,

@@ -144,7 +144,7 @@ def test_a_gain_for_each_neighborhood_is_refused_with_the_reason() -> None:
 def test_with_references_the_estimated_gain_is_the_mean_reward_of_the_second_half() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=500)
     agent = SeminormLSTDAgent.paper(OneHot()).collect(env, POLICY, 1000, 100, seed=0).fit()
-    rewards = agent.statistics.counts.reward_sums.toarray().sum(axis=1)
+    rewards = agent.counts.reward_sums.toarray().sum(axis=1)
     assert agent.gain_ == pytest.approx(rewards[50:].sum() / (51 * 1000), rel=1e-12)
 
 
@@ -306,7 +306,7 @@ class Pair(gym.Env[Any, int]):
     observation_space = gym.spaces.Dict(
         {"level": gym.spaces.Box(-9.0, 9.0, (1,)), "coin": gym.spaces.Discrete(2)}
     )
-    action_space = gym.spaces.Discrete(1)
+    action_space: Any = gym.spaces.Discrete(1)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)

@@ -86,7 +86,7 @@ def test_lstd_equals_the_reference_figures(reference: Any, way: str) -> None:
         trials = states[:, first:], rewards[:, first:]
         if way == "trials":
             kept = KeptTrials.of(trials[0][:, :, None], trials[1])
-            samples: Any = (kept, lambda x: F[x[:, 0].astype(int)])
+            samples: tuple[Any, Any] = (kept, lambda x: F[x[:, 0].astype(int)])
         else:
             recorder = CountRecorder(len(F))
             for t in range(trials[1].shape[1]):

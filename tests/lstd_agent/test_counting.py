@@ -27,7 +27,7 @@ def test_every_transition_is_counted_and_every_reward_added(n_states: int, n_tri
         pairs = Counter((state * n_states + following).tolist())
         paid: Counter[int] = Counter()
         for s, r in zip(state.tolist(), reward.tolist(), strict=True):
-            paid[s] += r  # type: ignore[assignment]
+            paid[s] += r
         expected.append((pairs, paid))
     counts = recorder.sums(n_trials)
     for t, (pairs, paid) in enumerate(expected):

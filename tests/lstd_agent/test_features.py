@@ -108,7 +108,7 @@ def test_standardized_features_are_those_of_standardized_observations() -> None:
     assert_allclose(f[:, 1:].mean(axis=0), 0.0, atol=1e-12)
     assert_allclose(f[:, 1:].std(axis=0), 1.0)
     constant = Standardized(Polynomial(1)).measured(np.full((9, 1), 0.1))
-    assert_allclose(constant([[0.1]]), [[1.0, 0.0]], atol=1e-12)
+    assert_allclose(constant(np.array([[0.1]])), [[1.0, 0.0]], atol=1e-12)
     scaled = Standardized(StandardScaler().fit(samples)).measured(samples)
     assert scaled(samples).shape == (500, 2)
     with pytest.raises(NotFittedError, match=r"measured\(samples\)"):
@@ -163,12 +163,13 @@ def test_sparse_features_of_a_table_a_function_and_a_pipeline_are_those_of_dense
     pipeline = make_pipeline(OneHotEncoder().fit(grid))
     assert is_sparse(pipeline.transform(grid))
     box, discrete = spaces.Box(0.0, 4.0, (1,)), spaces.Discrete(5)
-    for space, features in (
+    cases: list[tuple[Any, Any]] = [
         (box, pipeline),
         (box, lambda x: sparse.csr_array(x == np.arange(5))),
         (discrete, sparse.eye_array(5)),
         (discrete, pipeline),
-    ):
+    ]
+    for space, features in cases:
         for ends in (False, True):
             encoding = make_encoding(space, features, ends)
             states = encoding.encode(grid if space is box else np.arange(5))

@@ -19,7 +19,7 @@ POLICY = np.array([0, 1, 0, 1, 0, 1])
 
 
 def counts(agent: SeminormLSTDAgent) -> Any:
-    return agent.statistics.counts
+    return agent.counts
 
 
 def assert_same_counts(a: SeminormLSTDAgent, b: SeminormLSTDAgent) -> None:
@@ -242,7 +242,7 @@ def test_dict_observations_reach_a_policy_as_they_are(walk: Any) -> None:
         seen.append(observation)
         return int(observation["x"][0] > 1)
 
-    features = RadialBasis([[0.0, 1, 0], [2, 1, 0]], 1.0)
+    features = RadialBasis([[0.0, 1.0, 0.0], [2.0, 1.0, 0.0]], 1.0)
     agent = SeminormLSTDAgent(features)
     agent.collect(walk(kind="dict"), policy, 3, 4, batched=False)
     assert agent.n_trials == 3

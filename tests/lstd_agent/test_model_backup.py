@@ -214,10 +214,8 @@ def test_a_hundred_thousand_states_are_solved_as_the_sparse_chain_they_are() -> 
     from scipy import sparse
 
     S = 100_000
-    half = np.full(S - 1, 0.5)
-    P = sparse.csr_array(
-        sparse.diags_array([np.append(half, 1.0), half], offsets=[0, 1], shape=(S, S))
-    )
+    last = sparse.coo_array(([1.0], ([S - 1], [S - 1])), shape=(S, S))
+    P = sparse.csr_array(sparse.diags_array([0.5, 0.5], offsets=[0, 1], shape=(S, S)) + last / 2.0)
     chain = MarkovChain(P, np.append(np.ones(S - 1), 0.0), np.full(S, 1.0 / S))
     statistics = ExactStatistics(chain, np.ones((S, 1)), np.full((1, S), 1.0 / S))
     model = statistics.pooled(0.0, S - 1)

@@ -64,7 +64,7 @@ def test_exact_search_gets_the_wanted_number_where_doubling_jumps_past_it() -> N
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 12), st.sampled_from(["doubling", "exact"]))
 def test_searches_follow_the_algorithm_and_never_exceed_the_number(
-    seed: int, n_anchors: int, search: str
+    seed: int, n_anchors: int, search: Any
 ) -> None:
     rng = np.random.default_rng(seed)
     t_max = int(rng.integers(n_anchors + 1, 50))
@@ -228,7 +228,7 @@ def test_unknown_names_are_refused() -> None:
         ("on_termination", "on_termination must be one of"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            SeminormLSTDAgent(OneHot(), **{name: "best"})
+            collected(**{name: "best"})
     with pytest.raises(InvalidInputError, match="distance must be 'mmd', 'tv', 'ot'"):
         collected(distance="kl")
     with pytest.raises(InvalidInputError, match=r"n_anchors must be at least 1.*got 0"):

@@ -13,11 +13,11 @@ from scipy import sparse
 
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.statistics.equations import FeatureBasis
+from lstd_agent.statistics.equations import FeatureBasis, Moments
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.system.distances import mean_discrepancy
 from lstd_agent.system.fit_system import fit_system, solve_windows
-from lstd_agent.system.minimizer import Moments, minimize
+from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.neighborhoods import find_anchors
 from lstd_agent.trials.counting import TransitionCounts
 from unichain_gym.streams import MNEMONICS
@@ -121,7 +121,9 @@ def test_the_minimizer_is_the_smallest_that_solves_the_projected_equations(
     """Both conditions of a pseudoinverse solution, from sums over the samples alone."""
     rng = np.random.default_rng(seed)
     chain = random_chain("c10", seed % 5)
-    statistics = CountStatistics(sampled(chain, 300, 5, seed), rng.normal(size=(10, d)))
+    F = rng.normal(size=(10, d))
+    F = np.hstack((F, F[:, :1]))  # twice the same feature: X never sees their difference
+    statistics = CountStatistics(sampled(chain, 300, 5, seed), F)
     windows = np.array([[0, 3], [2, 6]])
     moments = statistics.moments(windows, chain.gain)
     found, _ = solve_windows(statistics, windows, chain.gain, 1e-10)
@@ -133,6 +135,7 @@ def test_the_minimizer_is_the_smallest_that_solves_the_projected_equations(
         # Smallest: w has nothing along the directions that X does not see.
         _, singular, Vt = np.linalg.svd(X)
         unseen = Vt[(singular < 1e-9 * singular[0]).nonzero()[0]]
+        assert len(unseen) >= 1
         assert_allclose(unseen @ w, 0.0, atol=1e-7 * max(1.0, np.abs(w).max()))
 
 

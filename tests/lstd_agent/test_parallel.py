@@ -91,7 +91,7 @@ def test_an_error_of_the_task_itself_is_raised(tasks: Any, workers: int) -> None
 
 
 def test_tasks_are_drawn_as_workers_become_free(tasks: Any) -> None:
-    drawn = []
+    drawn: list[int] = []
 
     def endless() -> Iterator[int]:
         while True:
@@ -102,7 +102,7 @@ def test_tasks_are_drawn_as_workers_become_free(tasks: Any) -> None:
         results = run_tasks(tasks.square, endless(), executor=pool)
         for _ in range(5):
             next(results)
-        results.close()  # type: ignore[attr-defined]
+        results.close()
     assert len(drawn) < 100
 
 

@@ -87,7 +87,7 @@ def test_a_loaded_agent_goes_on_as_the_saved_one(options: dict[str, Any], tmp_pa
 @pytest.mark.parametrize("features", [RadialBasis.grid(-8, 8, 4), TileCoding(-8, 8), "function"])
 def test_vector_agents_are_saved_too(features: Any, tmp_path: Path) -> None:
     class Speed(gym.ObservationWrapper[Any, Any, Any]):
-        observation_space = gym.spaces.Box(-8.0, 8.0, (1,))
+        observation_space: Any = gym.spaces.Box(-8.0, 8.0, (1,))
 
         def observation(self, observation: Any) -> Any:
             return observation[2:]
@@ -253,7 +253,7 @@ def test_a_draft_is_removed_by_the_next_writer_once_its_process_has_ended(
         gym.spaces.Discrete(4, start=-1),
         gym.spaces.Box(np.array([-np.inf, 0.0]), np.array([1.0, np.inf]), dtype=np.float64),
         gym.spaces.Box(0, 255, (2, 2), dtype=np.uint8),
-        gym.spaces.MultiDiscrete([[3, 2], [2, 2]], start=[[1, 0], [0, 0]]),
+        gym.spaces.MultiDiscrete(np.array([[3, 2], [2, 2]]), start=np.array([[1, 0], [0, 0]])),
         gym.spaces.MultiBinary([2, 3]),
         gym.spaces.Dict({"b": gym.spaces.Discrete(2), "a": gym.spaces.MultiBinary(2)}),
         gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.Box(0.0, 1.0)]),

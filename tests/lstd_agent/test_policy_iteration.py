@@ -42,6 +42,7 @@ def test_the_optimum_is_found_in_gain_and_from_the_start_on(name: str) -> None:
     assert start < 0.01
     last = search.iterations[-1]
     assert last.n_changes == 0
+    assert isinstance(search.policy_, np.ndarray)
     assert last.gain == pytest.approx(mdp.induce(search.policy_).gain, rel=0.02)
     assert abs(last.tail_reward - last.gain) < 5 * last.tail_error + 0.02 * abs(last.gain)
 
@@ -132,8 +133,8 @@ def test_actions_and_observations_may_start_anywhere() -> None:
     mdp = make_mdp("h6")
 
     class Shifted(gym.Wrapper):
-        observation_space = Discrete(6, start=-3)
-        action_space = Discrete(2, start=5)
+        observation_space: Any = Discrete(6, start=-3)
+        action_space: Any = Discrete(2, start=5)
 
         def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
             state, info = self.env.reset(**options)
@@ -242,7 +243,8 @@ def test_an_interrupt_keeps_what_was_found_and_changes_nothing_to_come() -> None
     with pytest.raises(KeyboardInterrupt):
         broken.run(4)
     assert broken.iterations == whole.iterations[:1]
-    assert np.shape(broken.policy_) == (10,)
+    assert isinstance(broken.policy_, np.ndarray)
+    assert broken.policy_.size == 10
     broken.run(4)
     assert broken.iterations == whole.iterations
     assert_array_equal(broken.policy_, whole.policy_)
@@ -259,7 +261,8 @@ def test_a_policy_whose_trials_earn_less_than_those_of_one_before_is_not_the_bes
 
 def test_of_trying_out_all_actions_alike_no_policy_is_made() -> None:
     search = small().run(3)
-    best = np.copy(search.policy_)
+    assert isinstance(search.policy_, np.ndarray)
+    best = search.policy_.copy()
     search.iterations[0] = dataclasses.replace(search.iterations[0], reward=99.0)
     assert_array_equal(search.policy_, best)
 
@@ -368,7 +371,8 @@ def test_features_of_pairs_may_be_given() -> None:
         for options in ({"features": BUMPS}, {"pair_features": pairs})
     ]
     x = np.linspace(0, 15, 9)[:, None]
-    assert_allclose(*(search.action_values(x) for search in searches), atol=1e-6)
+    one, other = (search.action_values(x) for search in searches)
+    assert_allclose(one, other, atol=1e-6)
 
 
 BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
@@ -440,6 +444,6 @@ def test_learning_is_drawn() -> None:
     figure = small().run(2).plot(optimum=(3.0, -1.0))
     gain, start, changes = figure.axes
     assert_array_equal(gain.lines[0].get_xdata(), [2020, 4040])
-    assert gain.lines[1].get_ydata()[0] == 3.0
+    assert np.asarray(gain.lines[1].get_ydata())[0] == 3.0
     assert start.get_ylabel().startswith("start value")
     assert len(changes.lines) == 1

@@ -28,7 +28,7 @@ def occupancies(*neighborhoods: dict[int, float], n_states: int = 6) -> Any:
 
 
 @pytest.mark.parametrize("rule", ["most_common", "occupancy"])
-def test_the_main_reference_is_the_state_in_the_most_supports(rule: str) -> None:
+def test_the_main_reference_is_the_state_in_the_most_supports(rule: Any) -> None:
     # State 1 is in three supports, every other in one, however often it is visited.
     found = assign_references(occupancies({0: 0.9, 1: 0.1}, {1: 0.1, 2: 0.9}, {1: 1.0}), rule=rule)
     assert found.main == 1
@@ -172,8 +172,9 @@ def test_a_neighborhood_that_becomes_the_last_gets_a_reference_in_its_settled_ta
     # Timesteps 0-2 are in state 0, 3-5 in 1, 6-9 in 2. All counts are one, so 0 is main and the
     # other two merge into the first. Its settled tail, 5-9, does not have 0: state 2, which is
     # there 4 times of 5, is chosen instead.
-    statistics = VisitsByTimestep([0, 0, 0, 1, 1, 1, 2, 2, 2, 2])
-    for rule, main in (("occupancy", 2), ("most_common", 1)):
+    statistics: Any = VisitsByTimestep([0, 0, 0, 1, 1, 1, 2, 2, 2, 2])
+    rules: tuple[tuple[Any, int], ...] = (("occupancy", 2), ("most_common", 1))
+    for rule, main in rules:
         system = fit_system(
             statistics,
             np.array([0, 3, 6]),
@@ -225,7 +226,7 @@ def test_calibration_follows_links_in_whatever_order_they_stand() -> None:
 
 @pytest.mark.parametrize(("rule", "expected"), [("occupancy", 11.0), ("most_common", -7.0)])
 def test_of_several_that_contain_it_the_most_visiting_or_the_earliest_is_agreed_with(
-    rule: str, expected: float
+    rule: Any, expected: float
 ) -> None:
     # o0 = -1 and o1 = -10. At 2: v0 + o0 = 2 (occupancy 0.1), v1 + o1 = 20 (0.4).
     # v2(2) = 9: agreeing with the first gives 2 - 9 = -7; with the second 20 - 9 = 11.

@@ -25,7 +25,7 @@ def random_task(rng: np.random.Generator) -> TabularMDP:
     for s in range(n_transient):
         P[s, s] = stay = rng.uniform(0.0, 0.9) * (rng.random() < 0.8)
         following = np.arange(s + 1, S) if rng.random() < 0.4 else np.array([s + 1])
-        chosen = rng.choice(following, min(following.size, rng.integers(1, 4)), replace=False)
+        chosen = rng.choice(following, min(following.size, int(rng.integers(1, 4))), replace=False)
         P[s, chosen] += (1.0 - stay) * rng.dirichlet(np.ones(chosen.size))
     cycle, mixed = np.roll(np.eye(n_core), 1, axis=1), rng.dirichlet(np.ones(n_core), n_core)
     P[n_transient:, n_transient:] = cycle if rng.random() < 0.3 else 0.3 * cycle + 0.7 * mixed

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from lstd_agent.statistics.equations import Moments
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.system.minimizer import (
-    Moments,
     inverse_square_root,
     minimize,
     projected_bellman_error,

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import lstd_agent
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.study import provenance
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
@@ -20,15 +22,19 @@ from lstd_agent.study.provenance import code_version
 from lstd_agent.study.rows import RowStore, settings_hash
 from lstd_agent.trials.parallel import run_tasks
 
-N_KILLS = int(os.environ.get("N_KILLS", "4"))  # more where there is time
+N_KILLS = int(os.environ.get("N_KILLS", "2"))  # more where there is time
 
-STUDY = {"environments": ("h6", "c10"), "rhos": (0.49, 0.19), "n_seeds": 4}
-SCRIPT = """
+STUDY: dict[str, Any] = {
+    "environments": ("h6", "c10"),
+    "rhos": (0.49, 0.19),
+    "schemes": ("p01", "p02md", "pinf"),
+    "n_seeds": 3,
+}
+SCRIPT = f"""
 from pathlib import Path
 import sys
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
-run_exact_study(Path(sys.argv[1]), ExactSettings(), environments=("h6", "c10"),
-                rhos=(0.49, 0.19), n_seeds=4)
+run_exact_study(Path(sys.argv[1]), ExactSettings(), **{STUDY})
 """
 
 
@@ -40,7 +46,7 @@ def sorted_lines(out: Path) -> list[str]:
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     out = tmp_path_factory.mktemp("whole")
     rows = run_exact_study(out, ExactSettings(), **STUDY)
-    assert len(rows) == 4 * 10 * 4
+    assert len(rows) == 4 * 3 * 3
     return sorted_lines(out)
 
 
@@ -81,11 +87,16 @@ def test_a_finished_study_computes_nothing(
     path = tmp_path / "exact_rows.jsonl"
     path.write_text("\n".join(uninterrupted) + "\n")
     monkeypatch.setattr("lstd_agent.study.exact_study.exact_rows", None)
-    assert len(run_exact_study(tmp_path, ExactSettings(), **STUDY)) == 160
+    assert len(run_exact_study(tmp_path, ExactSettings(), **STUDY)) == 36
 
 
 def test_rows_of_other_settings_are_never_mixed(tmp_path: Path) -> None:
-    small = {"environments": ("h6",), "rhos": (0.19,), "schemes": ("p01",), "n_seeds": 1}
+    small: dict[str, Any] = {
+        "environments": ("h6",),
+        "rhos": (0.19,),
+        "schemes": ("p01",),
+        "n_seeds": 1,
+    }
     window = run_exact_study(tmp_path, ExactSettings(tail="window"), **small)
     stationary = run_exact_study(tmp_path, ExactSettings(tail="stationary"), **small)
     assert window[0]["settings"] != stationary[0]["settings"]
@@ -139,7 +150,7 @@ def test_any_change_of_what_computes_changes_the_version_of_the_code(
     (package / "commands").mkdir(parents=True)
     for name in ("__init__.py", "solver.py", "commands/main.py"):
         (package / name).write_text("x = 1\n")
-    monkeypatch.setattr(provenance.lstd_agent, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(lstd_agent, "__file__", str(package / "__init__.py"))
     version = provenance.code_version.__wrapped__
     before = version()
     (package / "commands" / "main.py").write_text("x = 2\n")

@@ -32,7 +32,7 @@ SPACES = [
     spaces.Box(-1.0, 1.0, (2, 3)),
     spaces.Discrete(4, start=-1),
     spaces.MultiDiscrete([3, 2]),
-    spaces.MultiDiscrete([[3, 2], [2, 2]]),
+    spaces.MultiDiscrete(np.array([[3, 2], [2, 2]])),
     spaces.MultiBinary(3),
     spaces.Dict({"b": spaces.Box(0.0, 1.0, (2,)), "a": spaces.Discrete(3)}),
     spaces.Tuple([spaces.MultiBinary(2), spaces.Dict({"x": spaces.Discrete(2)})]),
@@ -44,7 +44,7 @@ def test_batches_flatten_like_single_observations(space: Any) -> None:
     batched = batch_space(space, 5)
     batched.seed(0)
     batch = batched.sample()
-    expected = np.stack([spaces.flatten(space, one) for one in iterate(batched, batch)])
+    expected = np.stack([np.asarray(spaces.flatten(space, one)) for one in iterate(batched, batch)])
     assert_array_equal(flatten_batch(space, batch), expected)
     assert is_batch(space, batch)
     assert not is_batch(space, space.sample())
@@ -85,8 +85,8 @@ def test_radial_basis_functions_are_gaussian_bumps() -> None:
     expected = np.exp([[0.0, -1.0], [-1.0, 0.0], [-0.5, -0.5]])
     assert_allclose(features(x), expected, rtol=1e-12)
     grid = RadialBasis.grid([0.0, -1.0], [1.0, 1.0], 3)
-    assert_allclose(grid.width, [0.5, 1.0])
-    assert_allclose(np.asarray(grid.centers)[[0, 4, 8]], [[0, -1], [0.5, 0], [1, 1]])
+    assert_allclose(np.asarray(grid.width), [0.5, 1.0])
+    assert_allclose(np.asarray(grid.centers)[[0, 4, 8]], [[0.0, -1.0], [0.5, 0.0], [1.0, 1.0]])
 
 
 def test_tile_coding_lights_one_tile_a_tiling_and_near_points_share_tiles() -> None:
@@ -126,7 +126,7 @@ def test_impossible_features_are_refused(make: Any, message: str) -> None:
 class Spot(gym.ObservationWrapper[Any, Any, Any]):
     """Observes h6's state number as a vector, so that both kinds see the same trials."""
 
-    observation_space = spaces.Box(0.0, 5.0, (1,))
+    observation_space: Any = spaces.Box(0.0, 5.0, (1,))
 
     def observation(self, observation: Any) -> Any:
         return np.array([observation], dtype=np.float32)
@@ -283,7 +283,7 @@ def test_pendulum_is_evaluated_from_vectors() -> None:
     def total_reward_from(angle: float) -> float:
         observation, _ = env.reset(seed=1)
         for copy in env.envs:
-            copy.unwrapped.state = np.array([angle, 0.0])
+            copy.unwrapped.set_wrapper_attr("state", np.array([angle, 0.0]))
         observation[:] = [np.cos(angle), np.sin(angle), 0.0]
         total = 0.0
         for _ in range(100):

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 
 
 class Spot(gym.ObservationWrapper[Any, Any, Any]):
-    observation_space = spaces.Box(0.0, 35.0, (1,))
+    observation_space: Any = spaces.Box(0.0, 35.0, (1,))
 
     def observation(self, observation: Any) -> Any:
         return np.array([observation], dtype=np.float32)

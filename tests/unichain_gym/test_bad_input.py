@@ -19,9 +19,9 @@ ONE = np.ones((1, 1, 1))
 
 def test_next_states_that_are_not_whole_are_refused():
     with pytest.raises(InvalidModelError, match=r"next_state must hold integers; got 0\.7"):
-        TabularMDP(np.full((1, 1, 1), 0.7), ONE, ONE, [1.0])
+        TabularMDP(np.full((1, 1, 1), 0.7), ONE, ONE, ONE[0, 0])
     with pytest.raises(InvalidModelError, match="next_state must hold integers; got nan"):
-        TabularMDP(np.full((1, 1, 1), np.nan), ONE, ONE, [1.0])
+        TabularMDP(np.full((1, 1, 1), np.nan), ONE, ONE, ONE[0, 0])
 
 
 def test_a_negative_probability_cannot_hide_behind_a_duplicate():
@@ -84,7 +84,8 @@ def test_answers_and_models_are_read_only():
     pi = np.full((6, 2), 0.5)
     chain = mdp.induce(pi)
     P = chain.transition_matrix
-    arrays = [P.data, P.indices, P.indptr, chain.reward, chain.initial_distribution, chain.policy]
+    arrays: list[Any] = [P.data, P.indices, P.indptr, chain.reward, chain.policy]
+    arrays += [chain.initial_distribution]
     arrays += [*chain.recurrent_classes, chain.recurrent_states, chain.transient_states]
     arrays += [chain.class_periods, chain.stationary_distribution, chain.gain_vector, chain.bias]
     arrays += [chain.action_bias, chain.deviation_matrix, chain.mean_absorption_time]
@@ -95,6 +96,7 @@ def test_answers_and_models_are_read_only():
         with pytest.raises(ValueError, match="read-only"):
             array[...] = array
     pi[0] = [1.0, 0.0]  # what was given stays the caller's
+    assert chain.policy is not None
     assert chain.policy[0].tolist() == [0.5, 0.5]
 
 

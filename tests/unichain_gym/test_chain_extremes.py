@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from unichain_gym.unichain import is_unichain
 
 def line(n: int, up: float, down: float) -> sparse.csr_array:
     """Return a random walk on a line that stays at the ends instead of leaving."""
-    P = sparse.diags_array([np.full(n - 1, up), np.full(n - 1, down)], offsets=[1, -1])
+    P = sparse.diags_array([up, down], offsets=[1, -1], shape=(n, n))
     return sparse.csr_array(P + sparse.diags_array(1.0 - P.sum(axis=1)))
 
 
@@ -155,7 +156,8 @@ def test_values_whose_gain_is_zero_stay_right_up_to_the_limit(discount):
 @pytest.mark.parametrize("discount", [0.3, 1 - 1e-4, 1 - 1e-12])
 def test_discounted_values_of_a_slow_chain_keep_their_digits(discount):
     a, b = Fraction(1, 2**30), Fraction(1, 2**33)
-    chain = MarkovChain([[1 - a, a], [b, 1 - b]], [1.0, 0.0], [1.0, 0.0])
+    P: Any = [[1 - a, a], [b, 1 - b]]
+    chain = MarkovChain(P, [1.0, 0.0], [1.0, 0.0])
     y = Fraction(discount)
     # p* v = p* r/(1 - y) with p* = (b, a)/(a + b), and v0 - v1 = 1/(1 - y + y (a + b)).
     difference = 1 / (1 - y + y * (a + b))

@@ -86,8 +86,8 @@ class Exact:
             leave = [sum(N[s][k] for k in R) for s in T]
             first = [list(w) for w in weights.values()]
             into = [[*(sum(N[s][k] for k in states) for states in first), Decimal(1)] for s in T]
-            x = solve(among(N, T, T), leave, into)
-            for s, row in zip(T, x, strict=True):
+            rows = solve(among(N, T, T), leave, into)
+            for s, row in zip(T, rows, strict=True):
                 self.time[s] = row[-1]
                 self.gain[s] = sum(
                     (q * self.gain[states[0]] for q, states in zip(row, first, strict=False)),
@@ -99,7 +99,7 @@ class Exact:
             for s, (b,) in zip(T, solve(among(N, T, T), leave, source), strict=True):
                 self.bias[s] = b
             mass = {
-                k: sum((start[s] * row[i] for s, row in zip(T, x, strict=True)), Decimal(0))
+                k: sum((start[s] * row[i] for s, row in zip(T, rows, strict=True)), Decimal(0))
                 for i, k in enumerate(weights)
             }
         else:

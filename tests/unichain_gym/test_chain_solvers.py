@@ -21,8 +21,8 @@ def random_sparse_chain(n: int, seed: int = 0) -> MarkovChain:
     """Three random successors for each state: elimination fills in, but it mixes fast."""
     rng = np.random.default_rng(seed)
     row = np.repeat(np.arange(n), 3)
-    P = sparse.csr_array((rng.random(3 * n), (row, rng.integers(n, size=3 * n))), shape=(n, n))
-    P = sparse.diags(1.0 / P.sum(axis=1)) @ P
+    W = sparse.csr_array((rng.random(3 * n), (row, rng.integers(n, size=3 * n))), shape=(n, n))
+    P = sparse.diags_array(1.0 / W.sum(axis=1)) @ W
     return MarkovChain(P, rng.random(n), np.full(n, 1.0 / n))
 
 
@@ -96,8 +96,8 @@ def two_halves(inside: list[sparse.csr_array], leave: float, back: float) -> Mar
 def expander(n: int, seed: int) -> sparse.csr_array:
     """The mean of four random permutations: doubly stochastic, and it mixes fast."""
     rng = np.random.default_rng(seed)
-    permutations = [sparse.identity(n, format="csr")[rng.permutation(n)] for _ in range(4)]
-    return sparse.csr_array(sum(permutations) / 4.0)
+    to = np.concatenate([rng.permutation(n) for _ in range(4)])
+    return sparse.csr_array((np.full(4 * n, 0.25), (np.tile(np.arange(n), 4), to)), shape=(n, n))
 
 
 def walk_on(one: IntArray, other: IntArray, weight: FloatArray, n: int) -> sparse.csr_array:
@@ -140,25 +140,35 @@ def grid_share(grid: sparse.csr_array) -> float:
     return 2.0 / grid.nnz
 
 
+def halves_by(method: str, leave: float, monkeypatch: pytest.MonkeyPatch) -> MarkovChain:
+    """Two halves that are left with these probabilities, by a method that has error bounds."""
+    choose(monkeypatch, method)
+    monkeypatch.setattr(linear, "eliminate", lambda *_, **__: None)
+    return two_halves([expander(200, 2), expander(200, 3)], leave, leave / 4.0)
+
+
 @pytest.mark.parametrize("method", ["sparse LU", "BiCGStab"])
-@pytest.mark.parametrize("leave", [1e-2, 1e-4, 1e-6, 1e-9, 1e-13])
-def test_error_bounds_hold_and_what_exceeds_them_is_refused(
+@pytest.mark.parametrize("leave", [1e-2, 1e-4])
+def test_errors_are_within_the_bounds_that_are_reported(
     monkeypatch: pytest.MonkeyPatch, method: str, leave: float
 ) -> None:
     exact = two_halves([expander(200, 2), expander(200, 3)], leave, leave / 4.0)
     assert exact.solver_report.entries[0].method == "GTH"
-    choose(monkeypatch, method)
-    monkeypatch.setattr(linear, "eliminate", lambda *_, **__: None)
-    chain = two_halves([expander(200, 2), expander(200, 3)], leave, leave / 4.0)
-    if leave <= 1e-6:
-        message = rf"out of reach: (rounding may change the answer of )?{method} (by|did not conv)"
-        with pytest.raises(ConvergenceError, match=message):
-            _ = chain.stationary_distribution
-        return
+    chain = halves_by(method, leave, monkeypatch)
     p, b = chain.stationary_distribution, chain.bias
     of_p, of_b = (e.error_bound for e in chain.solver_report.entries)
     assert np.abs(p - exact.stationary_distribution).sum() <= of_p < 1e-8
     assert np.abs(b - exact.bias).max() <= of_b * np.abs(b).max()
+
+
+@pytest.mark.parametrize("method", ["sparse LU", "BiCGStab"])
+@pytest.mark.parametrize("leave", [1e-6, 1e-9, 1e-13])
+def test_what_exceeds_the_error_bounds_is_refused(
+    monkeypatch: pytest.MonkeyPatch, method: str, leave: float
+) -> None:
+    message = rf"out of reach: (rounding may change the answer of )?{method} (by|did not conv)"
+    with pytest.raises(ConvergenceError, match=message):
+        _ = halves_by(method, leave, monkeypatch).stationary_distribution
 
 
 def test_iteration_converges_on_periodic_chains_and_on_several_classes(
@@ -237,7 +247,7 @@ def test_a_large_grid_of_three_dimensions_is_discounted() -> None:
 def test_a_graph_of_nearest_neighbours_is_solved() -> None:
     n = 20_000
     place = np.random.default_rng(0).random((n, 3))
-    _, neighbor = cKDTree(place).query(place, 7)
+    neighbor = np.asarray(cKDTree(place).query(place, 7)[1])
     P = sparse.csr_array(
         (np.full(6 * n, 1.0 / 6.0), neighbor[:, 1:].ravel(), np.arange(0, 6 * n + 1, 6)),
         shape=(n, n),
@@ -288,7 +298,7 @@ def test_large_grid_is_solved_by_elimination() -> None:
     # Symmetric weights: the stationary distribution is proportional to their row sums.
     W = sparse.coo_array((weight, (one, other)), shape=(m * m, m * m)).tocsr()
     W = W + W.T
-    total = W.sum(axis=1)
+    total: FloatArray = W.sum(axis=1)
     chain = MarkovChain(sparse.diags(1.0 / total) @ W, index.ravel() % m, total / total.sum())
     assert chain.period == 2
     np.testing.assert_allclose(chain.stationary_distribution, total / total.sum(), rtol=1e-9)

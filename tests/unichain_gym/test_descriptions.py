@@ -28,7 +28,7 @@ HEADINGS = [
 ]
 
 
-@pytest.fixture(params=CORES.values(), ids=CORES)
+@pytest.fixture(params=list(CORES.values()), ids=list(CORES))
 def core(request) -> Core:
     return request.param
 
@@ -61,7 +61,8 @@ def test_a_page_has_gymnasiums_headings_in_order_and_something_under_each(core):
 
 
 def test_the_environments_docstring_has_gymnasiums_headings():
-    assert re.findall(r"^## (.*)$", UnichainEnv.__doc__, re.M) == [*HEADINGS, "Example"]
+    doc = inspect.getdoc(UnichainEnv) or ""
+    assert re.findall(r"^## (.*)$", doc, re.M) == [*HEADINGS, "Example"]
 
 
 def test_actions_and_states_have_a_name_each_or_none(core):
@@ -108,7 +109,7 @@ def test_the_example_of_a_page_makes_the_environment(core):
 
 @pytest.mark.parametrize("environment", [TabularEnv, TabularVectorEnv])
 def test_public_members_of_an_environment_are_listed_in_its_docstring(environment):
-    doc = inspect.getdoc(environment)
+    doc = inspect.getdoc(environment) or ""
     listed = set(re.findall(r"^([\w, ]+)(?: :|\()", doc, re.M))
     names = {name for entry in listed for name in entry.split(", ")}
     own = {name for name in vars(environment) if not name.startswith("_")} - {"metadata"}

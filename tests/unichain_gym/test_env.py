@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -35,7 +37,8 @@ def test_p_lists_the_possible_outcomes_of_the_model_and_nothing_ends():
 
 
 def test_any_tabular_mdp_is_an_environment():
-    ring = TabularMDP([[[1]], [[2]], [[0]]], np.ones((3, 1, 1)), [[[5]], [[6]], [[7]]], [0, 1, 0])
+    arrays: Any = [[[1]], [[2]], [[0]]], np.ones((3, 1, 1)), [[[5]], [[6]], [[7]]], [0, 1, 0]
+    ring = TabularMDP(*arrays)
     env = TabularEnv(ring)
     assert env.reset()[0] == 1
     assert [env.step(0)[:2] for _ in range(4)] == [(2, 6.0), (0, 7.0), (1, 5.0), (2, 6.0)]

@@ -7,6 +7,8 @@ a right implementation fails for one seed in a million, and the seeds are fixed.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -97,13 +99,14 @@ def test_one_environment_alone_and_a_vector_of_one_are_the_same_with_one_seed(mn
         assert (state, reward) == (states[0], rewards[0])
 
 
-class ExtremeGenerator:
+class ExtremeGenerator(np.random.Generator):
     """A generator that only draws the one number."""
 
     def __init__(self, draw):
+        super().__init__(np.random.PCG64())
         self.draw = draw
 
-    def random(self, size=None, out=None):
+    def random(self, size: Any = None, dtype: Any = float, out: Any = None) -> Any:
         if out is not None:
             out[...] = self.draw
             return out
@@ -117,7 +120,8 @@ def tenths():
     probability = [[[0.0, *[0.1] * 10, 0.0, 0.0]]] + [[[1.0] + [0.0] * 12]] * 2
     reward = [[[-1.0, *range(10), -1.0, -1.0]]] + [[[0.0] * 13]] * 2
     assert np.cumsum([0.1] * 10)[-1] <= LARGEST_DOUBLE
-    return TabularMDP(next_state, probability, reward, [1.0, 0.0, 0.0])
+    start = np.array([1.0, 0.0, 0.0])
+    return TabularMDP(np.array(next_state), np.array(probability), np.array(reward), start)
 
 
 @pytest.mark.parametrize(("draw", "reward"), [(LARGEST_DOUBLE, 9.0), (0.0, 0.0)])
@@ -134,7 +138,7 @@ def test_an_extreme_draw_never_selects_an_outcome_of_probability_zero(tenths, dr
 
 @pytest.mark.parametrize(("draw", "start"), [(LARGEST_DOUBLE, 10), (0.0, 1)])
 def test_an_extreme_draw_never_starts_in_a_state_of_probability_zero(draw, start):
-    p = [0.0, *[0.1] * 10, 0.0]
+    p = np.array([0.0, *[0.1] * 10, 0.0])
     mdp = TabularMDP(np.zeros((12, 1, 1), int), np.ones((12, 1, 1)), np.zeros((12, 1, 1)), p)
     env, envs = TabularEnv(mdp), TabularVectorEnv(mdp, 2)
     env.np_random = envs.np_random = ExtremeGenerator(draw)

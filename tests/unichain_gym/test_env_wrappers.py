@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -21,7 +23,8 @@ def test_a_time_limit_truncates_and_the_environment_itself_does_not():
 def test_episode_statistics_add_up_the_rewards():
     env = RecordEpisodeStatistics(gym.make("Unichain-x10-v0", max_episode_steps=7))
     env.reset(seed=0, options={"state": 0})
-    rewards, info = [], {}
+    rewards: list[Any] = []
+    info: dict[str, Any] = {}
     for action in (1, 0, 1, 1, 0, 1, 1):
         _, reward, _, _, info = env.step(action)
         rewards.append(reward)

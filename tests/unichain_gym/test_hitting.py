@@ -100,7 +100,7 @@ def test_a_large_ring_is_split_linearly_between_target_and_avoided() -> None:
 
 
 def test_a_periodic_chain_hits_what_it_visits() -> None:
-    P = [[0, 1, 0], [1, 0, 0], [0.25, 0, 0.75]]
+    P = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.25, 0.0, 0.75]]
     chain = MarkovChain(P, np.zeros(3), [0, 0, 1])
     np.testing.assert_array_equal(chain.hitting_probability(1), 1.0)
     np.testing.assert_array_equal(chain.hitting_probability(2), [0.0, 0.0, 1.0])
@@ -178,7 +178,7 @@ def test_times_without_chance_have_no_variance(n: int) -> None:
 
 
 def test_a_variance_that_does_not_exist_is_nan() -> None:
-    P = [[0.5, 0.25, 0.25, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0]]
+    P = np.array([[0.5, 0.25, 0.25, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0]])
     chain = MarkovChain(P, np.zeros(4), [1, 0, 0, 0])
     np.testing.assert_array_equal(chain.hitting_time(1), [np.inf, 0.0, np.inf, 1.0])
     np.testing.assert_array_equal(chain.hitting_time_variance(1), [np.nan, 0.0, np.nan, 0.0])

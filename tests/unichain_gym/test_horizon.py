@@ -93,7 +93,7 @@ def test_a_large_chain_stops_where_the_rest_is_certain() -> None:
 
 def test_an_episode_pays_once_however_long_the_horizon() -> None:
     # Two classes, one absorbing: from 0 a step pays 1 until the end, with probability ½ each.
-    P = [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]]
+    P = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     chain = MarkovChain(P, [1.0, 0.0, 0.25], [1, 0, 0])
     value = chain.finite_horizon_value(2**40, terminal=[7.0, 3.0, 0.0])
     np.testing.assert_allclose(value, [5.0, 3.0, 2.0**38], rtol=1e-15)
@@ -125,4 +125,4 @@ def test_horizons_and_ends_that_do_not_fit_are_refused() -> None:
         with pytest.raises(InvalidArgumentError, match="terminal must be 3 finite numbers"):
             chain.finite_horizon_value(1, end)
     with pytest.raises(InvalidArgumentError, match="terminal must be an array of real numbers"):
-        chain.finite_horizon_value(1, ["a", "b", "c"])  # type: ignore[list-item]
+        chain.finite_horizon_value(1, ["a", "b", "c"])

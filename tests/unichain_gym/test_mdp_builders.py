@@ -41,7 +41,7 @@ def test_arrays_and_transitions_round_trip(seed: int) -> None:
     by_action = [sparse.csr_matrix(P[:, a]) for a in range(mdp.n_actions)]
     assert_same(mdp, TabularMDP.from_arrays(by_action, R, initial))
     s, a, k = np.nonzero(P)
-    transitions = list(zip(s, a, k, P[s, a, k], R[s, a, k], strict=True))
+    transitions = np.column_stack((s, a, k, P[s, a, k], R[s, a, k])).tolist()
     assert_same(mdp, TabularMDP.from_transitions(transitions, initial))
 
 

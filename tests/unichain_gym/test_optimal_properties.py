@@ -114,9 +114,11 @@ def test_the_blackwell_policy_is_optimal_for_discounts_near_one(seed: int) -> No
 @settings(max_examples=40, deadline=None)
 @given(SEEDS)
 def test_gains_never_fall_from_one_iteration_to_the_next(seed: int) -> None:
-    gains = [step.chain.gain_vector for step in iterate_policies(small_mdp(seed), 0, None, 1e-11)]
+    mdp = small_mdp(seed)
+    gains = [step.chain.gain_vector for step in iterate_policies(mdp, 0, None, 1e-11)]
     for before, after in pairwise(gains):
         assert (after >= before - 1e-12).all()
+    assert_allclose(gains[-1], brute_force(mdp, -1)[1][0], atol=1e-9)
 
 
 @settings(max_examples=30, deadline=None)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
 
-from unichain_gym import make_mdp, register_mnemonics
+from unichain_gym import TabularMDP, make_mdp, register_mnemonics
 from unichain_gym.errors import InvalidArgumentError, InvalidMnemonicError, InvalidModelError
 from unichain_gym.streams import MNEMONICS
 
@@ -17,9 +19,13 @@ PAPER = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100"
 TABLE_1 = ("h3", "c5", "x9d", "x10")
 
 
+def model(env: Any) -> TabularMDP:
+    return env.unwrapped.mdp
+
+
 @pytest.mark.parametrize("mnemonic", [*PAPER, *TABLE_1])
 def test_every_environment_of_the_paper_has_an_id(mnemonic):
-    mdp = gym.make(f"Unichain-{mnemonic}-v0").unwrapped.mdp
+    mdp = model(gym.make(f"Unichain-{mnemonic}-v0"))
     assert mdp.name == mnemonic
 
 
@@ -30,8 +36,8 @@ def test_every_core_has_an_id():
 def test_any_other_mnemonic_can_be_given_an_id():
     register_mnemonics(["r8b"])
     try:
-        assert gym.make("Unichain-r8b-v0").unwrapped.mdp.name == "r8b"
-        assert gym.make_vec("Unichain-r8b-v0", num_envs=2).single_observation_space.n == 8
+        assert model(gym.make("Unichain-r8b-v0")).name == "r8b"
+        assert gym.make_vec("Unichain-r8b-v0", num_envs=2).single_observation_space == Discrete(8)
     finally:
         del gym.registry["Unichain-r8b-v0"]
 
@@ -48,7 +54,7 @@ def test_an_id_with_the_module_in_front_imports_it():
 
 
 def test_options_are_keywords_that_survive_the_spec():
-    options = {
+    options: dict[str, Any] = {
         "mnemonic": "g12b",
         "advance_probs": [[0.1, 0.2], [0.3, 0.4]],
         "stream_rewards": [1.0, 2.0],
@@ -56,17 +62,18 @@ def test_options_are_keywords_that_survive_the_spec():
         "core_options": {"n_states": 8, "branching": 2, "seed": 5},
     }
     env = gym.make("Unichain-v0", **options)
+    assert env.spec is not None
     again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
     envs = gym.make_vec("Unichain-v0", num_envs=2, **options)
     expected = make_mdp(**options)
-    for mdp in (env.unwrapped.mdp, again.unwrapped.mdp, envs.mdp):
+    for mdp in map(model, (env, again, envs)):
         np.testing.assert_array_equal(mdp.outcome_thresholds, expected.outcome_thresholds)
         np.testing.assert_array_equal(mdp.next_state, expected.next_state)
         np.testing.assert_array_equal(mdp.reward, expected.reward)
 
 
 def test_the_default_mnemonic_is_h36c():
-    assert gym.make("Unichain-v0").unwrapped.mdp.name == "h36c"
+    assert model(gym.make("Unichain-v0")).name == "h36c"
 
 
 def test_a_wrong_mnemonic_is_told_by_make():
@@ -75,7 +82,7 @@ def test_a_wrong_mnemonic_is_told_by_make():
 
 
 def test_the_mnemonic_of_an_id_may_be_repeated_but_not_contradicted():
-    assert gym.make("Unichain-h6-v0", mnemonic="h6").unwrapped.mdp.name == "h6"
+    assert model(gym.make("Unichain-h6-v0", mnemonic="h6")).name == "h6"
     for make in (gym.make, gym.make_vec):
         with pytest.raises(
             InvalidArgumentError, match="is the environment 'h6'; for mnemonic='h5' make"

@@ -106,12 +106,14 @@ def test_the_opacity_that_the_legend_shows_is_that_of_the_arrows():
             round(float(color[3]), 6)
             for lines in figure.axes[0].collections
             if isinstance(lines, LineCollection)
-            for color in lines.get_colors()
+            for color in np.array(lines.get_colors())
         }
         legend = figure.axes[0].get_legend()
-        shown = {line.get_alpha() for line in legend.findobj(Line2D)} - {None}
+        assert legend is not None
+        lines = [line for line in legend.findobj(Line2D) if isinstance(line, Line2D)]
+        shown = {round(alpha, 6) for line in lines if (alpha := line.get_alpha()) is not None}
         assert len(shown) == 3
-        assert {round(float(alpha), 6) for alpha in shown} <= drawn
+        assert shown <= drawn
 
 
 @pytest.mark.parametrize("n_actions", [1, 2, 5, 8, 12])
@@ -121,7 +123,9 @@ def test_the_legend_fits_on_the_picture(n_actions, with_values):
     mdp = TabularMDP.from_arrays(P, np.zeros((4, n_actions)), np.full(4, 0.25))
     figure = draw_mdp(mdp, values=np.arange(4) if with_values else None)
     figure.canvas.draw()
-    extent = figure.axes[0].get_legend().get_window_extent()
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    extent = legend.get_window_extent()
     assert extent.x0 >= 0
     assert extent.y0 >= 0
     assert extent.x1 <= figure.bbox.x1
@@ -142,7 +146,7 @@ def test_there_is_an_edge_for_every_possible_transition():
 
 
 def test_outcomes_that_differ_in_reward_alone_share_an_edge():
-    mdp = TabularMDP([[[0, 0]]], [[[0.5, 0.5]]], [[[1.0, 2.0]]], [1.0])
+    mdp = TabularMDP.from_transitions([(0, 0, 0, 0.5, 1.0), (0, 0, 0, 0.5, 2.0)], [1.0])
     assert n_edges(draw_mdp(mdp)) == 1
 
 

@@ -11,7 +11,7 @@ from unichain_gym import MarkovChain, TabularMDP, make_mdp
 from unichain_gym.errors import InvalidModelError, MulticlassError
 
 # An absorbing state that the start cannot reach.
-APART = MarkovChain([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]], (1, 0, 5), (1, 0, 0))
+APART = MarkovChain([[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], (1, 0, 5), (1, 0, 0))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_reachable_states_are_the_descendants_of_the_start(chain: MarkovChain) -
         part = chain.reachable(s)
         assert list(part.state_names) == sorted(nx.descendants(graph, s) | {s})
         assert part.initial_distribution[part.state_names.index(s)] == 1.0
-        kept = list(part.state_names)
+        kept = np.array(part.state_names, dtype=int)
         np.testing.assert_array_equal(part.reward, chain.reward[kept])
         np.testing.assert_array_equal(
             part.transition_matrix.toarray(), chain.transition_matrix.toarray()[np.ix_(kept, kept)]
@@ -121,7 +121,7 @@ def test_the_mdp_of_a_reachable_chain_lacks_the_actions_that_lead_out(mdp: Tabul
     chain = mdp.induce([0, 0, 0, 1])
     part = chain.reachable()
     assert part.state_names == ("a", "b")
-    assert part.mdp is not None
+    assert isinstance(part.mdp, TabularMDP)
     assert part.policy is not None
     assert part.mdp.state_names == ("a", "b")
     assert part.mdp.allowed_actions.tolist() == [[True, True], [True, False]]

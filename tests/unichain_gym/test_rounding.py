@@ -45,7 +45,7 @@ def test_every_way_in_takes_single_precision():
     exact = TabularMDP.from_arrays(P, reward, start)
     by_action = [sparse.csr_array(P[:, a]) for a in range(2)]
     triples = np.argwhere(P > 0)
-    rows = np.column_stack([triples, P[P > 0], np.zeros(len(triples))]).astype(np.float32)
+    rows: Any = np.column_stack([triples, P[P > 0], np.zeros(len(triples))]).astype(np.float32)
     table = TabularMDP(np.broadcast_to(np.arange(3), (3, 2, 3)), P, np.zeros((3, 2, 3)), start)
     for mdp in (
         TabularMDP.from_arrays(by_action, reward, start),

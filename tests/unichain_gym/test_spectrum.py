@@ -28,8 +28,7 @@ def cycle(n: int, stay: float, on: float, back: float) -> np.ndarray:
 
 def path(n: int) -> sparse.csr_array:
     """A fair walk on n states that stays at an end where it would leave; λ_k = cos(πk/n)."""
-    half = np.full(n - 1, 0.5)
-    P = sparse.diags_array([half, half], offsets=[1, -1]).tolil()
+    P = sparse.diags_array([0.5, 0.5], offsets=[1, -1], shape=(n, n)).tolil()
     P[0, 0] = P[n - 1, n - 1] = 0.5
     return P.tocsr()
 
@@ -117,7 +116,7 @@ def test_gap_of_a_stream_is_the_rate_of_its_slowest_state() -> None:
 def test_gap_of_a_drifting_line_is_right_where_plain_eigenvalues_are_not(up: float) -> None:
     # λ = 2 √(up down) cos(πk/n) for a walk that stays at an end where it would leave.
     n, down = 400, 0.9 - up
-    P = sparse.diags_array([np.full(n - 1, up), np.full(n - 1, down)], offsets=[1, -1]).toarray()
+    P = sparse.diags_array([up, down], offsets=[1, -1], shape=(n, n)).toarray()
     P += np.diag(1.0 - P.sum(axis=1))
     expected = 1.0 - (0.1 + 2.0 * np.sqrt(up * down) * np.cos(np.pi / n))
     assert of_matrix(P).spectral_gap == pytest.approx(expected, rel=1e-9)

@@ -7,6 +7,7 @@ import os
 import pickle
 import stat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,8 @@ def test_saved_mdp_is_loaded_unchanged(tmp_path: Path):
 @pytest.mark.parametrize("name", ["plain", '"quoted"', "null", "with\0zeros\0", "δ", ""])
 def test_any_name_survives(tmp_path: Path, name: str):
     one = np.ones((1, 1, 1))
-    TabularMDP(one - 1, one, one, [1.0], name, (name,)).save(tmp_path / "mdp.npz")
+    mdp = TabularMDP(np.zeros((1, 1, 1), int), one, one, np.ones(1), name, (name,))
+    mdp.save(tmp_path / "mdp.npz")
     loaded = TabularMDP.load(tmp_path / "mdp.npz")
     assert (loaded.name, loaded.state_names) == (name, (name,))
 
@@ -63,7 +65,8 @@ def test_files_without_an_mdp_are_refused(tmp_path: Path):
 
 
 def test_pickled_arrays_are_refused_and_not_executed(tmp_path: Path):
-    fields = dict.fromkeys(("probability", "reward", "initial_distribution", "name"), 1)
+    names = ("probability", "reward", "initial_distribution", "name")
+    fields: dict[str, Any] = dict.fromkeys(names, 1)
     np.savez(tmp_path / "mdp.npz", next_state=np.array([None]), **fields)
     with pytest.raises(InvalidModelError, match=r"or it is damaged: .*allow_pickle=False"):
         TabularMDP.load(tmp_path / "mdp.npz")

@@ -14,7 +14,7 @@ from unichain_gym import TabularEnv, TabularMDP, make_mdp
 from unichain_gym.errors import InvalidModelError
 
 
-class Coin(gym.Env[int, int]):
+class Coin(gym.Env[Any, Any]):
     """Two states; either action moves to one of them by a coin, and 1 pays 1."""
 
     def __init__(self, *, first: int = 0, pays: float = 1.0, ends: bool = False) -> None:
@@ -22,7 +22,7 @@ class Coin(gym.Env[int, int]):
         self.action_space = gym.spaces.Discrete(2)
         self.first, self.pays, self.ends = first, pays, ends
         self.initial_state_distrib = [1.0, 0.0]
-        self.P = {
+        self.P: dict[int, dict[int, list[Any]]] = {
             s: {a: [(0.5, n, float(a), False) for n in range(2)] for a in range(2)}
             for s in range(2)
         }
@@ -66,7 +66,7 @@ def test_another_start_may_be_given():
 
 def test_what_a_wrapper_changes_is_not_in_the_table():
     for wrapped, message in (
-        (TransformReward(Coin(), lambda r: r - 1.0), "env.unwrapped if a wrapper changes it"),
+        (TransformReward(Coin(), lambda r: -float(r)), "env.unwrapped if a wrapper changes it"),
         (
             TransformObservation(Coin(), lambda s: np.eye(2)[s], gym.spaces.Box(0, 1, (2,))),
             r"observations are not the states 0 to 1 .* got array.* pass env\.unwrapped",
@@ -80,7 +80,7 @@ def test_what_a_wrapper_changes_is_not_in_the_table():
 def test_a_passenger_who_changes_the_destination_is_not_in_the_table():
     taxi = max(id for id in gym.registry if id.startswith("Taxi-v"))
     # The first version with such passengers does not let their probability be chosen.
-    options = {} if taxi == "Taxi-v3" else {"fickle_probability": 1.0}
+    options: dict[str, Any] = {} if taxi == "Taxi-v3" else {"fickle_probability": 1.0}
     env = gym.make(taxi, fickle_passenger=True, **options)
     with pytest.raises(InvalidModelError, match="does not hold what fickle_passenger does"):
         TabularMDP.from_gymnasium(env, on_termination="restart")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -41,7 +42,7 @@ def test_returned_arrays_are_fresh_and_changing_them_changes_nothing(envs):
     other = copy.deepcopy(envs)
     expected = run(other)
     rng = np.random.default_rng(0)
-    kept = []
+    kept: list[Any] = []
     for t, actions in enumerate(rng.integers(2, size=(30, 6))):
         *arrays, infos = envs.step(actions)
         arrays += infos.values()
@@ -115,7 +116,7 @@ def test_one_outcome_or_many_are_all_found():
         next_state = np.arange(n_outcomes)[None, None].repeat(n_outcomes, axis=0)
         probability = np.full(next_state.shape, 1 / n_outcomes)
         initial = np.full(n_outcomes, 1 / n_outcomes)
-        mdp = TabularMDP(next_state, probability, next_state, initial)
+        mdp = TabularMDP(next_state, probability, next_state.astype(float), initial)
         envs = TabularVectorEnv(mdp, 300)
         envs.reset(seed=0)
         observations, rewards, *_ = envs.step(np.zeros(300, dtype=int))

@@ -68,7 +68,7 @@ def test_observations_are_transformed_at_once():
         make(), lambda states: states[:, None] / 9, Box(0.0, 1.0, (3, 1)), SCALED
     )
     observations, _ = envs.reset(options={"state": [0, 3, 9]})
-    np.testing.assert_allclose(observations, [[0], [1 / 3], [1]])
+    np.testing.assert_allclose(observations, [[0.0], [1 / 3], [1.0]])
 
 
 def test_observations_and_rewards_are_normalized():
