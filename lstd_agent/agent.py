@@ -931,7 +931,8 @@ class SeminormLSTDAgent:
         Returns
         -------
         ndarray, shape (m, A) or (A,)
-            Infinite where the samples do not tell the value, or those of a single batch alone do.
+            Infinite where the samples do not tell the value, or, of counted observations, those
+            of a single batch alone do.
 
         Raises
         ------
