@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lstd_agent.figure_style import COLORS, MARKERS, WIDTH, new_figure, styled
 from unichain_gym import MarkovChain, make_mdp
 from unichain_gym.cores import CORES, Core
 from unichain_gym.descriptions import describe_core
@@ -75,19 +76,36 @@ def _write(path: Path, text: str) -> None:
 
 
 def _drawn(core: Core):  # type: ignore[no-untyped-def]
-    """Draw the core with a stream of three states; a large one alone, with its optimal actions."""
+    """Draw the core with a stream of three states; of a large one, the best policy."""
     mdp = core()
     if mdp.n_states > MOST_DRAWN:
-        return mdp.plot(policy=mdp.optimal_policy().policy)
+        return _drawn_policy(core)
     return make_mdp(f"{core.letter}{mdp.n_states + 3}").plot()
+
+
+@styled
+def _drawn_policy(core: Core):  # type: ignore[no-untyped-def]
+    """Draw what each state is worth under the bias-optimal policy, and the action there."""
+    best = core().optimal_policy("bias")
+    figure = new_figure(WIDTH, 4.5)
+    axes = figure.subplots()
+    for action in range(best.optimal_actions.shape[1]):
+        at = np.flatnonzero(best.policy == action)
+        label = f"action {action}: {core.action_name(action)}"
+        axes.plot(at, best.bias[at], MARKERS[action], color=COLORS[action], label=label)
+    axes.set(title="The best policy", xlabel="state", ylabel="bias (in units of reward)")
+    axes.legend()
+    return figure
 
 
 def _page(core: Core, name: str) -> str:
     rows = [row for mnemonic in core.mnemonics for row in _facts(mnemonic)]
+    large = core().n_states > MOST_DRAWN
+    shown = "each state's bias and best action" if large else "states, actions and transitions"
     return "\n".join(
         [
             f"# Core {core.letter}: {core.name}\n",
-            f"![Core {core.letter}: states, actions and transitions]({name}.svg)\n",
+            f"![Core {core.letter}: {shown}]({name}.svg)\n",
             describe_core(core),
             "\n## Exact facts\n",
             HEADER,

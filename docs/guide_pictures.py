@@ -103,8 +103,8 @@ def settled() -> Figure:
     t = np.arange(len(mean))
     axes.fill_between(t, mean - 2 * error, mean + 2 * error, color=COLORS[0], alpha=0.25)
     axes.plot(t, mean, color=COLORS[0])
-    axes.axvline(60, color=COLORS[1], linestyle=DASHES[1])
-    axes.annotate(" settled from here on:\n t_max = 120 or more", (60, 5.0), color=COLORS[1])
+    axes.axvline(40, color=COLORS[1], linestyle=DASHES[1])
+    axes.annotate(" settled from here on:\n t_max = 80 or more", (40, 5.0), color=COLORS[1])
     axes.set(
         title="Mean reward of 1,000 trials, ± 2 standard errors",
         xlabel="timestep",

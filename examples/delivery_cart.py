@@ -103,7 +103,10 @@ def exact_bias(table: dict[int, list[tuple[int, float]]], policy: Any) -> np.nda
 # %%
 def main(n_runs: int = 4, n_trials: int = 1500, picture: str | None = None) -> Estimate:
     """Estimate what a morning beside the table is worth, decide, and compare with the exact."""
-    env = gym.make(ENV_ID, disable_env_checker=True, max_episode_steps=-1)
+    try:
+        env = gym.make(ENV_ID, disable_env_checker=True, max_episode_steps=-1)
+    except ModuleNotFoundError as error:
+        raise SystemExit("this example needs gym_simplegrid: pip install gym-simplegrid") from error
     table = moves(env)
     policy, cells = shortest_ways(table), [cell for cell in table if cell != TABLE]
     shown = [GATE, 7, 56, BESIDE]
@@ -124,7 +127,7 @@ def main(n_runs: int = 4, n_trials: int = 1500, picture: str | None = None) -> E
     print(f"a morning beside the table is worth {worth}; exactly {exact[-1]:.2f}")
     verdict = "worth it" if worth.value > PRICE else "too dear"
     gap = abs(worth.value - PRICE)
-    print(f"taking the cart there for {PRICE:g} is {verdict}, by {gap:.2f} ± {worth.error:.2f}")
+    print(f"taking the cart there for {PRICE:g} is {verdict}, by {Estimate(gap, worth.error)}")
     if picture is not None:
         draw_worth(
             [*map(str, shown), "anywhere"],

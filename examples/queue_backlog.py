@@ -54,7 +54,8 @@ def main(n_runs: int = 5, n_trials: int = 400, picture: str | None = None) -> Es
     cost = costs[waiting.index(BACKLOG)]
     print(f"the backlog costs {cost}; exactly {exact[0] - exact[BACKLOG]:.2f}")
     verdict = "worth it" if cost.value > PRICE else "too dear"
-    print(f"a crew for {PRICE:g} is {verdict}, by {abs(cost.value - PRICE):.0f} ± {cost.error:.0f}")
+    gap = Estimate(abs(cost.value - PRICE), cost.error)
+    print(f"a crew for {PRICE:g} is {verdict}, by {gap}")
     if picture is not None:
         draw_worth(
             waiting,

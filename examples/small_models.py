@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from lstd_agent import SeminormLSTDAgent
+from lstd_agent import Comparison, SeminormLSTDAgent
 from lstd_agent.figure_style import COLORS, new_figure, styled
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Estimate:
     error: float
 
     def __str__(self) -> str:
-        return f"{self.value:.2f} ± {self.error:.2f}"
+        return str(Comparison(self.value, self.error))
 
 
 def over_runs(

@@ -45,6 +45,7 @@ from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.system.references import RULES, RuleName
 from lstd_agent.system.selection import Choice
 from lstd_agent.system.solvers import SOLVERS, SolverName
+from lstd_agent.system.start_value import start_bias
 from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import ObservationKind
@@ -155,6 +156,8 @@ class SeminormLSTDAgent:
         Its parts, in order of time.
     gain_ : float
         The gain used by the fit: given, or estimated.
+    start_bias_ : float
+        What a trial earns above the gain, in all.
     backup_ : Choice
         The backup used by the fit, and what was tried.
     main_reference_ : observation or None
@@ -1006,6 +1009,15 @@ class SeminormLSTDAgent:
     def gain_(self) -> float:
         """The gain used by the fit: given, or estimated."""
         return self.system_.gain
+
+    @property
+    def start_bias_(self) -> float:
+        """The mean bias of the start: what a trial earns above the gain, in all.
+
+        It hangs on no reference state, so that policies compare by it: n steps from the start
+        earn about ``n * gain_ + start_bias_``, n being large enough to settle.
+        """
+        return start_bias(self.system_, self.fitted_statistics_)
 
     @property
     def backup_(self) -> Choice:

@@ -57,14 +57,18 @@ class Comparison:
     Examples
     --------
     >>> print(Comparison(difference=-27.371, standard_error=0.2))
-    -27.371 ± 0.2
+    -27.37 ± 0.20
     """
 
     difference: float
     standard_error: float
 
     def __str__(self) -> str:
-        return f"{self.difference:.6g} ± {self.standard_error:.2g}"
+        error = self.standard_error
+        if not 1e-6 < error < np.inf:
+            return f"{self.difference:.6g} ± {error:.2g}"
+        places = max(0, 1 - int(np.floor(np.log10(error))))  # two digits of the error
+        return f"{self.difference:.{places}f} ± {error:.{places}f}"
 
 
 class _Refit(NamedTuple):

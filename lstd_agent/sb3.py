@@ -15,7 +15,6 @@ from typing import Any
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.errors import MissingDependencyError, check_integer
 from lstd_agent.features.tables import Features
-from lstd_agent.system.start_value import start_bias
 from lstd_agent.trials.rollouts import AnyEnv
 from lstd_agent.trials.sharding import EnvSource
 
@@ -146,5 +145,4 @@ class StartValueCallback(BaseCallback):
         agent = SeminormLSTDAgent(self._features, **self._options)
         agent.collect(self._env, policy, self._n_trials, self._t_max, self._seed, batched=True)
         agent.fit()
-        start_value = start_bias(agent.system_, agent.fitted_statistics_)
-        return PolicyEvaluation(n_steps, agent.gain_, start_value, agent)
+        return PolicyEvaluation(n_steps, agent.gain_, agent.start_bias_, agent)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from unichain_gym.cores import CORES, Core
 from unichain_gym.mdp import TabularMDP
 
-MOST_ROWS = 12  # pairs of state and action that a table still shows well
+MOST_ROWS = 20  # pairs of state and action that a table still shows well
 
 STREAMS = """\
 A mnemonic such as ``h36c`` is the letter of a recurrent core, the number of states, and a letter

@@ -33,7 +33,13 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     )
     commands = parser.add_subparsers(required=True, metavar="|".join(STUDIES))
     for name, study in STUDIES.items():
-        own = commands.add_parser(name, help=study.purpose, description=study.purpose)
+        own = commands.add_parser(
+            name,
+            help=study.purpose,
+            description=study.purpose,
+            epilog=f"example:\n  unichain study {name} --seeds 5 --out results/small",
+            formatter_class=parser.formatter_class,
+        )
         study.add_arguments(own)
         own.set_defaults(study=study)
     args = read_arguments(parser, argv, prog or "study")

@@ -81,6 +81,9 @@ class LoggedTrials:
         """Number of transitions of each trial, shape (m,)."""
         return np.array([len(rewards) for rewards in self.rewards], dtype=np.int64)
 
+    def __repr__(self) -> str:
+        return f"<LoggedTrials, {self.n_trials} trials, {self.lengths.sum()} transitions>"
+
     @classmethod
     def of(
         cls,

@@ -40,7 +40,9 @@ def trials_of_table(
     if not len(reward):
         raise InvalidInputError("the table has no rows")
     if reward.dtype.kind not in "fiub":
-        raise InvalidInputError(f"rewards are numbers; got {reward[:3]!r}")
+        raise InvalidInputError(
+            f"rewards are numbers; got {reward[:3]!r}: convert what a reader left as text"
+        )
     labels, first, number = np.unique(columns["trial"], return_index=True, return_inverse=True)
     rank = np.empty(len(labels), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(labels))  # trials keep the order in which they begin
@@ -71,7 +73,15 @@ def trials_of_table(
 
 def _column(frame: Any, name: str, role: str) -> NDArray[Any]:
     """Return a column as an array, or raise with the names that there are."""
-    names = list(frame.columns if hasattr(frame, "columns") else frame.keys())
+    if hasattr(frame, "columns") or isinstance(frame, Mapping):
+        names = list(getattr(frame, "columns", frame))
+    elif isinstance(frame, np.ndarray) and frame.dtype.names:
+        names = list(frame.dtype.names)
+    else:
+        raise InvalidInputError(
+            "a table is a DataFrame, a structured array or a dictionary of columns; got "
+            f"{type(frame).__name__}"
+        )
     if name not in names:
         raise InvalidInputError(f"{role}={name!r} is no column; there are {names}")
     return np.asarray(frame[name])

@@ -42,6 +42,13 @@ def test_values_are_relative_biases_within_their_errors(agent: Any, chain: Any) 
     assert agent.predict(agent.main_reference_) == 0.0
 
 
+def test_the_bias_of_the_start_is_the_chains_whatever_state_has_the_value_0(
+    agent: Any, chain: Any
+) -> None:
+    exact = make_mdp("h6").initial_distribution @ chain.bias
+    assert agent.start_bias_ == pytest.approx(exact, rel=0.02)
+
+
 def test_predictions_take_the_shape_of_what_is_asked(agent: Any) -> None:
     assert agent.predict(3).shape == ()
     assert agent.predict([[3, 4], [5, 0]]).shape == (2, 2)

@@ -404,6 +404,12 @@ def put(i: Any, value: Any) -> Any:
     ("frame", "names", "message"),
     [
         (changed(), {"reward": "paid"}, r"reward='paid' is no column; there are \['episode'"),
+        ([(0, 0.0)], {}, "a table is a DataFrame, a structured array .* got list"),
+        (
+            {**changed(), "reward": changed()["reward"].astype(str)},
+            {},
+            "rewards are numbers; got .*convert",
+        ),
         (changed(t=put(2, 7)), {}, "has timestep .*3.* where 2.* comes next"),
         (
             changed(reward=put(5, 1.0)),

@@ -21,6 +21,7 @@ from lstd_agent.commands.main import COMMANDS
 from lstd_agent.commands.main import main as unichain
 from lstd_agent.commands.outputs import put_out
 from lstd_agent.commands.running import run
+from lstd_agent.commands.studies import STUDIES
 from lstd_agent.study import exact_study
 from lstd_agent.study.headlines import GLOSSARY, _references
 from lstd_agent.study.reference_study import COMBINATIONS, combination_name, median_multiples
@@ -318,14 +319,14 @@ def test_the_command_names_its_commands_version_and_statuses(
     assert "did you mean evaluate?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
+@pytest.mark.parametrize("name", [*sorted(COMMANDS), *(f"study {name}" for name in STUDIES)])
 def test_every_command_explains_itself_with_an_example(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")
     with pytest.raises(SystemExit) as stop:
-        unichain([name, "--help"])
+        unichain([*name.split(), "--help"])
     assert stop.value.code == 0
     shown = capsys.readouterr().out
     assert f"usage: unichain {name}" in shown
