@@ -132,11 +132,11 @@ def _counts(
     In all trials, or those of a batch.
     """
     taken = collector.batches.taken
+    policy: Any = collector.policy
     recorded = together(*taken)
     if recorded is not None:
         here = recorded if batch is None else taken[batch]
         return ActionCounts.none(encoding.n_states, recorded.n_actions) if here is None else here
-    policy: Any = collector.policy
     if policy is None or callable(policy) or np.ndim(policy) != 1 or collector.actions is None:
         raise NotFittedError(NO_ACTIONS)
     n_actions, first = collector.actions
@@ -293,7 +293,7 @@ def _one_backup(
             neighborhood: IntArray = np.argmax(samples, axis=0)
         else:
             neighborhood = fit.system.neighborhood_at(np.full(len(every), time))
-        values = fit.system.values(encoding.features(every), neighborhood)
+        values = fit.system.values(encoding.rows(every), neighborhood)
         values = np.append(values, [0.0] * n_ends)
         told = np.append(fit.states_determined(every, neighborhood), [True] * n_ends)
         share = (P @ told.astype(np.float64)).reshape(rewards.shape)

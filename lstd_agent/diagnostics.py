@@ -15,6 +15,7 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.fit import Fit
 from lstd_agent.misfit import Misfit, check_start
 from lstd_agent.statistics.interface import SampledStatistics
@@ -80,6 +81,8 @@ class Diagnostics:
         Of each neighbourhood.
     choice : Choice
         Of the backup: asked for, or by the data, with what was tried.
+    features : FeatureSizes
+        How large features are, and which of them vary too little.
 
     warnings : list of str
         What is wrong, with what to do; empty where nothing is known to be.
@@ -117,6 +120,7 @@ class Diagnostics:
     rank: IntArray
     condition: FloatArray
     choice: Choice
+    features: FeatureSizes
 
     @property
     def start_agrees(self) -> bool:
@@ -154,6 +158,8 @@ class Diagnostics:
                 "that of the second half of all timesteps: give add_trials() a t_max that more "
                 "trials reach"
             )
+        if self.features.warning:
+            found.append(self.features.warning)
         unknown = ~self.start_determined & ~self.start_tolerable
         if unknown.any():
             found.append(
@@ -204,6 +210,7 @@ class Diagnostics:
         ]
         if self.n_recurrent_classes is not None:
             lines.append(f"classes     {self.n_recurrent_classes} recurrent in the tail")
+        lines.append(f"features    {self.features}")
         if np.isfinite(self.condition).all():
             lines.append(f"condition   {self.condition.max():.1e} or less")
         lines.append(f"backup      {self.choice}")
@@ -297,4 +304,15 @@ def diagnose(fit: Fit) -> Diagnostics:
         rank=system.rank,
         condition=system.condition,
         choice=fit.choice,
+        features=_feature_sizes(fit),
     )
+
+
+def _feature_sizes(fit: Fit) -> FeatureSizes:
+    """Return those of the candidates that were seen."""
+    statistics, rcond = fit.statistics, fit.options.rcond
+    features = statistics.candidate_features
+    if statistics.candidates_are != "state":  # all were stored; moments hold squares
+        return FeatureSizes.of(features, 2.0 * np.sqrt(rcond))
+    seen = np.flatnonzero((fit.system.occupancy > 0.0).any(axis=0))
+    return FeatureSizes.of(features[seen], rcond)

@@ -260,7 +260,7 @@ class Fit:
         spread: FloatArray = np.zeros(len(states))
         for k in np.unique(neighborhood):
             weight = occupancy[k] / max(occupancy[k].sum(), 1e-300)
-            others = self.system.values(candidates, np.full(len(candidates), k))
+            others = self.system.values(candidates, np.full(candidates.shape[0], k))
             mean = weight @ others
             here = neighborhood == k
             spread[here] = np.sqrt(weight @ (others - mean) ** 2 + (values[here] - mean) ** 2)

@@ -171,11 +171,11 @@ def _misfits(fit: Fit, groups: StartGroups, error: FloatArray, wrong: BoolArray)
 def _range_of_values(fit: Fit) -> float:
     """Return the range of values at the starts, or of most values in a neighbourhood if larger."""
     system, candidates = fit.system, fit.statistics.candidate_features
-    starts = fit.encoding.features(fit.statistics.starts)
-    widest = float(np.ptp(system.values(starts, np.zeros(len(starts), dtype=np.int64))))
+    starts = fit.encoding.rows(fit.statistics.starts)
+    widest = float(np.ptp(system.values(starts, np.zeros(starts.shape[0], dtype=np.int64))))
     for k, occupancy in enumerate(system.occupancy):
         weight = occupancy / max(occupancy.sum(), 1e-300)
-        values = system.values(candidates, np.full(len(candidates), k))
+        values = system.values(candidates, np.full(candidates.shape[0], k))
         deviation = float(np.sqrt(weight @ (values - weight @ values) ** 2))
         widest = max(widest, _RANGE * deviation)
     return widest

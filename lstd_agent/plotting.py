@@ -95,7 +95,9 @@ def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
 def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
     """Return where candidates are on an axis: observations of one number there, others by index."""
     statistics = fit.statistics
-    states = [np.ravel(statistics.candidate(i)) for i in range(len(statistics.candidate_features))]
+    states = [
+        np.ravel(statistics.candidate(i)) for i in range(statistics.candidate_features.shape[0])
+    ]
     if all(state.size == 1 for state in states):
         countable = statistics.candidates_are == "state"
         return np.array(states, dtype=np.float64)[:, 0], "state" if countable else "observation"
@@ -109,7 +111,7 @@ def _draw_values(axes: Axes, fit: Fit) -> None:
     features = statistics.candidate_features
     shown: list[FloatArray] = []
     for k, neighborhood in enumerate(system.neighborhoods):
-        value = system.values(features, np.full(len(features), k))
+        value = system.values(features, np.full(features.shape[0], k))
         seen = np.flatnonzero(neighborhood.occupancy > statistics.support_threshold)
         color, marker = COLORS[k % len(COLORS)], MARKERS[k % len(MARKERS)]
         name = (

@@ -38,7 +38,6 @@ def describe(fit: Fit) -> str:
     return "\n".join(
         [
             f"trials      {fit.statistics.n_trials}, timesteps 0 to {system.t_max}",
-            f"features    {d}",
             f"gain        {system.gain:.6g} ({given})",
             f"value 0 at  {zero}",
             str(diagnose(fit)),

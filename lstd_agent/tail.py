@@ -180,7 +180,7 @@ def _seen_values(fit: Fit) -> FloatArray:
     """Return the values at the candidates that each neighbourhood has seen."""
     system, features = fit.system, fit.statistics.candidate_features
     values = [
-        system.values(features, np.full(len(features), k))[occupancy > 0.0]
+        system.values(features, np.full(features.shape[0], k))[occupancy > 0.0]
         for k, occupancy in enumerate(system.occupancy)
     ]
     found = np.concatenate(values)

@@ -19,7 +19,7 @@ ROOMS = (
     ("statistics",),
     ("system",),
     ("fit",),
-    ("pair_values", "action_values", "misfit", "diagnostics"),
+    ("pair_values", "action_values", "misfit", "tail", "diagnostics"),
     ("packing", "persistence", "plotting", "summary"),
     ("agent",),
     ("baselines", "improvement", "sb3", "semigradient"),

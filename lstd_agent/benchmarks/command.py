@@ -30,6 +30,7 @@ from lstd_agent.benchmarks.evaluator import (
 from lstd_agent.benchmarks.model import exact, growth_group, optimal, solvers
 from lstd_agent.benchmarks.processes import PROBES, imports, memory
 from lstd_agent.benchmarks.timing import Row, Setting, Skipped
+from lstd_agent.benchmarks.vectors import vectors
 from lstd_agent.commands.arguments import add_quiet_argument, new_parser
 from lstd_agent.commands.outputs import check_writable, write_files
 from lstd_agent.commands.running import at_least, run
@@ -55,6 +56,7 @@ GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "growth": growth_group,
     "imports": imports,
     "memory": memory,
+    "vectors": vectors,
 }
 """Generators of rows by the name of their group."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import unichain_gym
 from lstd_agent import GaussianFeatures, SeminormLSTDAgent
 from lstd_agent.benchmarks.timing import Row, Setting, against_limit, seconds
+from lstd_agent.benchmarks.vector_fits import vector_fits
 from lstd_agent.benchmarks.work import ENV, moments_of, policy_of, solve_policy
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.solvers import SolverName
@@ -68,8 +70,15 @@ def probe_collect(n_trials: int, t_max: int) -> dict[str, float]:
 def probe_solver(solver: SolverName, d: int) -> dict[str, float]:
     """Solve one neighbourhood of d features."""
     moments = moments_of(d)
-    time = seconds(lambda: minimize(moments, solver=solver))
-    return {"peak": peak_memory(), "seconds": time}
+    needed = seconds(lambda: minimize(moments, solver=solver))
+    return {"peak": peak_memory(), "seconds": needed}
+
+
+def probe_vectors(kind: str, size: int) -> dict[str, float]:
+    """Fit to trials of vectors."""
+    fit, regress = vector_fits(kind, size)
+    ours, peak = seconds(fit, time.process_time), peak_memory()
+    return {"peak": peak, "seconds": ours, "ridge": seconds(regress, time.process_time)}
 
 
 def peak_memory() -> float:
@@ -88,6 +97,9 @@ def peak_memory() -> float:
 PROBES: dict[str, Callable[..., dict[str, float]]] = {
     "exact": probe_exact,
     "collect": probe_collect,
+    "dense": partial(probe_vectors, "dense"),
+    "tiles": partial(probe_vectors, "tiles"),
+    "trials": partial(probe_vectors, "trials"),
     "qr": partial(probe_solver, "qr"),
     "lsmr": partial(probe_solver, "lsmr"),
 }

@@ -9,6 +9,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.rows import Rows, is_sparse
 
 
 @dataclass(frozen=True)
@@ -51,31 +52,33 @@ class Kernel:
         if number:
             object.__setattr__(self, "width", float(self.width))
 
-    def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
+    def __call__(self, x: Rows, y: Rows) -> FloatArray:
         """Return k between every row of x (n, d) and every row of y (m, d), shape (n, m)."""
-        from scipy.spatial.distance import cdist  # takes long to import
+        return self._of_squared_distance(squared_distances(x, y))
 
-        return self._of_squared_distance(cdist(x, y, "sqeuclidean"))
-
-    def paired(self, x: FloatArray, y: FloatArray) -> FloatArray:
+    def paired(self, x: Rows, y: Rows) -> FloatArray:
         """Return k between corresponding rows of x and y (..., d), shape (...).
 
         Parameters
         ----------
-        x, y : ndarray, shape (..., d)
+        x, y : ndarray, shape (..., d), or csr_array
 
         Returns
         -------
         ndarray, shape (...)
         """
-        return self._of_squared_distance(np.square(x - y).sum(axis=-1))
+        difference = x - y
+        square = difference.power(2) if is_sparse(difference) else np.square(difference)
+        return self._of_squared_distance(square.sum(axis=-1))
 
     def _of_squared_distance(self, squared: FloatArray) -> FloatArray:
+        """Return k, in place of the squared distances: there may be many."""
         if self.name == "dirac":
             return np.asarray(squared == 0.0, dtype=np.float64)
-        return np.asarray(np.exp(squared / (-2.0 * float(self.width) ** 2)))
+        squared /= -2.0 * float(self.width) ** 2
+        return np.exp(squared, out=squared)
 
-    def fit_width(self, features: FloatArray) -> Kernel:
+    def fit_width(self, features: Rows) -> Kernel:
         """Return this kernel with a number for its width, measured on features (m, d).
 
         Parameters
@@ -88,8 +91,20 @@ class Kernel:
         """
         if self.width != "median":
             return self
-        from scipy.spatial.distance import pdist
-
-        distance = pdist(features)
+        squared = squared_distances(features, features)
+        distance = np.sqrt(squared[np.triu_indices(len(squared), 1)])
         positive = distance[distance > 0.0]
         return Kernel(self.name, float(np.median(positive)) if positive.size else 1.0)
+
+
+def squared_distances(x: Rows, y: Rows) -> FloatArray:
+    """Return squared distances (n, m) between rows of x (n, d) and y (m, d), dense or CSR."""
+    from scipy.spatial.distance import cdist  # takes long to import
+
+    if not is_sparse(x):
+        return np.asarray(cdist(x, y, "sqeuclidean"))
+    squared: FloatArray = (x @ y.T).toarray()
+    squared *= -2.0
+    squared += x.power(2).sum(axis=1)[:, None]
+    squared += y.power(2).sum(axis=1)
+    return np.maximum(squared, 0.0, out=squared)

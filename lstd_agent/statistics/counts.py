@@ -6,6 +6,7 @@ number of anchors and every gain. Equations are returned as their square roots, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.rows import Rows, dense, is_sparse
 from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, Step, counted_step
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import (
@@ -70,7 +72,8 @@ class CountStatistics:
     Parameters
     ----------
     counts : TransitionCounts
-    features : ndarray, shape (S, d)
+    features : ndarray or csr_array, shape (S, d)
+        Many and sparse ones are held as such.
     trials : ndarray of int, shape (m, t_max + 1), optional
         The states of a sample of whole trials, for the distance that pairs them; -1 at timesteps
         that a trial does not have.
@@ -83,16 +86,17 @@ class CountStatistics:
     def __init__(
         self,
         counts: TransitionCounts,
-        features: FloatArray,
+        features: Rows,
         trials: NDArray[np.integer] | None = None,
         terminal: int | None = None,
     ) -> None:
         self.counts = counts
-        self.features = features
         self.trials = trials
         # A task that was never seen to end is like any other.
         self.terminal = terminal if terminal is not None and self._seen[terminal] else None
         self._main: int | None = None
+        many = sparse_features(features) if self.terminal is None else None
+        self.features: Rows = dense(features) if many is None else many
 
     @property
     def t_max(self) -> int:
@@ -110,7 +114,7 @@ class CountStatistics:
         return self.counts.trials_at
 
     @property
-    def candidate_features(self) -> FloatArray:
+    def candidate_features(self) -> Rows:
         """The feature table: every state is a candidate reference state."""
         return self.features
 
@@ -146,10 +150,7 @@ class CountStatistics:
     @cached_property
     def sparse_view(self) -> SparseCounts | None:
         """These statistics where their features are many and sparse, else None."""
-        if self.terminal is not None:
-            return None
-        features = sparse_features(self.features)
-        return None if features is None else SparseCounts(self, features)
+        return SparseCounts(self, self.features) if is_sparse(self.features) else None
 
     def portions(
         self, batches: Sequence[TransitionCounts], *, one_step: bool = True
@@ -171,8 +172,6 @@ class CountStatistics:
         """Return the statistics of other sums, with the same features and stored trials."""
         other = CountStatistics(sums, self.features, self.trials, self.terminal)
         other._main = main
-        if other.terminal == self.terminal and self.sparse_view is not None:
-            other.sparse_view = SparseCounts(other, self.sparse_view.sparse_features)
         return other
 
     def numbers_per_window(self, rcond: float) -> int:
@@ -215,13 +214,13 @@ class CountStatistics:
         moments = Moments(
             np.empty((n, d, d)), np.empty((n, d, d)), np.empty((n, d)), np.empty(n, dtype=np.int64)
         )
-        for chunk in window_chunks(n, self.features.size):
+        for chunk in window_chunks(n, math.prod(self.features.shape)):
             sums = self._sums(windows[chunk])
             n_samples = sums.visits.sum(axis=1)
-            F = self.features[sums.visited]
+            F = dense(self.features[sums.visited])
             scale = 1.0 / n_samples[:, None, None]
             weighted = sums.visits[:, :, None] * F
-            successors = self._successors(windows[chunk], sums, self.features)
+            successors = self._successors(windows[chunk], sums, dense(self.features))
             moments.X[chunk] = scale * (F.T @ (weighted - successors))
             moments.Z[chunk] = scale * (F.T @ weighted)
             excess = sums.rewards - gain * sums.visits
@@ -287,11 +286,11 @@ class CountStatistics:
 
     def _basis(self, rcond: float) -> FeatureBasis:
         # States that no trial saw play no part, and large features of theirs must not either.
-        return self._cached_basis(self.features, rcond)
+        return self._cached_basis(dense(self.features), rcond)
 
     def _linked_basis(self, rcond: float) -> tuple[FeatureBasis, FloatArray]:
-        one = np.full((len(self.features), 1), self.intercept)
-        features = np.hstack((self.features, one))
+        table = dense(self.features)
+        features = np.hstack((table, np.full((len(table), 1), self.intercept)))
         return self._cached_basis(features, rcond), features
 
     @cached_property
@@ -398,7 +397,7 @@ class CountStatistics:
         state = self._main if self.terminal is None else self.terminal
         if state is None:
             state = int(np.argmax(self.occupancy(window[None])[0]))
-        return state, np.asarray(self.features[state])
+        return state, dense(self.features[[state]])[0]
 
     def candidate(self, index: int) -> Any:
         """Return a candidate reference state as it is encoded."""
@@ -407,7 +406,7 @@ class CountStatistics:
     def mean_features(self, t: int) -> FloatArray:
         """Mean features (d,) at a timestep."""
         visits = self.visits[[t]]
-        return np.asarray((visits @ self.features)[0] / visits.sum())
+        return np.asarray(dense(visits @ self.features)[0] / visits.sum())
 
     def mean_following_features(self, t: int) -> FloatArray:
         """Mean features (d,) of what followed a timestep, of the trials that have it."""
@@ -434,7 +433,7 @@ class CountStatistics:
             return cut_pairs_discrepancy(
                 self.trials, lengths, lambda x, y: kernel.paired(F[x], F[y])
             )
-        if len(self.features) <= _MOST_OF_GRAM:
+        if self.features.shape[0] <= _MOST_OF_GRAM:
             return paired_mean_discrepancy(self.trials, kernel(self.features, self.features))
         return paired_feature_discrepancy(self.trials, self.features, kernel)
 

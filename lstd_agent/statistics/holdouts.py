@@ -26,6 +26,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.features.rows import Rows
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
@@ -80,7 +81,7 @@ class CountHoldout(Generic[Fitted]):
 
     fitted: Fitted
     groups: Sequence[TransitionCounts]
-    features: FloatArray
+    features: Rows
     terminal: int | None
 
     def errors(self, system: Approximators, gain: float) -> FloatArray:
@@ -167,7 +168,7 @@ class TrialHoldout(Generic[Fitted]):
 def count_holdouts(
     make: Callable[[TransitionCounts], Fitted],
     batches: Sequence[TransitionCounts],
-    features: FloatArray,
+    features: Rows,
     terminal: int | None,
 ) -> list[CountHoldout[Fitted]]:
     """Return each half of counts, by batches of trials where there are enough, with the other.

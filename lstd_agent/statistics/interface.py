@@ -15,6 +15,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.rows import Rows
 from lstd_agent.statistics.backups import Backup, Step
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
@@ -41,8 +42,8 @@ class Statistics(Protocol):
         """The last timestep."""
 
     @property
-    def candidate_features(self) -> FloatArray:
-        """Features (M, d) of the M candidate reference states."""
+    def candidate_features(self) -> Rows:
+        """Features (M, d) of the M candidate reference states, dense or CSR."""
 
     @property
     def intercept(self) -> float:

@@ -26,6 +26,6 @@ def make_statistics(encoding: Encoding, sums: Sums, trials: States | None) -> Sa
     if isinstance(encoding, CountedEncoding):
         assert isinstance(sums, TransitionCounts)
         terminal = encoding.n if encoding.ends else None
-        return CountStatistics(sums, encoding.table, trials, terminal)
+        return CountStatistics(sums, encoding.table_rows, trials, terminal)
     assert isinstance(sums, MomentSums | KeptTrials)
     return MomentStatistics(sums, encoding.rows, trials, encoding.ends)

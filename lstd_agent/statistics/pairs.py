@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.rows import Rows
 from lstd_agent.statistics.interface import SquaredDistance
 
 PairKernel = Callable[[NDArray[Any], NDArray[Any]], FloatArray]
@@ -89,14 +90,14 @@ def paired_mean_discrepancy(trials: NDArray[np.integer], gram: FloatArray) -> Sq
 
 
 def paired_feature_discrepancy(
-    trials: NDArray[np.integer], features: FloatArray, kernel: Kernel
+    trials: NDArray[np.integer], features: Rows, kernel: Kernel
 ) -> SquaredDistance:
     """Return the same as `paired_mean_discrepancy`, without a table of the kernel.
 
     Parameters
     ----------
     trials : ndarray of int, shape (m, t_max + 1)
-    features : ndarray, shape (S, d)
+    features : ndarray or csr_array, shape (S, d)
     kernel : Kernel
     """
     n_pairs = len(trials) // 2

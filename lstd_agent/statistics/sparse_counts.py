@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.features.rows import Rows, is_sparse
 from lstd_agent.statistics.equations import SparseEquations
 from lstd_agent.trials.counting import TransitionCounts
 
@@ -16,7 +17,7 @@ _FEWEST_SPARSE = 1000
 _LARGEST_DENSITY = 0.02
 
 
-def sparse_features(features: FloatArray) -> sparse.csr_array | None:
+def sparse_features(features: Rows) -> sparse.csr_array | None:
     """Return features (S, d) as a sparse matrix, or None where that does not pay.
 
     They must sum to the same for each state, as tiles and states do, so that they can represent
@@ -24,7 +25,8 @@ def sparse_features(features: FloatArray) -> sparse.csr_array | None:
     """
     if features.shape[1] < _FEWEST_SPARSE:
         return None
-    if np.count_nonzero(features) > _LARGEST_DENSITY * features.size:
+    n_nonzero = features.nnz if is_sparse(features) else np.count_nonzero(features)
+    if n_nonzero > _LARGEST_DENSITY * np.prod(features.shape, dtype=np.float64):
         return None
     total = features.sum(axis=1)
     constant = total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12)

@@ -36,6 +36,9 @@ _SHIFT = 1e-10
 # What is outside the range of Z by a smaller share is inside.
 _IN_RANGE = 1e-6
 
+# So many vectors of the null space of Z tell what is in its range.
+_N_PROBES = 8
+
 # Right-hand sides of about so many numbers are solved for at a time.
 _CHUNK_SIZE = 2**22
 
@@ -49,7 +52,7 @@ def are_sparse(rows: Rows) -> bool:
 class Samples(NamedTuple):
     """Features (n, d) of samples and of what followed them, rewards (n,), and whose they are.
 
-    They are in order of time.
+    Those of a trial are in order of time.
     """
 
     features: sparse.csr_array
@@ -60,12 +63,18 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RowEquations:
-    """Sums over samples; see `lstd_agent.statistics.equations`.
+    """Equations of a window: X = F^T (F - F'), of features that samples have, scaled.
 
     Attributes
     ----------
     Z : Factored
-    X : csr_array, shape (d, d)
+        F^T F.
+    F : csr_array, shape (n, k)
+        Features of samples, those of a trial in order of time.
+    steps : csr_array, shape (n, k)
+        F - F', of successors within the window.
+    trial : ndarray of int, shape (n,)
+        Whose the samples are.
     y : ndarray, shape (d, 2)
         Of the rewards and of ones.
     constant : ndarray, shape (d,), optional
@@ -73,9 +82,19 @@ class RowEquations:
     """
 
     Z: Factored
-    X: sparse.csr_array
+    F: sparse.csr_array
+    steps: sparse.csr_array
+    trial: IntArray
     y: FloatArray
     constant: FloatArray | None
+
+    @classmethod
+    def of(cls, samples: Samples, Z: Factored, constant: FloatArray | None) -> RowEquations:
+        """Return those of samples, with Z of theirs."""
+        f, successors, rewards, trial = samples
+        F = Z.scaled(f)
+        y = np.asarray(f.T @ np.stack((rewards, np.ones(len(rewards))), axis=1))
+        return cls(Z, F, sparse.csr_array(F - Z.scaled(successors)), trial, y, constant)
 
     @property
     def scaled_constant(self) -> FloatArray:
@@ -143,11 +162,14 @@ class SparseTrials:
         """Return the equations of a window with an open end, and the samples at that end."""
         start, stop = window.tolist()
         inside, end = self.samples(start, stop - 1), self.samples(stop - 1, stop)
-        f = sparse.csr_array(sparse.vstack((inside.features, end.features)))
-        Z = Factored(sparse.csr_array(f.T @ f))
-        X = sparse.csr_array(Z.whole - inside.features.T @ inside.successors)
-        rewards = np.concatenate((inside.rewards, end.rewards))
-        return RowEquations(Z, X, _right(f, rewards), None), end
+        nothing = sparse.csr_array(end.features.shape)
+        samples = Samples(
+            sparse.csr_array(sparse.vstack((inside.features, end.features))),
+            sparse.csr_array(sparse.vstack((inside.successors, nothing))),
+            np.concatenate((inside.rewards, end.rewards)),
+            np.concatenate((inside.trial, end.trial)),
+        )
+        return RowEquations.of(samples, Factored.of(samples.features), None), end
 
     def closed_equations(self, window: IntArray, *, one: bool) -> RowEquations:
         """Return the equations of a window whose successors are all its own unknowns.
@@ -161,43 +183,32 @@ class SparseTrials:
         one : bool
             Whether to take the feature for constants, if there is one.
         """
-        f, successors, rewards, trial = self.samples(*window.tolist())
+        samples = self.samples(*window.tolist())
         if self.has_one and not one:
-            f, successors = f[:, :-1], successors[:, :-1]
-        constant = self._constant(f.shape[1])
-        unchecked = np.unique(trial)
+            f, successors = samples[:2]
+            samples = samples._replace(features=f[:, :-1], successors=successors[:, :-1])
+        constant = self._constant(samples.features.shape[1])
         # Rows that are alike have the same product with anything.
-        probe = np.random.default_rng(0).uniform(1.0, 2.0, f.shape[1])
+        probe = np.random.default_rng(0).uniform(1.0, 2.0, samples.features.shape[1])
         while True:
-            Z = Factored(sparse.csr_array(f.T @ f))
-            X = sparse.csr_array(Z.whole - f.T @ successors)
-            equations = RowEquations(Z, X, _right(f, rewards), constant)
+            if constant is not None:
+                samples = _without_unseen_ends(samples)
+            Z = Factored.of(samples.features)
             if constant is None:
-                return equations
-            # What follows a sample is a sample itself, but for the last of each trial.
-            owner, from_last = np.unique(trial[::-1], return_index=True)
-            last = (len(trial) - 1 - from_last)[np.isin(owner, unchecked)]
+                return RowEquations.of(samples, Z, constant)
+            f, successors, _, trial = samples
+            last = _ends(trial)
             last = last[~np.isin(successors[last] @ probe, f @ probe)]
-            outside = last[self._outside(Z, successors[last])]
+            outside = last[Z.are_outside(successors[last])]
             if not outside.size:
-                return equations
-            unchecked = trial[outside]
-            known = np.setdiff1d(np.arange(len(trial)), outside)
-            f, successors, rewards = f[known], successors[known], rewards[known]
-            trial = trial[known]
+                return RowEquations.of(samples, Z, constant)
+            samples = _without(samples, outside)
 
     def _constant(self, d: int) -> FloatArray | None:
         """Return weights (d,) of the value 1, or None where features cannot represent it."""
         if self._intercept and self._total is not None:
             return np.full(d, 1.0 / self._total)
         return np.append(np.zeros(d - 1), 1.0) if d > self.n_features else None
-
-    def _outside(self, Z: Factored, x: sparse.csr_array) -> BoolArray:
-        """Tell which features (m, d) are not in the range of Z."""
-        outside = np.ones(x.shape[0], dtype=bool)
-        for rows, q in Z.scaled_columns(x):
-            outside[rows] = Z.share_outside(q) > _IN_RANGE
-        return outside
 
     def mean_features(self, start: int, stop: int) -> FloatArray:
         """Return the mean features (d,) over timesteps start to stop - 1."""
@@ -231,15 +242,14 @@ class SparseTrials:
             An occupancy of fewer samples is 0.
         """
         f = self.samples(*window.tolist()).features
-        n = f.shape[0]
-        Z = Factored(sparse.csr_array(f.T @ f))
+        n, Z = f.shape[0], Factored.of(f)
 
         def occupancy(features: Rows) -> FloatArray:
             x = self._stacked([sparse.csr_array(features)])
             shares = np.zeros(x.shape[0])
             for rows, q in Z.scaled_columns(x):
-                outside, inverse = Z.solve_apart(q)
-                share = 1.0 / (n * np.maximum(np.einsum("dm,dm->m", q, inverse), 1e-300))
+                outside, leverage = Z.leverages(q)
+                share = 1.0 / (n * np.maximum(leverage, 1e-300))
                 inside = (outside <= tolerance) & (share * n >= fewest)
                 shares[rows] = np.where(inside, share, 0.0)
             return shares
@@ -268,7 +278,6 @@ class Factored:
     def __init__(self, whole: sparse.csr_array) -> None:
         from scipy.sparse.linalg import splu  # takes long to import
 
-        self.whole = whole
         diagonal = whole.diagonal()
         self.seen = np.flatnonzero(diagonal > 0.0)
         self.scale = sparse.diags_array(1.0 / np.sqrt(diagonal[self.seen]))
@@ -279,6 +288,15 @@ class Factored:
             shifted, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
         )
 
+    @classmethod
+    def of(cls, f: sparse.csr_array) -> Factored:
+        """Return F^T F of features (n, d) in factors."""
+        return cls(sparse.csr_array(f.T @ f))
+
+    def scaled(self, f: sparse.csr_array) -> sparse.csr_array:
+        """Return features (n, d) as (n, k): those that samples have, scaled."""
+        return sparse.csr_array(f[:, self.seen] @ self.scale)
+
     def solve(self, right: FloatArray) -> FloatArray:
         """Return Z† times right-hand sides (k,) or (k, m) in the range of Z."""
         solved: FloatArray = self._factors.solve(right)
@@ -288,17 +306,29 @@ class Factored:
         """Return the part of right-hand sides in the range of Z."""
         return np.asarray(right - _SHIFT * self.solve(right))
 
-    def share_outside(self, right: FloatArray) -> FloatArray:
-        """Return which share (m,) of columns (k, m) is outside the range of Z."""
-        size = np.maximum(np.linalg.norm(right, axis=0), 1e-300)
-        return np.asarray(_SHIFT * np.linalg.norm(self.solve(right), axis=0) / size)
+    def are_outside(self, x: sparse.csr_array) -> BoolArray:
+        """Tell which features (m, d) are not in the range of Z.
 
-    def solve_apart(self, right: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the share (m,) of columns (k, m) outside the range of Z, and Z† times them."""
-        first = self.solve(right)
+        They are those that are not orthogonal to its null space, that is, by any chance, to some
+        random vectors of it.
+        """
+        null = _SHIFT * self.solve(
+            np.random.default_rng(0).standard_normal((self.seen.size, _N_PROBES))
+        )
+        known = self.scaled(x)
+        size = np.sqrt(known.power(2).sum(axis=1))
+        share = np.linalg.norm(known @ null, axis=1) / np.sqrt(_N_PROBES)
+        unseen = np.ones(x.shape[1])
+        unseen[self.seen] = 0.0
+        return np.asarray((abs(x) @ unseen > 0.0) | (share > _IN_RANGE * size))
+
+    def leverages(self, right: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the share (m,) of columns q (k, m) outside the range of Z, and q^T Z† q."""
+        x = self.solve(right)
         size = np.maximum(np.linalg.norm(right, axis=0), 1e-300)
-        outside = _SHIFT * np.linalg.norm(first, axis=0) / size
-        return outside, first + self.solve(right - self.Z @ first)
+        length = np.linalg.norm(x, axis=0)
+        # Once refined: q - Z x = ε x, which (Z + εI)^{-1} makes ε x^T x of.
+        return _SHIFT * length / size, np.einsum("km,km->m", right, x) + _SHIFT * length**2
 
     def scaled_columns(self, x: sparse.csr_array) -> Iterator[tuple[IntArray, FloatArray]]:
         """Yield places of features (m, d) with nothing but what samples have, and them (k, m)."""
@@ -311,5 +341,38 @@ class Factored:
             yield rows, (x[rows][:, self.seen] @ self.scale).toarray().T
 
 
-def _right(f: sparse.csr_array, rewards: FloatArray) -> FloatArray:
-    return np.asarray(f.T @ np.stack((rewards, np.ones(len(rewards))), axis=1))
+def _ends(trial: IntArray) -> IntArray:
+    """Return the places of the last sample of each trial."""
+    _, from_last = np.unique(trial[::-1], return_index=True)
+    return np.asarray(len(trial) - 1 - from_last)
+
+
+def _without(samples: Samples, places: IntArray) -> Samples:
+    kept = np.setdiff1d(np.arange(len(samples.trial)), places)
+    f, successors, rewards, trial = samples
+    return Samples(f[kept], successors[kept], rewards[kept], trial[kept])
+
+
+def _without_unseen_ends(samples: Samples) -> Samples:
+    """Leave out samples at the ends of trials that lead to a feature that no sample has.
+
+    What follows a sample is a sample itself, but for the last of each trial.
+    """
+    f, successors, _, trial = samples
+    n_with = np.bincount(f.indices, weights=f.data != 0.0, minlength=f.shape[1])
+    left_out = np.zeros(len(trial), dtype=bool)
+    before = np.full(len(trial), -1)  # the sample of the same trial a timestep earlier
+    order = np.argsort(trial, kind="stable")
+    same = trial[order[1:]] == trial[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    ends = _ends(trial)
+    while True:
+        ends = ends[ends >= 0]
+        leads_out = abs(successors[ends]) @ (n_with == 0.0).astype(np.float64) > 0.0
+        if not leads_out.any():
+            return _without(samples, np.flatnonzero(left_out))
+        lost = ends[leads_out]
+        left_out[lost] = True
+        rows = f[lost]
+        n_with -= np.bincount(rows.indices, weights=rows.data != 0.0, minlength=f.shape[1])
+        ends[leads_out] = before[lost]

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.features.rows import dense
+from lstd_agent.features.rows import Rows, dense
 from lstd_agent.statistics.backups import Step
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import Equations, Factors, FeatureBasis, Moments
@@ -66,7 +66,7 @@ class Stepping(Protocol):
     """What a walk over states asks: `lstd_agent.statistics.interface.Statistics`."""
 
     @property
-    def candidate_features(self) -> FloatArray:
+    def candidate_features(self) -> Rows:
         """Features (M, d) of the candidates."""
 
     def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
@@ -106,7 +106,7 @@ class StateWalk:
 
     def features(self, t: int) -> FloatArray:
         """Features (S, d), whatever the timestep."""
-        return self._statistics.candidate_features
+        return dense(self._statistics.candidate_features)
 
     def basis(self, *, intercept: bool) -> FeatureBasis:
         """Return an orthonormal basis of the features of all states."""

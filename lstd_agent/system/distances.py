@@ -24,6 +24,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.rows import dense
 from lstd_agent.statistics.interface import SampledStatistics, SquaredDistance
 from lstd_agent.statistics.pairs import check_pairs
 
@@ -183,7 +184,7 @@ def sampled_distance(
     if distance == "tv":
         return statistics.total_variation()
     if distance == "ot":
-        cost = feature_cost(statistics.candidate_features)
+        cost = feature_cost(dense(statistics.candidate_features))
         return optimal_transport(statistics.distributions, cost)
     if callable(distance):
         return pairwise(statistics.distributions, distance)
@@ -195,9 +196,10 @@ def sampled_distance(
 
 def _quadratic_mmd(kernel: Kernel, statistics: SampledStatistics) -> SquaredDistance:
     distributions, features = statistics.distributions, statistics.candidate_features
-    if len(features) > _MOST_OF_GRAM:
+    n = features.shape[0]
+    if n > _MOST_OF_GRAM:
         raise InvalidInputError(
-            f"the quadratic MMD compares all pairs of states, here {len(features)}², and takes at "
+            f"the quadratic MMD compares all pairs of states, here {n}², and takes at "
             f"most {_MOST_OF_GRAM}: use MMD('linear') or distance='tv'"
         )
     check_pairs("quadratic", statistics.n_trials)

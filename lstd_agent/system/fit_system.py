@@ -14,7 +14,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.rows import Rows, is_sparse
+from lstd_agent.features.rows import Rows, dense, is_sparse
 from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, is_one_step
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.statistics.interface import Statistics
@@ -413,7 +413,7 @@ def _referenced_system(
         solution, n_samples = solve_windows(statistics, windows, gain, rcond, solver)
     offsets = calibrate_offsets(
         solution.weights,
-        statistics.candidate_features,
+        dense(statistics.candidate_features),
         references,
         occupancy,
         statistics.support_threshold,

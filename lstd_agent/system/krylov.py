@@ -10,6 +10,11 @@ by the method of minimal residuals (Saad & Schultz 1986, GMRES) in the inner pro
 which :math:`\|Z^\dagger (X w - y)\|_Z` is that seminorm. All of :math:`K_m` is in the range of Z,
 so that of all minimizers the one without parts that no sample shows is found.
 
+Values pass back along trials a timestep a product, so that A alone takes as many directions as
+trials take steps. The sums λ-returns are made of pass them all the way back at once: with S, 1
+where a sample follows another in its trial, :math:`M = Z^\dagger F^T (I - λ S)^{-1} F` nearly
+inverts A, and the directions are those of A M. M is never singular.
+
 Where successors are unknowns of the same window, X makes nothing of constants, and Xw = y has a
 solution for one gain only. With u the left null vector of X, least squares leave the residual
 :math:`r = Z u (u^T y) / (u^T Z u)`, and Xw = y - r is solved. The gain is that for which r is 0.
@@ -18,6 +23,7 @@ solution for one gain only. With u the left null vector of X, least squares leav
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -33,8 +39,16 @@ _TOLERANCE = 1e-11
 _MOST_DIRECTIONS = 400
 _MOST_RUNS = 10
 
+# What a run leaves: rounding errors of long ones are for the next to take out.
+_OF_A_RUN = 1e-9
+
+# Of sums along trials that make the equations easier, the λ.
+_DECAY = 0.9
+
 # What is larger than this beside right-hand sides is no solution.
 _UNSOLVED = 1e-5
+
+_Product: TypeAlias = Callable[[FloatArray], FloatArray]
 
 
 def solve_backwards_by_iteration(
@@ -91,14 +105,28 @@ def gain_by_iteration(trials: SparseTrials, first: int, last: int) -> float:
 
 
 class _Window:
-    """Equations of a window, scaled, with the factors of Z."""
+    """Equations of a window, and sums along its trials that solve them nearly."""
 
     def __init__(self, equations: RowEquations) -> None:
-        self._Z = equations.Z
-        seen, scale = equations.Z.seen, equations.Z.scale
-        self._X = sparse.csr_array(scale @ equations.X[seen][:, seen] @ scale)
-        self._Xt = sparse.csr_array(self._X.T)
+        from scipy.sparse.linalg import splu  # takes long to import
+
         self._equations = equations
+        self._Z, self._F, self._steps = equations.Z, equations.F, equations.steps
+        decayed = sparse.eye_array(len(equations.trial)) - _DECAY * _followed(equations.trial)
+        # Upper triangular, since trials are in order of time: nothing is filled in.
+        self._traces: Any = splu(sparse.csc_array(decayed), "NATURAL", diag_pivot_thresh=0.0)
+
+    def _X(self, w: FloatArray) -> FloatArray:
+        return np.asarray(self._F.T @ (self._steps @ w))
+
+    def _Xt(self, u: FloatArray) -> FloatArray:
+        return np.asarray(self._steps.T @ (self._F @ u))
+
+    def _returns(self, w: FloatArray) -> FloatArray:
+        return self._Z.solve(self._F.T @ self._traces.solve(self._F @ w))
+
+    def _returned(self, w: FloatArray) -> FloatArray:
+        return self._Z.solve(self._F.T @ self._traces.solve(self._F @ w, "T"))
 
     def minimizer(self, y: FloatArray) -> FloatArray:
         """Return w (d,), 0 of features that were not seen."""
@@ -107,33 +135,35 @@ class _Window:
             u = self._null()
             Zu = self._Z.Z @ u
             right = right - Zu * ((u @ right) / (u @ Zu))
-        return self._unscaled(self._solution(self._X, right))
+        return self._unscaled(self._solution(self._X, self._returns, right))
 
     def left_null(self) -> FloatArray:
         """Return u (d,) with u^T X = 0, where X makes nothing of constants."""
         return self._unscaled(self._null())
 
     def _unscaled(self, scaled: FloatArray) -> FloatArray:
-        w = np.zeros(self._Z.whole.shape[0])
+        w = np.zeros(len(self._equations.y))
         w[self._Z.seen] = self._Z.scale @ scaled
         return w
 
     def _null(self) -> FloatArray:
         constant = self._equations.scaled_constant
-        return constant - self._solution(self._Xt, self._Z.in_range(self._Xt @ constant))
+        right = self._Z.in_range(self._Xt(constant))
+        return constant - self._solution(self._Xt, self._returned, right)
 
-    def _solution(self, matrix: sparse.csr_array, right: FloatArray) -> FloatArray:
+    def _solution(self, matrix: _Product, nearly: _Product, right: FloatArray) -> FloatArray:
         """Return w with matrix w = right, by runs of minimal residuals."""
-        size = np.linalg.norm(right)
+        size = float(np.linalg.norm(right))
         w: FloatArray = np.zeros(len(right))
         residual = right
         # A matrix that makes nothing of constants leaves rounding errors of what it is applied to.
         for _ in range(_MOST_RUNS):
-            before = np.linalg.norm(residual)
+            before = float(np.linalg.norm(residual))
             if before <= _TOLERANCE * size:
                 return w
-            w = w + minimal_residual(lambda v: self._Z.in_range(matrix @ v), self._Z, residual)
-            residual = right - self._Z.in_range(matrix @ w)
+            enough = max(_OF_A_RUN, 0.1 * _TOLERANCE * size / before)
+            w = w + minimal_residual(matrix, self._Z, residual, nearly, enough)
+            residual = right - self._Z.in_range(matrix(w))
             if np.linalg.norm(residual) > 0.9 * before:
                 break
         if np.linalg.norm(residual) > _UNSOLVED * size:
@@ -147,9 +177,11 @@ class _Window:
 
 
 def minimal_residual(
-    apply: Callable[[FloatArray], FloatArray],
+    apply: _Product,
     factored: Factored,
     right: FloatArray,
+    nearly: _Product | None = None,
+    tolerance: float = 0.1 * _TOLERANCE,
 ) -> FloatArray:
     """Return w in the Krylov space for which the seminorm of apply(w) - right is least.
 
@@ -159,6 +191,10 @@ def minimal_residual(
         The product with X, into the range of Z.
     factored : Factored
     right : ndarray, shape (d,)
+    nearly : callable, optional
+        About X^{-1} Z: the space is that of X times it.
+    tolerance : float
+        Beside the right-hand side: of what is left.
     """
     Z, solve = factored.Z, factored.solve
     first = solve(right)
@@ -175,7 +211,7 @@ def minimal_residual(
         if m + 1 == len(basis):
             more = min(len(basis), _MOST_DIRECTIONS + 1 - len(basis))
             basis = np.concatenate((basis, np.empty((more, len(right)))))
-        direction = solve(apply(basis[m]))
+        direction = solve(apply(basis[m] if nearly is None else nearly(basis[m])))
         column = np.zeros(m + 1)
         for _ in range(2):  # once more, for what rounding leaves
             along = basis[: m + 1] @ (Z @ direction)
@@ -192,9 +228,19 @@ def minimal_residual(
         column[m] = length
         R[: m + 1, m] = column
         target[m:] = [c * target[m], -s * target[m]]
-        if abs(target[-1]) <= 0.1 * _TOLERANCE * size or norm <= _TOLERANCE * length:
+        if abs(target[-1]) <= tolerance * size or norm <= _TOLERANCE * length:
             break
         basis[m + 1] = direction / norm
     n = len(rotations)
     coordinates = np.linalg.solve(R[:n, :n], target[:n]) if n else np.zeros(0)
-    return np.asarray(coordinates @ basis[:n])
+    found = np.asarray(coordinates @ basis[:n])
+    return found if nearly is None else nearly(found)
+
+
+def _followed(trial: IntArray) -> sparse.csr_array:
+    """Return the 0-1 matrix (n, n) of samples and those that follow them in their trials."""
+    n = len(trial)
+    order = np.argsort(trial, kind="stable")
+    same = trial[order[1:]] == trial[order[:-1]]
+    here, after = order[:-1][same], order[1:][same]
+    return sparse.csr_array((np.ones(len(here)), (here, after)), shape=(n, n))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from lstd_agent import MMD, Kernel
+from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics import sparse_counts
 from lstd_agent.statistics.counts import CountStatistics
@@ -22,6 +22,7 @@ from lstd_agent.system.distances import sampled_distance, total_variation
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.gain import corrected_gain
 from lstd_agent.trials.counting import CountRecorder
+from unichain_gym import UnichainVectorEnv
 
 
 @pytest.mark.parametrize("anchors", [[0], [0, 20], [0, 1, 2, 50]])
@@ -125,3 +126,26 @@ def test_classes_and_periods_are_those_of_the_graph(seed: int, n: int, period: i
     assert found.states.tolist() == list(range(size))
     assert found.period == period
     assert found.n_transitions == edges.sum()
+
+
+@pytest.mark.parametrize("distance", [MMD(), MMD("quadratic"), MMD(kernel=Kernel(width="median"))])
+def test_an_agent_holds_sparse_tables_as_such_and_fits_what_dense_ones_fit(
+    distance: Any, monkeypatch: Any
+) -> None:
+    found = []
+    for fewest in (1000, 2):
+        monkeypatch.setattr(sparse_counts, "_FEWEST_SPARSE", fewest)
+        monkeypatch.setattr(sparse_counts, "_LARGEST_DENSITY", 1.0)
+        agent = SeminormLSTDAgent(OneHot(), distance=distance, backup="model")
+        env, policy = UnichainVectorEnv(100, "h36c"), np.zeros(36, dtype=np.int64)
+        for seed in range(3):
+            agent.collect(env, policy, 100, 60, seed=seed)
+        agent.fit()
+        assert sparse.issparse(agent.fitted_statistics_.candidate_features) == (fewest == 2)
+        seen = agent.determined(np.arange(36))
+        errors = agent.standard_errors(np.arange(36)[seen])
+        found.append((agent.system_.anchors, agent.predict(np.arange(36)[seen]), errors))
+    (anchors, values, errors), (sparse_anchors, sparse_values, sparse_errors) = found
+    assert_array_equal(sparse_anchors, anchors)
+    assert_allclose(sparse_values, values, atol=1e-8 * np.ptp(values))
+    assert_allclose(sparse_errors, errors, rtol=1e-6)

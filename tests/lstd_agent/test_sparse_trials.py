@@ -15,8 +15,9 @@ from scipy import sparse
 from lstd_agent import KeptTrials, Polynomial, SeminormLSTDAgent, Standardized, TileCoding
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics import sparse_trials
-from lstd_agent.statistics.sparse_trials import Factored
-from lstd_agent.system.krylov import minimal_residual
+from lstd_agent.statistics.sparse_trials import Factored, RowEquations, SparseTrials
+from lstd_agent.statistics.trial_moments import TrialMoments
+from lstd_agent.system.krylov import _Window, minimal_residual
 
 
 class Plane(gym.Env[Any, Any]):
@@ -118,3 +119,33 @@ def test_standardize_is_short_for_standardized_features() -> None:
     assert short.features.is_measured
     with pytest.raises(InvalidInputError, match="only functions and transformers"):
         SeminormLSTDAgent(np.eye(3), standardize=True)
+
+
+def test_samples_that_lead_to_what_the_others_do_not_span_are_left_out() -> None:
+    """Few trials in many tiles: whole ends of them lead nowhere, and no other sample does."""
+    trials = damped(12, 30)
+    features = tiles(9)
+    statistics = SparseTrials(TrialMoments.of(trials, features), 1.0)
+    equations = statistics.closed_equations(np.array([5, 31]), one=False)
+    n = len(equations.trial)
+    assert 0 < n < 12 * 26
+    F, following = equations.F.toarray(), (equations.F - equations.steps).toarray()
+    whole = np.linalg.matrix_rank(F, tol=1e-6)
+    assert np.linalg.matrix_rank(np.vstack((F, following)), tol=1e-6) == whole
+    # What was left out of a trial is its end.
+    _, kept = np.unique(equations.trial, return_counts=True)
+    assert kept.sum() == n
+    assert kept.max() <= 26
+
+
+def test_sums_along_trials_shorten_the_iteration() -> None:
+    """Values pass along a cycle of 300 tiles in a few directions, not in 300."""
+    n = 300
+    F = sparse.eye_array(n, format="csr")
+    steps = sparse.csr_array(F - sparse.csr_array(np.roll(np.eye(n), 1, axis=1)))
+    trial, Z = np.zeros(n, dtype=np.int64), Factored.of(F)
+    y = np.stack((np.sin(np.arange(n)), np.ones(n)), axis=1)
+    window = _Window(RowEquations(Z, F, steps, trial, y, np.ones(n)))
+    right = y[:, 0] - y[:, 0].mean()
+    found = window.minimizer(right)
+    assert_allclose(found - np.roll(found, -1), right, atol=1e-9)

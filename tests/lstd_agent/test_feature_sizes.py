@@ -1,0 +1,55 @@
+"""What a fit cannot see of features is said, and what does no harm is no warning."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from lstd_agent import SeminormLSTDAgent
+from lstd_agent.arrays import FloatArray
+from lstd_agent.errors import FitWarning
+from lstd_agent.features.sizes import FeatureSizes
+
+
+def drain(n_trials: int, t_max: int) -> tuple[FloatArray, FloatArray]:
+    """A level that falls by a fifth each step and pays minus itself: b(x) - b(0) = -5 x."""
+    level = np.random.default_rng(0).uniform(0.0, 10.0, (n_trials, 1, 1))
+    observed = level * 0.8 ** np.arange(t_max + 2)[None, :, None]
+    return observed, -observed[:, :-1, 0]
+
+
+def fitted(features: Any, **options: Any) -> SeminormLSTDAgent:
+    agent = SeminormLSTDAgent(features, n_anchors=1, backup="one_step", **options)
+    return agent.add_trials(*drain(100, 80)).fit()
+
+
+def test_a_feature_that_hardly_varies_beside_its_size_is_warned_of() -> None:
+    with pytest.warns(FitWarning, match=r"features 0 vary too little beside their size"):
+        agent = fitted(lambda x: 1e8 + x)
+    assert agent.diagnostics().features.lost.tolist() == [0]
+
+
+def test_sizes_that_differ_and_constants_are_told_and_do_no_harm() -> None:
+    def features(x: Any) -> Any:
+        ones = np.ones(len(x))
+        return np.stack((1e9 * x[:, 0], ones, 3.0 * ones, 1e-9 * x[:, 0] ** 2, 0.0 * ones), axis=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FitWarning)
+        agent = fitted(features, gain=0.0)
+    found = agent.diagnostics()
+    assert found.features.lost.size == 0
+    assert "features    5, sizes 9.63e-08 to 9.81e+09, 2 constant, 1 always 0\n" in str(found)
+    assert float(agent.compare([[8.0]], [[3.0]]).difference) == pytest.approx(-25.0, rel=1e-6)
+
+
+def test_sizes_of_sparse_features_are_those_of_dense_ones() -> None:
+    F = np.array([[0.0, 2.0, 0.0, 1e8], [1.0, 2.0, 0.0, 1e8 + 1.0]])
+    dense, rows = FeatureSizes.of(F, 1e-6), FeatureSizes.of(sparse.csr_array(F), 1e-6)
+    assert str(dense) == str(rows)
+    assert dense.lost.tolist() == rows.lost.tolist() == [3]
+    assert "features 3 vary too little" in dense.warning
