@@ -51,6 +51,8 @@ class Diagnostics:
     tail_correlation : float
         Between parts of the tail, over batches of trials, where trials keep mean rewards of their
         own, so that there is no one gain; else 0.
+    gain : float
+        The gain of the fit.
     starts : list
         Observations in which trials start (of vectors, those of stored trials).
     start_samples : ndarray
@@ -105,6 +107,7 @@ class Diagnostics:
     tail_rewards: tuple[float, float]
     tail_error: float
     tail_correlation: float
+    gain: float
     starts: list[Any]
     start_samples: FloatArray
     start_determined: BoolArray
@@ -142,8 +145,8 @@ class Diagnostics:
             found.append(
                 f"the tail has not settled: the mean reward of timesteps {start} to {middle - 1} "
                 f"is {first:.6g}, that of {middle} to {stop - 1} is {second:.6g} (difference "
-                f"{second - first:.3g}, standard error {self.tail_error:.2g}). Collect with a "
-                "larger t_max"
+                f"{second - first:.3g}, standard error {self.tail_error:.2g}), and the gain is "
+                f"{self.gain:.6g}. Collect with a larger t_max"
             )
         if self.tail_correlation > 0.0:
             found.append(
@@ -289,6 +292,7 @@ def diagnose(fit: Fit) -> Diagnostics:
         tail_rewards=tail.rewards,
         tail_error=tail.error,
         tail_correlation=tail.correlation,
+        gain=system.gain,
         starts=observations,
         start_samples=share * system.n_samples[neighborhood],
         start_determined=determined,

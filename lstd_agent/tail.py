@@ -10,7 +10,8 @@ adds up, after the last timestep, to
           \quad \rho = \left|\frac{r_3 - r_2}{r_2 - r_1}\right|,
 
 which matters if it is a share of the range of values. Where it falls too slowly for that, ρ is
-about 1, and all may be still to come.
+about 1, and all may be still to come. Nor has a tail settled whose mean reward is not the gain that
+the fit makes of it (`lstd_agent.system.gain`): then its mean value moves by the difference a step.
 
 Trials may also settle each by itself, in different classes of states or with parameters drawn at
 their start, or take far longer than they last to forget where they began. Then the mean rewards of
@@ -79,11 +80,12 @@ def check_tail(fit: Fit) -> Tail:
     """Compare parts of the tail."""
     statistics = fit.statistics
     stop = statistics.t_max + 1
-    half = (stop - stop // 2) // 2
-    half -= half % _period(statistics, half)
+    longest = (stop - stop // 2) // 2
+    half = longest - longest % _period(statistics, longest)
     if half == 0:
         reward = statistics.mean_reward(stop // 2, stop)
-        return Tail(stop // 2, stop, stop, (reward, reward), np.nan, False, 0.0)
+        # A period that is longer than that is one of a class that was never left.
+        return Tail(stop // 2, stop, stop, (reward, reward), np.nan, longest > 0, 0.0)
     parts = [statistics.of(sums) for sums in fit.batches] if len(fit.batches) > 1 else []
     # A batch whose trials were all cut short before tells nothing of it.
     parts = [part for part in parts if part.trials_at[stop - half :].any()]
@@ -93,14 +95,18 @@ def check_tail(fit: Fit) -> Tail:
     error, degrees = _error_of_difference(statistics, parts, half)
     span = float(np.ptp(_seen_values(fit)))
     left = half * difference * _still_to_come(first - before, second - first)
-    unlike = difference > max(_quantile(degrees) * error, rounding)
+    chance = max(_quantile(degrees) * error, rounding)
+    from_gain = abs((first + second) / 2.0 - fit.system.gain) if fit.options.gain is None else 0.0
+    moves = (difference > chance and left > _SHARE * span) or (
+        from_gain > chance and 2 * half * from_gain > _SHARE * span
+    )
     return Tail(
         start=middle - half,
         middle=middle,
         stop=stop,
         rewards=(first, second),
         error=error,
-        settled=not (unlike and left > _SHARE * span),
+        settled=not moves,
         correlation=_lasting_correlation(parts, half, max(rounding, _SHARE * span / (2 * half))),
     )
 
@@ -160,10 +166,13 @@ def _lasting_correlation(parts: list[SampledStatistics], half: int, least: float
 
     By more than the least that matters.
     """
-    if len(parts) <= 3 or half < 2:
+    if half < 2 or not parts:
         return 0.0
     stop = parts[0].t_max + 1
     edges = np.linspace(stop - 2 * half, stop, 5).astype(np.int64)
+    parts = [part for part in parts if part.trials_at[edges[3] :].any()]
+    if len(parts) <= 3:
+        return 0.0
     quarters = np.array([_means(part, edges) for part in parts]).T
     n_trials = float(np.mean([part.n_trials for part in parts]))
     covariance = np.cov(quarters)

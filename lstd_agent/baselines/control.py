@@ -157,8 +157,9 @@ class _Learners:
         """Return the behaviour's actions (n,)."""
         A = self.Q.shape[2]
         greedy = self.Q[self._each, state].argmax(axis=1)
-        explores = rng.random(len(state)) < self._method.epsilon
-        return np.where(explores, rng.integers(A, size=len(state)), greedy)
+        explores, which = rng.random((2, len(state)))
+        anything = (which * A).astype(np.int64)
+        return np.asarray(np.where(explores < self._method.epsilon, anything, greedy))
 
     def update(
         self, state: IntArray, action: IntArray, reward: FloatArray, following: IntArray

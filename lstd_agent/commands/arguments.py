@@ -100,9 +100,9 @@ def add_reference_argument(parser: argparse.ArgumentParser) -> None:
 def add_size_arguments(parser: argparse.ArgumentParser, seeds: int = 20) -> None:
     """Add --seeds and --workers."""
     parser.add_argument(
-        "--seeds", type=at_least(1), default=seeds, help=f"number of seeds ({seeds})"
+        "--seeds", type=at_least(1, 100_000), default=seeds, help=f"number of seeds ({seeds})"
     )
-    parser.add_argument("--workers", type=at_least(1), default=2, help="processes (2)")
+    parser.add_argument("--workers", type=at_least(1, 10_000), default=2, help="processes (2)")
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, default_out: str, seeds: int = 20) -> None:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 
 import unichain_gym
 from lstd_agent import GaussianFeatures, OneHot, Restart, SeminormLSTDAgent
-from lstd_agent.commands.running import at_least, available_memory, say, with_unit
+from lstd_agent.commands.running import MOST_FEATURES, at_least, available_memory, say, with_unit
 from lstd_agent.errors import InvalidInputError, TerminationError
 from unichain_gym.errors import ConvergenceError, PeriodicChainError
 
@@ -110,7 +110,7 @@ def read_policy(text: str, env: gym.Env[Any, Any]) -> np.ndarray[Any, Any]:
     if text == "uniform":
         return np.full((S, A), 1.0 / A)
     if text.startswith("random:"):
-        seed = _named_number("--policy random:SEED", text, smallest=0)
+        seed = _named_number("--policy random:SEED", text, at_least(0))
         return np.random.default_rng(seed).integers(A, size=S) + int(actions.start)
     return _read_array("--policy", text)
 
@@ -120,14 +120,15 @@ def read_features(text: str, seed: int) -> Any:
     if text == "one-hot":
         return OneHot()
     if text.startswith("gaussian:"):
-        return GaussianFeatures(_named_number("--features gaussian:D", text, smallest=1), seed)
+        number = at_least(1, MOST_FEATURES)
+        return GaussianFeatures(_named_number("--features gaussian:D", text, number), seed)
     return _read_array("--features", text)
 
 
-def _named_number(what: str, text: str, smallest: int) -> int:
+def _named_number(what: str, text: str, number: Callable[[str], int]) -> int:
     """Return the integer after the colon of ``text``."""
     try:
-        return at_least(smallest)(text.partition(":")[2])
+        return number(text.partition(":")[2])
     except argparse.ArgumentTypeError as error:
         raise InvalidInputError(f"{what} {error}") from None
 

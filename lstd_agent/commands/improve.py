@@ -38,7 +38,7 @@ from lstd_agent.commands.evaluation_inputs import (
     make_copies,
 )
 from lstd_agent.commands.outputs import check_picture, check_writable, put_out, saved
-from lstd_agent.commands.running import at_least, interrupted_status, run, say
+from lstd_agent.commands.running import MOST_FEATURES, at_least, interrupted_status, run, say
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import picture
 from lstd_agent.study.provenance import one_line, provenance
@@ -237,7 +237,7 @@ def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
     """Return the features that ``--features`` names, for vectors of a space."""
     name, _, number = args.features.partition(":")
     try:
-        n = at_least(1)(number)
+        n = at_least(1, MOST_FEATURES)(number)
     except argparse.ArgumentTypeError as error:
         raise InvalidInputError(f"--features NAME:N {error}") from None
     if name == "grid":

@@ -22,6 +22,11 @@ from lstd_agent.errors import EvaluationError
 from lstd_agent.trials.parallel import WorkerError
 from unichain_gym.errors import UnichainError
 
+MOST_TRIALS = 10**12
+"""No machine has memory for more, and what takes far more than memory fails unpredictably."""
+
+MOST_FEATURES = 10**6
+
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM: answered as Ctrl-C is, so that the same things are kept."""
@@ -31,8 +36,9 @@ def run(work: Callable[[], int]) -> int:
     """Do the work of a command and return its exit status; report what went wrong in one line."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    came: list[int] = []
     try:
-        with _signals_raise():
+        with _signals_raise(came):
             status = work()
             sys.stdout.flush()
             return status
@@ -49,6 +55,12 @@ def run(work: Callable[[], int]) -> int:
     except (EvaluationError, UnichainError, gym.error.Error, ImportError) as error:
         say(f"error: {error}")
         return 2
+    except Exception:
+        if not came:
+            raise
+        # Interrupted in an extension that made an error of its own of what stopped it.
+        say("interrupted")
+        return 128 + came[-1]
 
 
 def interrupted_status(interrupt: KeyboardInterrupt) -> int:
@@ -62,25 +74,25 @@ def say(message: str) -> None:
 
 
 @contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Have signals raise `KeyboardInterrupt` meanwhile; only a main thread may set that."""
+def _signals_raise(came: list[int]) -> Iterator[None]:
+    """Have signals raise `KeyboardInterrupt` meanwhile, and list them; only in a main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(*_: Any) -> NoReturn:
-        raise Terminated
+    def stop(number: int, _: Any) -> NoReturn:
+        came.append(number)
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    raising = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: stop}
-    before = {number: signal.getsignal(number) for number in raising}
-    heeded = [number for number in raising if before[number] not in (signal.SIG_IGN, None)]
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = {n: handler for n, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     try:
         for number in heeded:
-            signal.signal(number, raising[number])
+            signal.signal(number, stop)
         yield
     finally:
-        for number in heeded:
-            signal.signal(number, before[number])
+        for number, handler in heeded.items():
+            signal.signal(number, handler)
 
 
 def _forget_stdout() -> None:
@@ -91,16 +103,17 @@ def _forget_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def at_least(smallest: int) -> Callable[[str], int]:
-    """Return a converter of command-line text into integers from ``smallest``."""
+def at_least(smallest: int, largest: int | None = None) -> Callable[[str], int]:
+    """Return a converter of command-line text into integers in a range."""
 
     def number(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = smallest - 1
-        if value < smallest:
-            raise argparse.ArgumentTypeError(f"needs an integer from {smallest}; got {text!r}")
+        if value < smallest or (largest is not None and value > largest):
+            to = "" if largest is None else f" to {largest}"
+            raise argparse.ArgumentTypeError(f"needs an integer from {smallest}{to}; got {text!r}")
         return value
 
     return number

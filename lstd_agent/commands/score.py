@@ -21,7 +21,7 @@ from lstd_agent.commands.arguments import (
     read_arguments,
 )
 from lstd_agent.commands.outputs import put_out
-from lstd_agent.commands.running import at_least, run
+from lstd_agent.commands.running import MOST_TRIALS, at_least, run
 from lstd_agent.commands.study import as_bytes, one_thread_each, rows_kept
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.study.methods import BUILT_IN, Method
@@ -45,7 +45,10 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         help=f"features per state, among {', '.join(map(str, RHOS))} (0.19)",
     )  # fmt: skip
     parser.add_argument(
-        "--trials", type=at_least(1), default=10_000, help="budget of each problem (10,000)"
+        "--trials",
+        type=at_least(1, MOST_TRIALS),
+        default=10_000,
+        help="budget of each problem (10,000)",
     )
     parser.add_argument(
         "--against", nargs="*", choices=BUILT_IN, default=list(BUILT_IN), metavar="NAME",

@@ -12,7 +12,7 @@ from lstd_agent.commands.arguments import (
     add_run_arguments,
     add_subset_argument,
 )
-from lstd_agent.commands.running import at_least
+from lstd_agent.commands.running import MOST_TRIALS, at_least
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.study import claims, complexity_study, figures, tables
 from lstd_agent.study.complexity_tables import markdown_complexity
@@ -191,7 +191,7 @@ def _present_control(rows: list[Row]) -> tuple[Contents, str]:
 def _estimator_arguments(parser: argparse.ArgumentParser) -> None:
     add_subset_argument(parser, "env", ENVIRONMENTS)
     parser.add_argument(
-        "--trials", type=at_least(20), default=10_000, help="number of trials (10,000)"
+        "--trials", type=at_least(20, MOST_TRIALS), default=10_000, help="number of trials (10,000)"
     )
     add_run_arguments(parser, default_out="results/estimators")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.figure_style import new_figure
-from lstd_agent.study.control_study import CONTROL_ENVIRONMENTS, METHODS
+from lstd_agent.study.control_study import CONTROL_ENVIRONMENTS, EQUAL, METHODS
 from lstd_agent.study.rows import Row
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ def markdown_control(rows: Sequence[Row]) -> str:
     summaries = summarize(rows)
     environments = [env for env in CONTROL_ENVIRONMENTS if any(row["env"] == env for row in rows)]
     lines = [
-        f"Greedy policies after {most:,} transitions: share of runs with the optimal gain; of "
-        "those, median shortfall of the start's value against the bias optimum, in % of the span; "
-        "share of transient states with a bias-optimal action.",
+        f"Greedy policies after {most:,} transitions: share of runs with the optimal gain, within "
+        f"{100 * EQUAL:g} %; of those, median shortfall of the start's value against the bias "
+        "optimum, in % of the span; share of transient states with a bias-optimal action.",
         "",
         "| method | " + " | ".join(environments) + " |",
         "|---|" + "---|" * len(environments),

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError
@@ -48,15 +47,15 @@ def action_numbers(
         table: Any = np.zeros(1, dtype=np.int64) if policy is None or callable(policy) else policy
         if np.ndim(table) == 2:
             return np.shape(table)[1], 0
-        if all(each.ndim == 1 and each.dtype.kind in "iu" for each in trials.actions):
+        if all(each.ndim == 1 and each.dtype.kind in "biu" for each in trials.actions):
             low = min(int(each.min()) for each in trials.actions)
             high = max(np.max(table), *(int(each.max()) for each in trials.actions))
             return (int(high) + 1, 0) if low >= 0 else None
     return told
 
 
-def as_numbers(trials: LoggedTrials, numbers: tuple[int, int]) -> list[IntArray]:
-    """Return the actions of each trial (n,), from 0.
+def as_numbers(trials: LoggedTrials, numbers: tuple[int, int]) -> IntArray:
+    """Return the actions of all trials, one trial after the other, from 0.
 
     Raises
     ------
@@ -65,18 +64,22 @@ def as_numbers(trials: LoggedTrials, numbers: tuple[int, int]) -> list[IntArray]
     """
     assert trials.actions is not None
     n, first = numbers
-    return [_number(actions, i, n, first) for i, actions in enumerate(trials.actions)]
+    for i, actions in enumerate(trials.actions):
+        if actions.ndim != 1 or actions.dtype.kind not in "biuf":
+            raise _misfit(numbers, i, actions[0])
+    number = np.concatenate(trials.actions)
+    wrong = (number % 1 != 0) | (number < first) | (number >= first + n)
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        trial = int(np.searchsorted(np.cumsum(trials.lengths), place, side="right"))
+        raise _misfit(numbers, trial, number[place])
+    return number.astype(np.int64) - first
 
 
-def _number(actions: NDArray[Any], trial: int, n: int, first: int) -> IntArray:
-    if actions.ndim == 1 and actions.dtype.kind in "iuf":
-        wrong = ~((actions % 1 == 0) & (actions >= first) & (actions < first + n))
-        if not wrong.any():
-            return actions.astype(np.int64) - first
-        actions = actions[wrong]
-    raise InvalidInputError(
-        f"actions are {_in_words((n, first))}; trial {trial} has {actions[0]!r}: name all of them "
-        "with action_space= when the first trials are added"
+def _misfit(numbers: tuple[int, int], trial: int, action: Any) -> InvalidInputError:
+    return InvalidInputError(
+        f"actions are {_in_words(numbers)}; trial {trial} has {action}: name all of them with "
+        "action_space= when the first trials are added"
     )
 
 

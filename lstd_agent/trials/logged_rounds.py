@@ -119,9 +119,10 @@ class EncodedTrials:
     def _padded_actions(self, trials: LoggedTrials, numbers: tuple[int, int]) -> IntArray:
         """Return the actions (t_max + 1, m), `_NONE` where there is none."""
         padded = np.full((self.t_max + 1, trials.n_trials), _NONE, np.min_scalar_type(-numbers[0]))
-        for i, taken in enumerate(as_numbers(trials, numbers)):
-            n = int(self.lengths[i])
-            padded[:n, i] = taken[:n]
+        trial = np.repeat(np.arange(trials.n_trials), trials.lengths)
+        t = np.arange(len(trial)) - (np.cumsum(trials.lengths) - trials.lengths)[trial]
+        has = t < self.lengths[trial]
+        padded[t[has], trial[has]] = as_numbers(trials, numbers)[has]
         return padded
 
     def _taken(

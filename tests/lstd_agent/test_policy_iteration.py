@@ -350,6 +350,17 @@ def test_vectors_in_pieces_are_the_same_search(tmp_path: Path) -> None:
     assert again.iterations == whole.iterations
 
 
+def test_vectors_are_explored_by_any_behaviour() -> None:
+    rng = np.random.default_rng(0)
+    explore = lambda x: np.where(rng.random(len(x)) < 0.5, 2, rng.integers(3, size=len(x)))  # noqa: E731
+    search = PolicyIteration(Backlog(50), 40, 50, features=BUMPS, explore=explore, seed=0).run(2)
+    taken = search._improver.portions[1].actions[:, :20]  # type: ignore[attr-defined]
+    assert np.bincount(taken.ravel(), minlength=3) / taken.size == pytest.approx(
+        [1 / 6, 1 / 6, 2 / 3], abs=0.05
+    )
+    assert not np.isnan(search.action_values(np.linspace(0.0, 15.0, 9)[:, None])).any()
+
+
 def test_features_of_pairs_may_be_given() -> None:
     def pairs(x: Any, a: Any) -> Any:
         f = np.hstack((BUMPS(x), np.ones((len(x), 1))))

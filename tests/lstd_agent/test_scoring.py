@@ -244,6 +244,7 @@ def test_the_command_scores_a_method_of_a_module_here(
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")
     small = ["--envs", "h6", "--seeds", "1", "--trials", "100", "--workers", "1", "--quiet"]
+    small += ["--against", "linked"]
     assert unichain(["score", "my_scored_package:guess", *small]) == 0
     assert "| guess |" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "results" / "score").iterdir()} == {

@@ -112,3 +112,22 @@ def test_rounding_of_rewards_is_no_gain_of_their_own() -> None:
     states = drained(60, 0.9)
     agent = evaluated(states, np.full(states.shape, 0.1), counted=False).fit()
     assert agent.diagnostics().warnings == []
+
+
+def test_a_tail_whose_mean_reward_is_not_the_gain_has_not_settled() -> None:
+    """From 20, halfway to 0; few trials are left, whose halves chance may tell apart."""
+    states = drained(12, 0.9)[:, :40]
+    rewards = -1.0 * states + np.random.default_rng(1).normal(scale=4.0, size=states.shape)
+    agent = evaluated(states, rewards, counted=True)
+    with pytest.warns(FitWarning, match=r"tail has not settled.*and the gain is"):
+        agent.fit()
+
+
+def test_batches_that_end_before_the_last_quarter_are_left_out() -> None:
+    states = drained(60, 0.9)
+    lengths = np.where(np.arange(N_TRIALS) < 50, 61, 50)
+    seen = [states[: n + 1, i] for i, n in enumerate(lengths)]
+    paid = [-1.0 * states[:n, i] for i, n in enumerate(lengths)]
+    agent = SeminormLSTDAgent(OneHot())
+    agent.add_trials(seen, paid, observation_space=spaces.Discrete(21)).fit()
+    assert agent.diagnostics().tail_correlation == 0.0

@@ -292,7 +292,10 @@ BAD_ARGUMENTS = [
     (("Unichain-h6-v0", "--policy", "greedy"), "keyword or a .npy or .json file; got 'greedy'"),
     (("Unichain-h6-v0", "--policy", "random:x"), "random:SEED needs an integer from 0; got 'x'"),
     (("Unichain-h6-v0", "--policy", "none.npy"), "cannot read none.npy: No such file or directory"),
-    (("Unichain-h6-v0", "--features", "gaussian:0"), "gaussian:D needs an integer from 1; got '0'"),
+    (
+        ("Unichain-h6-v0", "--features", "gaussian:0"),
+        "needs an integer from 1 to 1000000; got '0'",
+    ),
     (("Unichain-h6-v0", *FEW[2:], "--trials", "1"), "needs at least 2 stored; got 1"),
     (("Unichain-h6-v0", "--save", "no/such/result.npz"), "there is no such directory"),
     (("Unichain-h6-v0", "--save", "."), "cannot write .: it is a directory"),

@@ -10,6 +10,7 @@ import runpy
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lstd_agent.commands import study, update_results
 from lstd_agent.commands.main import COMMANDS
 from lstd_agent.commands.main import main as unichain
 from lstd_agent.commands.outputs import put_out
+from lstd_agent.commands.running import run
 from lstd_agent.study import exact_study
 from lstd_agent.study.headlines import GLOSSARY, _references
 from lstd_agent.study.reference_study import COMBINATIONS, combination_name, median_multiples
@@ -66,10 +68,12 @@ def test_a_missing_plot_extra_is_told_before_the_work(
     [
         (("references", "--trials", "1"), "--trials: needs an integer from 2; got '1'"),
         (("control", "--samples", "0"), "--samples: needs an integer from 1; got '0'"),
-        (("estimators", "--trials", "19"), "--trials: needs an integer from 20; got '19'"),
+        (("estimators", "--trials", "19"), "an integer from 20 to 1000000000000; got '19'"),
         (("complexity", "--trials", "100", "1"), "--trials: needs an integer from 2; got '1'"),
-        (("exact", "--seeds", "0"), "--seeds: needs an integer from 1; got '0'"),
-        (("sampling", "--workers", "-1"), "--workers: needs an integer from 1; got '-1'"),
+        (("estimators", "--trials", "9" * 20), f"from 20 to 1000000000000; got '{'9' * 20}'"),
+        (("exact", "--seeds", "0"), "--seeds: needs an integer from 1 to 100000; got '0'"),
+        (("exact", "--seeds", "9" * 20), f"from 1 to 100000; got '{'9' * 20}'"),
+        (("sampling", "--workers", "-1"), "--workers: needs an integer from 1 to 10000; got '-1'"),
         (("exact", "--envs", "h7"), "invalid choice: 'h7'"),
     ],
 )
@@ -102,6 +106,7 @@ def test_every_file_of_results_tells_where_it_comes_from(
 def test_progress_goes_to_stderr_only_when_asked_and_slow(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("lstd_agent.progress.LINE_INTERVAL", 3600.0)
     exact(tmp_path / "fast")
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("lstd_agent.progress.LINE_INTERVAL", 0.0)
@@ -182,7 +187,7 @@ def test_what_stops_a_study_is_told_with_what_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stop_after_one(monkeypatch, error)
-    assert exact(tmp_path) == status
+    assert exact(tmp_path, "--quiet") == status
     rows = tmp_path / "exact_rows.jsonl"
     kept = f"2 rows are kept in {rows}; the same command goes on from there"
     assert capsys.readouterr().err.splitlines() == [kept, last]
@@ -204,11 +209,11 @@ def test_a_full_disk_under_stdout_is_one_line() -> None:
     command = [sys.executable, str(SCRIPTS / "evaluate_policy.py"), "Unichain-h3-v0"]
     few = ["--trials", "100", "--t-max", "9"]
     with open("/dev/full", "w", encoding="utf-8") as full:
-        run = subprocess.run(
+        done = subprocess.run(
             [*command, *few], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
-    assert run.returncode == 1
-    assert run.stderr == "error: [Errno 28] No space left on device\n"
+    assert done.returncode == 1
+    assert done.stderr == "error: [Errno 28] No space left on device\n"
 
 
 def test_a_text_that_cannot_be_printed_does_not_lose_the_files(
@@ -236,10 +241,10 @@ def test_an_ascii_locale_gets_every_result(tmp_path: Path) -> None:
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     environment["PYTHONIOENCODING"] = "ascii"
     command = [sys.executable, str(SCRIPTS / "exact_tables.py"), *SMALL, "--out", str(tmp_path)]
-    run = subprocess.run(
+    done = subprocess.run(
         [*command, "--workers", "1"], capture_output=True, check=True, env=environment
     )
-    assert b"\\u03b5_PB" in run.stdout
+    assert b"\\u03b5_PB" in done.stdout
     assert "ε_PB" in (tmp_path / "claims.md").read_text("utf-8")
 
 
@@ -343,8 +348,27 @@ sys.exit(unichain.main())
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_while_modules_are_imported_is_one_line(number: int, status: int) -> None:
     command = [sys.executable, "-c", INTERRUPTED_IMPORT, str(int(number))]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stdout, run.stderr) == (status, "", "interrupted\n")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "interrupted\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends the process there")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_that_a_library_turns_into_an_error_is_an_interrupt(
+    number: int, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> int:
+        raise ValueError("no transformation")
+
+    def be_interrupted() -> int:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        return fail()
+
+    assert run(be_interrupted) == status
+    assert capsys.readouterr().err == "interrupted\n"
+    with pytest.raises(ValueError, match="no transformation"):
+        run(fail)
 
 
 def test_the_list_has_every_registered_mnemonic(capsys: pytest.CaptureFixture[str]) -> None:
