@@ -73,7 +73,8 @@ def as_numbers(trials: LoggedTrials, numbers: tuple[int, int]) -> IntArray:
         place = int(np.argmax(wrong))
         trial = int(np.searchsorted(np.cumsum(trials.lengths), place, side="right"))
         raise _misfit(numbers, trial, number[place])
-    return number.astype(np.int64) - first
+    found: IntArray = number.astype(np.int64) - first
+    return found
 
 
 def _misfit(numbers: tuple[int, int], trial: int, action: Any) -> InvalidInputError:

@@ -578,10 +578,10 @@ def test_a_minari_dataset_that_was_written_is_read(tmp_path: Any, monkeypatch: A
 
 @pytest.mark.slow
 def test_random_lengths_hold_the_rates_of_their_standard_errors() -> None:
-    """Over 40 logs of random lengths, errors are within two standard errors as often as should."""
+    """Over 20 logs of random lengths, errors are within two standard errors as often as should."""
     chain = make_mdp("h6").induce(POLICY)
     inside = []
-    for seed in range(40):
+    for seed in range(20):
         states, rewards = cut(300, 60, seed=seed)
         agent = SeminormLSTDAgent(OneHot(), 1).add_trials(states, rewards, observation_space=SIX)
         agent.fit()
