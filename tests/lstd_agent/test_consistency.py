@@ -89,6 +89,8 @@ def agent_of(states: Any, rewards: Any, pieces: Any) -> SeminormLSTDAgent:
     return agent
 
 
+# Thirteen timesteps are too few, which does not matter here.
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_a_collection_split_over_agents_merges_into_the_whole() -> None:
     states, rewards = trials(300, 0)
     pieces = np.split(np.arange(300), [20, 170, 171, 250])
@@ -107,7 +109,6 @@ def test_a_collection_split_over_agents_merges_into_the_whole() -> None:
     assert len(merged.collector.batches.sums) == 5
 
 
-# Thirteen timesteps are too few, which does not matter here.
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_adding_the_same_trials_twice_doubles_counts_and_changes_no_value() -> None:
     states, rewards = trials(200, 1)

@@ -124,6 +124,8 @@ def test_a_plain_environment_is_sharded_too() -> None:
     assert agent.statistics.trials.shape == (300, 13)
 
 
+# Thirteen timesteps are too few, which does not matter here.
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_shards_suffice_for_standard_errors() -> None:
     agent = collected(n_trials=500).fit()
     assert np.isfinite(agent.standard_errors([0, 1])).all()

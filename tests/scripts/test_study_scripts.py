@@ -335,7 +335,9 @@ def test_every_command_explains_itself_with_an_example(
 
 
 INTERRUPTED_IMPORT = """
-import os, sys, unichain
+import os, signal, sys, unichain
+for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have had them ignored
+    signal.signal(number, signal.SIG_DFL)
 class Interrupting:
     def find_spec(self, name, *_):
         if name == "numpy":
@@ -366,10 +368,14 @@ def test_an_interrupt_that_a_library_turns_into_an_error_is_an_interrupt(
             signal.raise_signal(number)
         return fail()
 
-    assert run(be_interrupted) == status
-    assert capsys.readouterr().err == "interrupted\n"
-    with pytest.raises(ValueError, match="no transformation"):
-        run(fail)
+    before = signal.signal(number, signal.default_int_handler)  # a shell may have had it ignored
+    try:
+        assert run(be_interrupted) == status
+        assert capsys.readouterr().err == "interrupted\n"
+        with pytest.raises(ValueError, match="no transformation"):
+            run(fail)
+    finally:
+        signal.signal(number, before)
 
 
 def test_the_list_has_every_registered_mnemonic(capsys: pytest.CaptureFixture[str]) -> None:
