@@ -100,12 +100,12 @@ def pooled_model(
     told = within.sum(axis=1) + leaving[:, [main]].toarray()[:, 0]
     # (D - N) v = D (r - g), where D counts the transitions whose end has a value.
     system = sparse.csc_array(sparse.diags_array(told) - within)
-    values[solvable] = _solve(system, told * (rewards[solvable] / visits - gain))
+    values[solvable] = solve_dominant(system, told * (rewards[solvable] / visits - gain))
     open_share[solvable] = 0.0
     untold = np.where(told < (1.0 - _ROUNDING) * visits, visits - told, 0.0)
     if untold.any():
         system = sparse.csc_array(sparse.diags_array(visits) - within)
-        open_share[solvable] = np.clip(_solve(system, untold), 0.0, 1.0)
+        open_share[solvable] = np.clip(solve_dominant(system, untold), 0.0, 1.0)
     return PooledModel(values, open_share, n_trials)
 
 
@@ -117,17 +117,27 @@ def leading_to(transitions: sparse.csr_array, main: int) -> IntArray:
     return np.sort(breadth_first_order(backwards, main, return_predecessors=False))
 
 
-def _solve(system: sparse.csc_array, right: FloatArray) -> FloatArray:
-    """Solve a diagonally dominant system, of many states without filling it in."""
+def solve_dominant(system: sparse.csc_array, right: FloatArray) -> FloatArray:
+    """Solve a diagonally dominant system, of many states without filling it in.
+
+    Parameters
+    ----------
+    system : csc_array, shape (n, n)
+    right : ndarray, shape (n,) or (n, m)
+    """
     from scipy.sparse.linalg import LinearOperator, gmres, spilu, splu  # take long to import
 
     n = len(right)
     if n > _MOST_FACTORED:
         incomplete = spilu(system, drop_tol=_DROPPED, fill_factor=_FILL)
         preconditioner = LinearOperator((n, n), incomplete.solve)
-        found, failed = gmres(
-            system, right, rtol=_RESIDUAL, restart=_RESTART, maxiter=_CYCLES, M=preconditioner
-        )
-        if not failed:
-            return np.asarray(found)
+        solved = np.empty_like(right)
+        for found, column in zip(solved.reshape(n, -1).T, right.reshape(n, -1).T, strict=True):
+            found[:], failed = gmres(
+                system, column, rtol=_RESIDUAL, restart=_RESTART, maxiter=_CYCLES, M=preconditioner
+            )
+            if failed:
+                break
+        else:
+            return solved
     return np.asarray(splu(system).solve(right))

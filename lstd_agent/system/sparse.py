@@ -9,6 +9,17 @@ and λ = Z⁻¹ r that is the sparse system
 A zero block with a tiny negative diagonal keeps directions that X does not determine (constants)
 small, and refinement takes out what that changes elsewhere. Neither ranks nor open directions are
 told; features that sum to a constant need no intercept.
+
+Where transitions are not local, factors of that fill in. Of one feature a state Z is diagonal, and
+X a square matrix but for few columns: those of states that samples lead to and do not leave, and of
+a gain that is unknown. Let e be these and that of the state visited most, whose row is s, and m the
+others. :math:`X_{mm}` is diagonally dominant and easy to solve, :math:`u = (1, -X_{mm}^{-T}
+X_{sm}^T)` on (s, m) is orthogonal to the columns m, and all is solved if
+
+.. math:: w_m = X_{mm}^{-1} (y_m - X_{me} w_e), \quad (u^T X_e) w_e = u^T y .
+
+Of all such w_e that of the smallest w is taken. Where :math:`u^T X_e = 0` (constants again) the
+residual is :math:`Z u (u^T y) / (u^T Z u)`, and y without it has a solution.
 """
 
 from __future__ import annotations
@@ -19,11 +30,19 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 from lstd_agent.statistics.interface import SparseStatistics
+from lstd_agent.statistics.pooled import leading_to, solve_dominant
 from lstd_agent.system.linked import LinkedSolution
 
 # Relative to the scaled diagonal of Z; refinement leaves less than its square.
 _DIAGONAL = 1e-11
 _N_REFINEMENTS = 3
+
+# Of more columns than this the square part is not taken for all but a few.
+_MOST_BESIDE = 32
+
+# What is smaller beside its terms is rounding, and what is larger no solution.
+_ROUNDING = 1e-10
+_UNSOLVED = 1e-9
 
 
 def solve_backwards_sparse(
@@ -65,6 +84,10 @@ def least_squares(Z: sparse.csr_array, X: sparse.csr_array, y: FloatArray) -> Fl
     from scipy.sparse.linalg import splu  # takes long to import
 
     diagonal = Z.diagonal()
+    if Z.nnz == np.count_nonzero(diagonal):
+        eliminated = _eliminated(diagonal, sparse.csc_array(X), y)
+        if eliminated is not None:
+            return eliminated
     rows = np.flatnonzero(diagonal > 0.0)
     scale = sparse.diags_array(1.0 / np.sqrt(diagonal[rows]))
     A = sparse.csc_array(scale @ X[rows])
@@ -88,3 +111,47 @@ def least_squares(Z: sparse.csr_array, X: sparse.csr_array, y: FloatArray) -> Fl
     w = np.zeros(X.shape[1])
     w[columns] = solution[rows.size :] / size[columns]
     return w
+
+
+def _eliminated(diagonal: FloatArray, X: sparse.csc_array, y: FloatArray) -> FloatArray | None:
+    """Do the same where Z is diagonal and X nearly square, or return None."""
+    rows = np.flatnonzero(diagonal > 0.0)
+    size = np.sqrt(X[rows].power(2).T @ (1.0 / diagonal[rows]))
+    most = int(np.argmax(diagonal))
+    m = rows[rows != most]
+    e = np.append(most, np.setdiff1d(np.flatnonzero(size > 0.0), rows))
+    square = sparse.csc_array(X[m][:, m])
+    if m.size == 0 or e.size > _MOST_BESIDE or not _all_lead_out(square):
+        return None
+    Xe = X[:, e].toarray()
+    u = np.zeros(len(diagonal))
+    u[most] = 1.0
+    try:
+        u[m] = -solve_dominant(sparse.csc_array(square.T), X[[most]][:, m].toarray()[0])
+        along = u @ Xe
+        if (np.abs(along) <= _ROUNDING * (np.abs(u) @ np.abs(Xe))).all():
+            along[:] = 0.0
+            y = y - diagonal * u * ((u @ y) / (u @ (diagonal * u)))
+        solved = solve_dominant(square, np.column_stack((y[m], Xe[m])))
+    except RuntimeError:  # a factor is singular
+        return None
+    # All solutions: w + changes x, along^T x = u^T y.
+    w, changes = np.zeros(X.shape[1]), np.zeros((X.shape[1], e.size))
+    w[m], changes[m], changes[e] = solved[:, 0], -solved[:, 1:], np.eye(e.size)
+    free = np.eye(e.size)
+    if along.any():
+        w = w + changes @ (along * ((u @ y) / (along @ along)))
+        free = np.linalg.svd(along[None])[2][1:].T
+    scaled = size[:, None] * (changes @ free)
+    w = w - changes @ (free @ np.linalg.lstsq(scaled, size * w, rcond=None)[0])
+    left = np.abs(X[rows] @ w - y[rows])
+    terms = abs(X[rows]) @ np.abs(w) + np.abs(y[rows])
+    return w if np.isfinite(w).all() and (left <= _UNSOLVED * terms.max()).all() else None
+
+
+def _all_lead_out(square: sparse.csc_array) -> bool:
+    """Whether transitions lead from each state to others, so that X_mm has an inverse."""
+    out = square.sum(axis=1) > _ROUNDING * square.diagonal()
+    rows = sparse.hstack((square, sparse.csr_array(out[:, None].astype(np.float64))))
+    graph = sparse.csr_array(sparse.vstack((rows, sparse.csr_array((1, len(out) + 1)))))
+    return len(leading_to(graph, len(out))) == len(out) + 1

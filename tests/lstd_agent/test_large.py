@@ -13,14 +13,16 @@ from scipy import sparse
 
 from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics import sparse_counts
+from lstd_agent.statistics import pooled, sparse_counts
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.pairs import paired_feature_discrepancy, paired_mean_discrepancy
 from lstd_agent.statistics.structure import recurrent_classes
 from lstd_agent.study.problems import population_counts, random_chain
+from lstd_agent.system import sparse as sparse_system
 from lstd_agent.system.distances import sampled_distance, total_variation
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.gain import corrected_gain
+from lstd_agent.system.sparse import least_squares
 from lstd_agent.trials.counting import CountRecorder
 from unichain_gym import UnichainVectorEnv
 
@@ -44,6 +46,54 @@ def test_sparse_systems_are_the_dense_ones(env: str, anchors: Any, monkeypatch: 
     assert sparse_gain == pytest.approx(gain, rel=1e-10)
     assert_allclose(sparse_values, values, atol=1e-10 * np.ptp(values))
     assert sparse_main == main
+
+
+@pytest.mark.parametrize("n_trials", [40, 1000])
+@pytest.mark.parametrize("most_factored", [2, 3000])
+def test_transitions_that_are_not_local_are_solved_as_dense_ones_are(
+    n_trials: int, most_factored: int, monkeypatch: Any
+) -> None:
+    """By iteration and by factors, also where trials end in states that none was seen to leave."""
+    n = 300
+    rng = np.random.default_rng(0)
+    recorder = CountRecorder(n)
+    successors = np.stack((np.minimum(np.arange(n) + 1, n - 1), *rng.integers(n // 2, n, (2, n))))
+    rewards, states = rng.normal(size=n), rng.integers(0, n // 4, n_trials)
+    for _ in range(60):
+        following = successors[rng.choice(3, n_trials, p=[0.5, 0.3, 0.2]), states]
+        recorder.record(states, rewards[states], following)
+        states = following
+    counts = recorder.sums(n_trials)
+    monkeypatch.setattr(pooled, "_MOST_FACTORED", most_factored)
+    windows = np.array([[0, 7], [7, 30], [30, 60]])
+    found = []
+    for fewest, eliminated in ((1000, True), (2, True), (2, False)):
+        monkeypatch.setattr(sparse_counts, "_FEWEST_SPARSE", fewest)
+        if not eliminated:  # the saddle-point matrix itself
+            monkeypatch.setattr(sparse_system, "_MOST_BESIDE", 0)
+        statistics = CountStatistics(counts, np.eye(n))
+        assert (statistics.sparse_view is None) == (fewest == 1000)
+        gain = corrected_gain(statistics, 1e-10)
+        system = fit_system(statistics, windows[:, 0], 0.1)
+        values = system.weights + system.offsets[:, None]
+        found.append((gain, values[system.occupancy > 0.0]))
+    (_, dense_values), (gain, values), (saddle_gain, saddle_values) = found
+    assert gain == pytest.approx(saddle_gain, rel=1e-7)
+    assert_allclose(values, saddle_values, atol=1e-7 * np.ptp(saddle_values))
+    assert_allclose(values, dense_values, atol=1e-7 * np.ptp(dense_values))
+
+
+def test_a_constant_for_each_of_two_closed_classes_is_left_open_and_kept_small() -> None:
+    rng = np.random.default_rng(0)
+    X = np.zeros((7, 7))
+    for states, visits in (([0, 1, 2], 5.0), ([3, 4, 5, 6], 2.0)):
+        X[states, states] = visits
+        X[states, np.roll(states, 1)] -= visits
+    y, root = rng.normal(size=7), np.sqrt(np.diag(X))
+    found = least_squares(sparse.csr_array(np.diag(root**2)), sparse.csr_array(X), y)
+    scaled = X / root[:, None]
+    size = np.linalg.norm(scaled, axis=0)
+    assert_allclose(found, np.linalg.pinv(scaled / size) @ (y / root) / size, atol=1e-5)
 
 
 def test_a_line_of_3000_states_has_the_value_that_it_has() -> None:
