@@ -74,7 +74,11 @@ Chooser = Callable[[int, Curve], str]
 
 def by_rule(c: float) -> Chooser:
     """Return the choice by the rule."""
-    return lambda n_trials, curve: ruled(n_trials, curve.n_features, c, list(curve.error))
+
+    def choose(n_trials: int, curve: Curve) -> str:
+        return ruled(n_trials, curve.n_features, c, [w for w in WANTED if w in curve.error])
+
+    return choose
 
 
 def _always(wanted: str) -> Chooser:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.figure_style import new_figure
+from lstd_agent.figure_style import COLORS, DASHES, MARKERS, WIDTH, new_figure, styled
 from lstd_agent.study.control_study import CONTROL_ENVIRONMENTS, EQUAL, METHODS
 from lstd_agent.study.rows import Row
 
@@ -98,26 +98,31 @@ def _cell(found: Summary | None) -> str:
     return f"{found.gain_optimal:.2f}; {shortfall}; {right}"
 
 
+@styled
 def control_curves(rows: Sequence[Row]) -> Figure:
     """Draw, over all environments, what methods get right against the number of transitions."""
     summaries = summarize(rows)
     marks = sorted({row["n_samples"] for row in rows})
-    figure = new_figure(11, 4.2)
+    figure = new_figure(WIDTH, 4.2)
     panels: Any = figure.subplots(1, 3)
-    titles = (
-        ("gain_optimal", "runs with the optimal gain"),
-        ("shortfall", "median shortfall of the start (of the span)"),
-        ("right", "transient states with a bias-optimal action"),
+    shown = (
+        ("gain_optimal", 1.0, "optimal gain", "share of runs"),
+        ("shortfall", 100.0, "shortfall of the start", "median, in % of the span"),
+        ("right", 1.0, "bias-optimal actions", "share of transient states"),
     )
-    for axes, (name, title) in zip(panels, titles, strict=True):
-        for method in METHODS:
+    for axes, (name, unit, title, label) in zip(panels, shown, strict=True):
+        for k, method in enumerate(METHODS):
             known = [n for n in marks if (method, "all", n) in summaries]
-            values = [getattr(summaries[method, "all", n], name) for n in known]
-            axes.plot(known, values, marker="o", markersize=3, label=method)
+            values = [unit * getattr(summaries[method, "all", n], name) for n in known]
+            style = {"color": COLORS[k], "linestyle": DASHES[k], "marker": MARKERS[k]}
+            axes.plot(known, values, markersize=4, label=method, **style)
         axes.set_xscale("log")
         axes.set_xlabel("transitions")
-        axes.set_title(title, fontsize=10)
-    panels[1].set_yscale("symlog", linthresh=1e-3)
+        axes.set_title(title)
+        axes.set_ylabel(label)
+    panels[1].set_yscale("symlog", linthresh=0.1)
+    panels[1].yaxis.set_major_formatter("{x:g}")
+    panels[1].set_ylim(bottom=0.0)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure

@@ -169,7 +169,7 @@ def estimator_multiples(rows: Sequence[Row]) -> Figure:
         middle = float(np.median(values))
         axes.plot([middle, middle], [k - 0.36, k + 0.36], color="black")
         beside: Any = ("axes fraction", "data")
-        axes.annotate(f"{middle:.2g}", (1.01, k), xycoords=beside, va="center")
+        axes.annotate(f"{middle:.3g}", (1.01, k), xycoords=beside, va="center")
     axes.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
     axes.set_yticks(range(len(shown)), list(shown))

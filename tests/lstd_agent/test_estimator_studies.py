@@ -190,6 +190,16 @@ def test_slopes_and_crossovers_are_those_of_the_errors() -> None:
     assert found["h6", 0.19, 100, "model"].loss("stepwise") == pytest.approx(11.0 / 1.09)
 
 
+def test_the_rule_takes_the_largest_number_that_it_allows_whatever_the_order_of_rows() -> None:
+    by_wanted = {wanted: 1.0 + k for k, wanted in enumerate(sorted(complexity_study.WANTED))}
+    found = complexity_tables.curves(complexity_of({100: by_wanted}))
+    for c, allowed in ((100.0, "1"), (10.0, "8"), (5.0, "16"), (1.0, "32")):
+        lost, worst = complexity_tables.losses(
+            found, "model", ("h6",), complexity_tables.by_rule(c)
+        )
+        assert lost == worst == pytest.approx(by_wanted[allowed])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["estimators", "complexity"])
 def test_the_commands_write_tables_pictures_and_rows(
