@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import FloatArray
@@ -20,8 +17,8 @@ from lstd_agent.improvement.vectors import VectorImprover
 from lstd_agent.trials.encoding import CountedEncoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.policies import make_actor
-from lstd_agent.trials.rollouts import AnyEnv, single_spaces
-from lstd_agent.trials.sharding import EnvSource, make_env
+from lstd_agent.trials.rollouts import AnyEnv
+from lstd_agent.trials.sharding import EnvSource, spaces_of
 
 
 def make_improver(
@@ -40,11 +37,7 @@ def make_improver(
     InvalidInputError
         If features or a policy do not fit the task.
     """
-    if isinstance(env, gym.Env | VectorEnv):
-        space, action_space = single_spaces(env)
-    else:
-        with closing(make_env(env, 1)) as sample:
-            space, action_space = single_spaces(sample)
+    space, action_space = spaces_of(env)
     n_actions, first_action = discrete_actions(action_space)
     given = _constant if features is None else features
     encoding = make_encoding(space, given, ends, observations)

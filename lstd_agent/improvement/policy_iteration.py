@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import asdict, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
@@ -37,8 +37,8 @@ from lstd_agent.trials.exploration import Explore, check_explore
 from lstd_agent.trials.policies import Policy
 from lstd_agent.trials.recording import Round
 from lstd_agent.trials.request import Request
-from lstd_agent.trials.rollouts import AnyEnv, collect_rounds
-from lstd_agent.trials.sharding import EnvSource, collect_shards, make_env
+from lstd_agent.trials.rollouts import AnyEnv
+from lstd_agent.trials.sharding import EnvSource, make_env, runner_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -243,12 +243,8 @@ class PolicyIteration:
         """Run trials of the policy."""
         improver, env = self._improver, self.env
         rounds: list[Round] = []
-        run: Any
-        if isinstance(env, gym.Env | VectorEnv):
-            request.check_not_shared(env)
-            run = partial(collect_rounds, env)
-        else:
-            run = partial(collect_shards, env)
+        run = runner_of(env, request)
+        if not isinstance(env, gym.Env | VectorEnv):
             request = replace(request, shard_size=self._shard_size)
         run(
             improver.encoding,

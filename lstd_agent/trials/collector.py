@@ -6,8 +6,7 @@ from another agent. `SeminormLSTDAgent` holds one, and says what its methods tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -48,9 +47,9 @@ from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.recording import RecorderMaker, Round, Sums
 from lstd_agent.trials.request import Request
-from lstd_agent.trials.rollouts import AnyEnv, collect_rounds, single_spaces
+from lstd_agent.trials.rollouts import AnyEnv, single_spaces
 from lstd_agent.trials.same_policy import StatedPolicy
-from lstd_agent.trials.sharding import EnvSource, collect_shards, make_env
+from lstd_agent.trials.sharding import EnvSource, runner_of, spaces_of
 from lstd_agent.trials.storage import Storage
 from lstd_agent.trials.user_loop import Actions, ObservedTrials
 
@@ -212,15 +211,8 @@ class TrialCollector:
         request : Request
             How many trials, how long, and how they are run.
         """
-        run: Callable[..., None]
-        if isinstance(env, gym.Env | VectorEnv):
-            request.check_not_shared(env)
-            space, action_space = single_spaces(env)
-            run = partial(collect_rounds, env)
-        else:
-            with closing(make_env(env, 1)) as sample:
-                space, action_space = single_spaces(sample)
-            run = partial(collect_shards, env)
+        run = runner_of(env, request)
+        space, action_space = spaces_of(env)
         encoding = self._encoding_of(space)
         stated = self._check_policy(policy, request.is_same_policy)
         self._count_waiting()

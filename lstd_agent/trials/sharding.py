@@ -12,8 +12,9 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -212,6 +213,28 @@ def _sendable(error: BaseException) -> BaseException:
     except Exception:  # whatever somebody's own class of errors does when it is pickled
         return WorkerError(f"{type(error).__name__} in a shard: {error}")
     return error
+
+
+def spaces_of(env: AnyEnv | EnvSource) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    """Return the spaces of observations and actions of an environment, or of one to be made."""
+    if isinstance(env, gym.Env | VectorEnv):
+        return single_spaces(env)
+    with closing(make_env(env, 1)) as sample:
+        return single_spaces(sample)
+
+
+def runner_of(env: AnyEnv | EnvSource, request: Request) -> Callable[..., None]:
+    """Return what runs trials: in an environment, or in those that workers make.
+
+    Raises
+    ------
+    InvalidInputError
+        If workers are asked for, and given an environment.
+    """
+    if isinstance(env, gym.Env | VectorEnv):
+        request.check_not_shared(env)
+        return partial(collect_rounds, env)
+    return partial(collect_shards, env)
 
 
 def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
