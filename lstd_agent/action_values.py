@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
-from lstd_agent.pair_values import NO_ACTIONS, VectorActions, checked_actions
+from lstd_agent.pair_values import NO_ACTIONS, VectorActions, checked_actions, fitted
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.system.action_values import (
     OPEN,
@@ -27,8 +27,6 @@ from lstd_agent.trials.batches import together
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.policies import Policy, make_actor
-
-_NOT_FITTED = "the agent is not fitted yet: call fit first"
 
 
 def action_values(
@@ -53,16 +51,7 @@ def action_values(
             "at a timestep successors are worth what predict says, which is under the policy of "
             "the trials: leave t= or policy= out"
         )
-    if isinstance(encoding, CountedEncoding):
-        q = _Counted(collector, fit, encoding, policy).values(states, time)
-        return q.reshape(*shape, q.shape[1])
-    actions = VectorActions(collector, encoding, pair_features)
-    if policy is not None:
-        q = actions.of_policy(states, policy)
-    elif time is None:
-        q = actions.of_own(states, _fitted(fit).system.gain)
-    else:
-        q = actions.at(states, _fitted(fit), np.broadcast_to(time + 1, (len(states),)))
+    q = _told(collector, fit, encoding, policy, pair_features).values(states, time)
     return q.reshape(*shape, q.shape[1])
 
 
@@ -74,26 +63,19 @@ def action_standard_errors(
     pair_features: PairFeatures | None,
 ) -> FloatArray:
     """Return standard errors; see `SeminormLSTDAgent.action_standard_errors`."""
-    q = action_values(collector, fit, observations, None, policy, pair_features)
     encoding = _known(collector, pair_features)
-    states, _ = encoding.encode_any(observations)
+    states, shape = encoding.encode_any(observations)
+    told = _told(collector, fit, encoding, policy, pair_features)
+    q = told.values(states, None)
     if len(collector.batches.sums) < 2:
         raise NotFittedError(
             "standard errors compare batches of trials, and there is one: collect in several rounds"
         )
     gains = [] if fit is None or policy is not None else fit.gains_without_each
-    if isinstance(encoding, CountedEncoding):
-        counted = _Counted(collector, fit, encoding, policy)
-        without, n_trials = counted.without_each(states, gains)
-        least = counted.least_errors(states)
-    else:
-        actions = VectorActions(collector, encoding, pair_features)
-        without, n_trials = actions.without_each(states, policy, gains)
-        least = np.zeros(without.shape[1:])
-    values = q.reshape(-1)
-    errors = batch_standard_errors(values, without.reshape(len(without), -1), n_trials)
-    errors = np.maximum(errors, least.ravel())
-    return np.where(np.isnan(errors), np.inf, errors).reshape(q.shape)
+    without, n_trials = told.without_each(states, gains)
+    errors = batch_standard_errors(q.ravel(), without.reshape(len(without), -1), n_trials)
+    errors = np.maximum(errors, told.least_errors(states).ravel())
+    return np.where(np.isnan(errors), np.inf, errors).reshape(*shape, q.shape[1])
 
 
 def action_coverage(collector: TrialCollector, observations: Any) -> FloatArray:
@@ -103,7 +85,7 @@ def action_coverage(collector: TrialCollector, observations: Any) -> FloatArray:
     if isinstance(encoding, CountedEncoding):
         n = np.asarray(_counts(collector, encoding).n_samples, dtype=np.float64)[states]
     else:
-        n = VectorActions(collector, encoding, None).coverage(states)
+        n = VectorActions(collector, None, encoding, None, None).coverage(states)
     return n.reshape(*shape, n.shape[1])
 
 
@@ -118,10 +100,17 @@ def _known(collector: TrialCollector, features: PairFeatures | None = None) -> E
     return collector.encoding
 
 
-def _fitted(fit: Fit | None) -> Fit:
-    if fit is None:
-        raise NotFittedError(_NOT_FITTED)
-    return fit
+def _told(
+    collector: TrialCollector,
+    fit: Fit | None,
+    encoding: Encoding,
+    policy: Policy | None,
+    pair_features: PairFeatures | None,
+) -> _Counted | VectorActions:
+    """Return what the trials tell of actions."""
+    if isinstance(encoding, CountedEncoding):
+        return _Counted(collector, fit, encoding, policy)
+    return VectorActions(collector, fit, encoding, policy, pair_features)
 
 
 def _counts(
@@ -188,7 +177,7 @@ class _Counted:
                 gain = self._fit.system.gain
             return self._solved(self._counts, gain)[states]
         following = None if t is None else np.unique(t + 1)
-        fit = _fitted(self._fit)
+        fit = fitted(self._fit)
         return _one_backup(self._counts, fit, self._encoding, states, following, t)
 
     def without_each(self, states: IntArray, gains: list[float]) -> tuple[FloatArray, IntArray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairSums, Transitions, fit_pairs, regress_pairs
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.encoding import States, VectorEncoding
+from lstd_agent.trials.exploration import are_none, in_words
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.policies import Policy, make_actor
 
@@ -28,51 +30,81 @@ NO_ACTIONS = (
 _N_SETTLED = 20_000
 
 
+def fitted(fit: Fit | None) -> Fit:
+    """Return a fit that is there, or raise `NotFittedError`."""
+    if fit is None:
+        raise NotFittedError("the agent is not fitted yet: call fit first")
+    return fit
+
+
 class VectorActions:
     """What the trials of an agent tell of actions, and features of pairs.
 
     Parameters
     ----------
     collector : TrialCollector
+    fit : Fit or None
     encoding : VectorEncoding
+    policy : policy or None
+        Another than that of the trials.
     features : callable, optional
         Of pairs.
     """
 
     def __init__(
-        self, collector: TrialCollector, encoding: VectorEncoding, features: PairFeatures | None
+        self,
+        collector: TrialCollector,
+        fit: Fit | None,
+        encoding: VectorEncoding,
+        policy: Policy | None,
+        features: PairFeatures | None,
     ) -> None:
         if collector.actions is None:
             raise NotFittedError(NO_ACTIONS)
-        self._encoding = encoding
+        self._encoding, self._fit, self._policy = encoding, fit, policy
         self._batches = collector.batches
         self._n_actions, self._first = collector.actions
         self.pairs = PairFeatureRows(encoding, self._n_actions, features)
 
+    @cached_property
+    def _all(self) -> Transitions:
+        return _transitions(self._batches.total)
+
     def coverage(self, states: States) -> FloatArray:
         """Return how many transitions tell of each action, shape (n, A)."""
         # Whatever they are worth: only how often pairs were seen is asked.
-        fitted = regress_pairs([_transitions(self._batches.total)], self.pairs, lambda _: 0.0)
-        return fitted.n_samples(self.pairs(states))
+        counted = regress_pairs([self._all], self.pairs, lambda _: 0.0)
+        return counted.n_samples(self.pairs(states))
 
-    def of_own(self, states: States, gain: float) -> FloatArray:
+    def values(self, states: States, t: IntArray | None) -> FloatArray:
+        """Return action values (n, A)."""
+        if self._policy is not None:
+            return self._of_policy(states, self._policy)
+        if t is None:
+            return self._of_own(states, fitted(self._fit).system.gain)
+        return self._at(states, fitted(self._fit), np.broadcast_to(t + 1, (len(states),)))
+
+    def least_errors(self, states: States) -> FloatArray:
+        """Return standard errors (n, A) below which none is: of vectors, 0."""
+        return np.zeros((len(states), self._n_actions))
+
+    def _of_own(self, states: States, gain: float) -> FloatArray:
         """Return action values (n, A) of the policy whose trials there are."""
-        transitions, asked = _transitions(self._batches.total), self.pairs(states)
-        fitted = fit_pairs([transitions], self.pairs, gain)
-        q = (asked - _mean(*self._settled(transitions))) @ fitted.weights
-        return np.where(fitted.seen(asked), q, np.nan)
+        asked = self.pairs(states)
+        found = fit_pairs([self._all], self.pairs, gain)
+        q = (asked - _mean(*self._settled(self._all))) @ found.weights
+        return np.where(found.seen(asked), q, np.nan)
 
-    def of_policy(self, states: States, policy: Policy) -> FloatArray:
+    def _of_policy(self, states: States, policy: Policy) -> FloatArray:
         """Return action values (n, A) of another policy, those of its bias."""
-        transitions, asked = _transitions(self._batches.total), self.pairs(states)
-        sums = PairSums.of(transitions, self.pairs, self._actions_of(policy, transitions))
-        seen = regress_pairs([transitions], self.pairs, lambda _: 0.0).seen(asked)
+        asked = self.pairs(states)
+        sums = PairSums.of(self._all, self.pairs, self._actions_of(policy, self._all))
+        seen = regress_pairs([self._all], self.pairs, lambda _: 0.0).seen(asked)
         return np.where(seen, self._solved(sums, asked), np.nan)
 
-    def without_each(
-        self, states: States, policy: Policy | None, gains: list[float]
-    ) -> tuple[FloatArray, IntArray]:
+    def without_each(self, states: States, gains: list[float]) -> tuple[FloatArray, IntArray]:
         """Return action values (B, n, A) by all batches but each, and their numbers of trials."""
+        policy = self._policy
         batches = [_transitions(kept) for kept in self._batches.sums]
         chosen = [None if policy is None else self._actions_of(policy, each) for each in batches]
         sums = [
@@ -91,7 +123,7 @@ class VectorActions:
         ]
         return np.stack(q), n_trials
 
-    def at(self, states: States, fit: Fit, time: IntArray) -> FloatArray:
+    def _at(self, states: States, fit: Fit, time: IntArray) -> FloatArray:
         """Return action values (n, A) with successors valued as at timesteps (n,)."""
         asked = self.pairs(states)
         q = np.empty(asked.shape[:2])
@@ -105,10 +137,9 @@ class VectorActions:
                 ended = np.isnan(np.asarray(following, dtype=np.float64)).any(axis=1)
                 return np.where(ended, 0.0, values)
 
-            portion = _transitions(self._batches.total)
-            fitted = regress_pairs([portion], self.pairs, value, fit.system.gain)
+            found = regress_pairs([self._all], self.pairs, value, fit.system.gain)
             here = time == t
-            q[here] = np.where(fitted.seen(asked[here]), fitted.values(asked[here]), np.nan)
+            q[here] = np.where(found.seen(asked[here]), found.values(asked[here]), np.nan)
         return q
 
     def _solved(self, sums: PairSums, asked: FloatArray) -> FloatArray:
@@ -165,14 +196,13 @@ def _mean(features: FloatArray, n: int) -> FloatArray:
 
 def checked_actions(chosen: Any, n_actions: int, first: int) -> IntArray:
     """Return a policy's actions from 0, or raise `InvalidInputError` if one of them is none."""
-    number = np.asarray(chosen) - first
-    wrong = (number % 1 != 0) | (number < 0) | (number >= n_actions)
+    taken = np.asarray(chosen)
+    wrong = are_none(taken, (n_actions, first))
     if wrong.any():
         raise InvalidInputError(
-            f"the policy takes action {np.asarray(chosen)[wrong][0]}; actions are {first} to "
-            f"{first + n_actions - 1}"
+            f"the policy takes action {taken[wrong][0]}; actions are {in_words((n_actions, first))}"
         )
-    return number.astype(np.int64)
+    return (taken - first).astype(np.int64)
 
 
 def _transitions(total: Any) -> Transitions:

@@ -192,3 +192,16 @@ def discrete_actions(action_space: Space[Any]) -> tuple[int, int]:
             "environment so that it takes one of a few actions"
         )
     return int(action_space.n), int(action_space.start)
+
+
+def are_none(chosen: NDArray[Any], actions: tuple[int, int]) -> BoolArray:
+    """Return which numbers are none of the Discrete actions, so many from the first one on."""
+    n_actions, first = actions
+    number = chosen - first
+    return np.asarray((number % 1 != 0) | (number < 0) | (number >= n_actions))
+
+
+def in_words(actions: tuple[int, int]) -> str:
+    """Return the range of Discrete actions as a text."""
+    n_actions, first = actions
+    return f"{first} to {first + n_actions - 1}"

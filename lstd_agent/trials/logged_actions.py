@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.exploration import discrete_actions
+from lstd_agent.trials.exploration import are_none, discrete_actions, in_words
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.policies import Policy
 
@@ -40,7 +40,7 @@ def action_numbers(
         told = discrete_actions(trials.action_space)
         if known not in (None, told):
             raise InvalidInputError(
-                f"actions of the trials so far are {_in_words(known)}; the log has "
+                f"actions of the trials so far are {in_words(known)}; the log has "
                 f"{trials.action_space}"
             )
     elif trials.action_space is None and known is None:
@@ -63,27 +63,21 @@ def as_numbers(trials: LoggedTrials, numbers: tuple[int, int]) -> IntArray:
         If one is none of the actions.
     """
     assert trials.actions is not None
-    n, first = numbers
     for i, actions in enumerate(trials.actions):
         if actions.ndim != 1 or actions.dtype.kind not in "biuf":
             raise _misfit(numbers, i, actions[0])
     number = np.concatenate(trials.actions)
-    wrong = (number % 1 != 0) | (number < first) | (number >= first + n)
+    wrong = are_none(number, numbers)
     if wrong.any():
         place = int(np.argmax(wrong))
         trial = int(np.searchsorted(np.cumsum(trials.lengths), place, side="right"))
         raise _misfit(numbers, trial, number[place])
-    found: IntArray = number.astype(np.int64) - first
+    found: IntArray = number.astype(np.int64) - numbers[1]
     return found
 
 
 def _misfit(numbers: tuple[int, int], trial: int, action: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"actions are {_in_words(numbers)}; trial {trial} has {action}: name all of them with "
+        f"actions are {in_words(numbers)}; trial {trial} has {action}: name all of them with "
         "action_space= when the first trials are added"
     )
-
-
-def _in_words(numbers: tuple[int, int] | None) -> str:
-    assert numbers is not None
-    return f"{numbers[1]} to {numbers[1] + numbers[0] - 1}"
