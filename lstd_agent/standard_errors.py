@@ -61,6 +61,23 @@ def batch_standard_errors(
     Source: Busing, Meijer & van der Leeden (1999), the delete-m_j jackknife.
     """
     weight = n_trials / n_trials.sum()
-    pseudovalues = values + (1.0 / weight - 1.0)[:, None] * (values - without)
-    deviation = pseudovalues - weight @ pseudovalues
-    return np.asarray(np.sqrt(weight @ deviation**2 / (len(without) - 1)))
+    return errors_of_means(values + (1.0 / weight - 1.0)[:, None] * (values - without), n_trials)
+
+
+def errors_of_means(means: FloatArray, n_trials: IntArray) -> FloatArray:
+    """Return the standard errors of means over all trials, by those of B batches.
+
+    Parameters
+    ----------
+    means : ndarray, shape (B,) or (B, m)
+        Of each batch; B is at least 2.
+    n_trials : ndarray of int, shape (B,)
+        Of each batch.
+
+    Returns
+    -------
+    ndarray, shape () or (m,)
+    """
+    weight = n_trials / n_trials.sum()
+    deviation = means - weight @ means
+    return np.asarray(np.sqrt(weight @ deviation**2 / (len(means) - 1)))

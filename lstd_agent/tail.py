@@ -27,6 +27,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.fit import Fit
+from lstd_agent.standard_errors import errors_of_means
 from lstd_agent.statistics.interface import SampledStatistics
 
 # Chance of judging the halves of a settled tail unlike.
@@ -149,10 +150,8 @@ def _error_of_difference(
         return float(error), max(1, 2 * half - 2)
     edges = np.arange(stop - 2 * half, stop + 1, half)
     differences = np.diff([_means(part, edges) for part in parts])[:, 0]
-    weight = np.array([part.n_trials for part in parts])
-    weight = weight / weight.sum()
-    deviation = differences - weight @ differences
-    return float(np.sqrt(weight @ deviation**2 / (len(parts) - 1))), len(parts) - 1
+    error = errors_of_means(differences, np.array([part.n_trials for part in parts]))
+    return float(error), len(parts) - 1
 
 
 def _quantile(degrees: int) -> float:

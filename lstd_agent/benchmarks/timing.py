@@ -143,6 +143,11 @@ def growth(
         statistics.median(seconds(work, time.process_time) for _ in range(setting.repeats))
         for work in works
     ]
+    return growth_of(name, times, sizes, target)
+
+
+def growth_of(name: str, times: Sequence[float], sizes: Sequence[int], target: str = "") -> Row:
+    """Do the same with times that were measured elsewhere."""
     x, y = [math.log(size) for size in sizes], [math.log(t) for t in times]
     exponent = statistics.linear_regression(x, y).slope
     steps = [(y[i + 1] - y[i]) / (x[i + 1] - x[i]) for i in range(len(x) - 1)]

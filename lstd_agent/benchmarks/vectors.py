@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Iterator
 
 from lstd_agent.benchmarks.processes import probe
-from lstd_agent.benchmarks.timing import Row, Setting, against_limit, need
+from lstd_agent.benchmarks.timing import Row, Setting, against_limit, growth_of, need
 
 _QUICK = {"dense": (10, 100), "tiles": (1_000, 3_000), "trials": (100, 1_000)}
 _SIZES = {
@@ -32,9 +30,4 @@ def vectors(setting: Setting) -> Iterator[Row]:
             yield Row(name, *numbers, "s of the processor")
             name = f"fit(), {size:,} {what}: memory, of 4 GB"
             yield against_limit(name, [found["peak"]], 4_000.0, "MB")
-        x, y = [math.log(size) for size in sizes], [math.log(t) for t in times]
-        steps = [(y[i + 1] - y[i]) / (x[i + 1] - x[i]) for i in range(len(x) - 1)]
-        exponent = statistics.linear_regression(x, y).slope
-        unit = f"s of the processor, {sizes[-1]:,} and {sizes[0]:,}; the ratio is an exponent"
-        extremes = (min(steps), max(steps), times[-1], times[0])
-        yield Row(f"growth of fit() with the number of {what}", exponent, *extremes, unit)
+        yield growth_of(f"growth of fit() with the number of {what}", times, sizes)

@@ -23,6 +23,7 @@ solution for one gain only. With u the left null vector of X, least squares leav
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -122,11 +123,8 @@ class _Window:
     def _Xt(self, u: FloatArray) -> FloatArray:
         return np.asarray(self._steps.T @ (self._F @ u))
 
-    def _returns(self, w: FloatArray) -> FloatArray:
-        return self._Z.solve(self._F.T @ self._traces.solve(self._F @ w))
-
-    def _returned(self, w: FloatArray) -> FloatArray:
-        return self._Z.solve(self._F.T @ self._traces.solve(self._F @ w, "T"))
+    def _returns(self, w: FloatArray, trans: str = "N") -> FloatArray:
+        return self._Z.solve(self._F.T @ self._traces.solve(self._F @ w, trans))
 
     def minimizer(self, y: FloatArray) -> FloatArray:
         """Return w (d,), 0 of features that were not seen."""
@@ -149,7 +147,7 @@ class _Window:
     def _null(self) -> FloatArray:
         constant = self._equations.scaled_constant
         right = self._Z.in_range(self._Xt(constant))
-        return constant - self._solution(self._Xt, self._returned, right)
+        return constant - self._solution(self._Xt, partial(self._returns, trans="T"), right)
 
     def _solution(self, matrix: _Product, nearly: _Product, right: FloatArray) -> FloatArray:
         """Return w with matrix w = right, by runs of minimal residuals."""

@@ -105,10 +105,8 @@ def solve_model(
 
 def _values(statistics: Statistics, solved: FloatArray) -> FloatArray:
     """Return the values (n, S) of all states by weights and offsets (n, d + 1)."""
-    view = statistics.sparse_view
-    features = statistics.candidate_features if view is None else view.sparse_features
     offsets = statistics.intercept * solved[:, -1]
-    return np.asarray((features @ solved[:, :-1].T + offsets).T)
+    return np.asarray((statistics.candidate_features @ solved[:, :-1].T + offsets).T)
 
 
 def _reweighted(
