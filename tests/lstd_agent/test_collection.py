@@ -219,7 +219,7 @@ def test_nothing_changes_when_something_is_refused() -> None:
 
 
 def test_trials_of_a_second_policy_are_refused_unless_said() -> None:
-    agent = SeminormLSTDAgent(OneHot(), 1).collect(h6(), ZEROS, 2, 5)
+    agent = SeminormLSTDAgent(OneHot(), 1).collect(h6(), ZEROS, 2, 5, seed=0)
     ones = np.ones(6, int)
     for again in (agent.collect, agent.attach):
         with pytest.raises(InvalidInputError, match=r"of another policy.*reset\(\)"):
@@ -228,7 +228,7 @@ def test_trials_of_a_second_policy_are_refused_unless_said() -> None:
         agent.merge(SeminormLSTDAgent(OneHot()).collect(h6(), ones, 2, 5))
     assert agent.n_trials == 2
     with pytest.warns(FitWarning, match="collect more trials"):
-        agent.collect(h6(), lambda s: 0, 2, 5, is_same_policy=True).fit()
+        agent.collect(h6(), lambda s: 0, 2, 5, seed=1, is_same_policy=True).fit()
     agent.reset()
     assert agent.n_trials == 0
     assert repr(agent).endswith("0 trials, not fitted>")
