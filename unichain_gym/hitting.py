@@ -20,29 +20,40 @@ that the answer there is exactly 1 and 0.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.certified import Solver
 from unichain_gym.elimination import finite
+from unichain_gym.errors import InvalidModelError
 from unichain_gym.linear import find_solver
+from unichain_gym.restriction import check_states
 from unichain_gym.structure import edges, group_sums, row_sums, search_breadth_first
 
 
-def hitting_probabilities(P: sparse.csr_array, targets: IntArray, avoided: IntArray) -> FloatArray:
-    """Return the probability of ever hitting a target before any avoided state.
+def hitting_probabilities(
+    P: sparse.csr_array, targets: ArrayLike, avoiding: ArrayLike | None
+) -> FloatArray:
+    """Return the probability of ever hitting a target before any state to avoid, shape (S,).
 
     Parameters
     ----------
     P : csr_array, shape (S, S)
         Transition matrix without stored zeros.
-    targets, avoided : ndarray of int
-        States, without a common one.
+    targets, avoiding : int or array_like of int
+        States; none to avoid by default.
 
-    Returns
-    -------
-    ndarray, shape (S,)
+    Raises
+    ------
+    InvalidModelError
+        If a state does not exist, or is both a target and to be avoided.
     """
+    targets = check_states(targets, P.shape[0])
+    avoided = targets[:0] if avoiding is None else check_states(avoiding, P.shape[0])
+    both = np.intersect1d(targets, avoided)
+    if both.size:
+        raise InvalidModelError(f"state {both[0]} is both a target and to be avoided")
     states = np.arange(P.shape[0])
     is_target = np.isin(states, targets)
     may_hit, may_miss = _possibilities(P, is_target, is_target | np.isin(states, avoided))
@@ -57,11 +68,12 @@ def hitting_probabilities(P: sparse.csr_array, targets: IntArray, avoided: IntAr
     return f
 
 
-def hitting_times(P: sparse.csr_array, targets: IntArray) -> FloatArray:
+def hitting_times(P: sparse.csr_array, targets: ArrayLike) -> FloatArray:
     """Return the expected number of steps until a target state is reached, shape (S,).
 
     Infinite for states that may never reach one. (h = 0 on the target, h = 1 + P h elsewhere.)
     """
+    targets = check_states(targets, P.shape[0])
     is_target = np.isin(np.arange(P.shape[0]), targets)
     _, may_miss = _possibilities(P, is_target, is_target)
     h = np.where(may_miss, np.inf, 0.0)
@@ -96,23 +108,12 @@ def _leads_to(backward: sparse.csr_array, states: BoolArray) -> BoolArray:
     return np.asarray(depth >= 0)
 
 
-def hitting_time_variances(P: sparse.csr_array, targets: IntArray, mean: FloatArray) -> FloatArray:
+def hitting_time_variances(P: sparse.csr_array, targets: ArrayLike) -> FloatArray:
     """Return the variance of the number of steps until a target is hit, shape (S,).
 
-    Parameters
-    ----------
-    P : csr_array, shape (S, S)
-        Transition matrix without stored zeros.
-    targets : ndarray of int
-        States.
-    mean : ndarray, shape (S,)
-        The expected number of steps, infinite where the targets may be missed.
-
-    Returns
-    -------
-    ndarray, shape (S,)
-        NaN where the mean is infinite.
+    NaN for states that may never reach one.
     """
+    targets, mean = check_states(targets, P.shape[0]), hitting_times(P, targets)
     variance = np.where(np.isfinite(mean), 0.0, np.nan)
     unknown = np.setdiff1d(np.flatnonzero(np.isfinite(mean)), targets)
     if unknown.size:

@@ -21,7 +21,7 @@ from scipy import sparse
 from unichain_gym.arrays import FloatArray
 from unichain_gym.elimination import finite
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError
-from unichain_gym.outcomes import read_reals
+from unichain_gym.outcomes import read_count, read_reals
 from unichain_gym.stepwise import (
     DENSE_FLOP,
     DOUBLING_STATES,
@@ -38,7 +38,7 @@ SETTLED = 1e-12
 PATIENCE = 1e8
 
 
-def read_terminal(terminal: ArrayLike | None, n_states: int) -> FloatArray:
+def _read_terminal(terminal: ArrayLike | None, n_states: int) -> FloatArray:
     """Return the terminal values (S,), 0 by default, or raise `InvalidArgumentError`."""
     if terminal is None:
         return np.zeros(n_states)
@@ -53,7 +53,7 @@ def read_terminal(terminal: ArrayLike | None, n_states: int) -> FloatArray:
 def finite_horizon_value(
     P: sparse.csr_array,
     reward: FloatArray,
-    terminal: FloatArray,
+    terminal: ArrayLike | None,
     n_steps: int,
     period: int,
     gain: Callable[[], FloatArray],
@@ -64,8 +64,8 @@ def finite_horizon_value(
     ----------
     P : csr_array, shape (S, S)
         Transition matrix.
-    reward, terminal : ndarray, shape (S,)
-        r and v_0.
+    reward, terminal : array_like, shape (S,)
+        r and v_0, which is 0 by default.
     n_steps : int
         n.
     period : int
@@ -75,16 +75,20 @@ def finite_horizon_value(
 
     Raises
     ------
+    InvalidArgumentError
+        If n or v_0 does not fit.
     ConvergenceError
         If it takes more than `STEP_WORK` multiplications, or exceeds the range of doubles.
     """
+    n_steps = read_count("n_steps", n_steps)
     S = reward.size
+    end = _read_terminal(terminal, S)
     P = normalized(P)
     doubling_cost = 2.0 * max(1, n_steps.bit_length()) * S**3 * DENSE_FLOP
     with np.errstate(over="ignore", invalid="ignore"):
         if S <= DOUBLING_STATES and doubling_cost < n_steps * _step_cost(P):
-            return finite(_by_doubling(P.toarray(), reward, terminal, n_steps))
-        return finite(_by_increments(P, reward, terminal, n_steps, period, gain))
+            return finite(_by_doubling(P.toarray(), reward, end, n_steps))
+        return finite(_by_increments(P, reward, end, n_steps, period, gain))
 
 
 def _step_cost(P: sparse.csr_array) -> float:
@@ -146,20 +150,17 @@ def _by_increments(
 
 
 def finite_horizon_values(
-    P: sparse.csr_array, reward: FloatArray, terminal: FloatArray, n_steps: int
+    P: sparse.csr_array, reward: FloatArray, terminal: ArrayLike | None, n_steps: int
 ) -> FloatArray:
     """Return v_0 … v_n for n = n_steps, shape (n_steps + 1, S).
 
     By doubling, v_{k+j} = Σ_{t<k} P^t r + P^k v_j for all j < k at once, as long as that is
-    cheaper than a sparse product for each step.
-
-    Raises
-    ------
-    ConvergenceError
-        If a value exceeds the range of doubles.
+    cheaper than a sparse product for each step. Errors are those of `finite_horizon_value`.
     """
+    n_steps = read_count("n_steps", n_steps)
+    end = _read_terminal(terminal, reward.size)
     with np.errstate(over="ignore", invalid="ignore"):
-        return finite(_all_values(P, reward, terminal, n_steps))
+        return finite(_all_values(P, reward, end, n_steps))
 
 
 def _all_values(

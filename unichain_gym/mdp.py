@@ -51,11 +51,7 @@ from unichain_gym.policies import (
     draw_policy,
     induce,
 )
-from unichain_gym.restriction import (
-    reachable_states,
-    restrict_mdp,
-    uniform_over,
-)
+from unichain_gym.restriction import reach, restrict_mdp
 from unichain_gym.storage import ARRAYS, read_archive, write_archive
 from unichain_gym.structure import outcome_graph
 from unichain_gym.toy_text import read_toy_text
@@ -312,11 +308,9 @@ class TabularMDP:
         InvalidModelError
             If a state does not exist.
         """
-        start = self.initial_distribution
-        if from_ is not None:
-            start = uniform_over(from_, self.n_states)
         graph = outcome_graph(self.next_state, self.probability > 0.0)
-        return restrict_mdp(self, reachable_states(graph, start), start)
+        states, start = reach(graph, self.initial_distribution, from_)
+        return restrict_mdp(self, states, start)
 
     @classmethod
     def from_arrays(

@@ -98,6 +98,15 @@ def read_count(name: str, value: int) -> int:
     return int(value)
 
 
+def check_discount(discount: float, instead: str) -> None:
+    """Raise `InvalidArgumentError` unless a discount is in [0, 1)."""
+    if not 0.0 <= discount < 1.0:
+        raise InvalidArgumentError(
+            f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
+            f"case use {instead}"
+        )
+
+
 def read_generator(rng: np.random.Generator | int) -> np.random.Generator:
     """Return a generator, or one of a seed, or raise `InvalidArgumentError`."""
     try:

@@ -16,7 +16,9 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray
-from unichain_gym.errors import ConvergenceError
+from unichain_gym.errors import ConvergenceError, InvalidArgumentError, ModelTooLargeError
+from unichain_gym.limits import MAX_DENSE_STATES
+from unichain_gym.outcomes import read_count
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.
@@ -50,6 +52,7 @@ def distributions(P: sparse.csr_array, start: FloatArray, t_max: int, tol: float
     ‖p^{t+k} - p^t‖₁ ≤ k ‖p^{t+1} - p^t‖₁; once that bounds all that remains by `tol`, p^t is
     repeated. A periodic chain never gets there.
     """
+    t_max = read_count("t_max", t_max)
     S = start.size
     p = np.empty((t_max + 1, S))
     p[0] = start
@@ -219,6 +222,12 @@ def _double(
     return t + 1
 
 
+def check_tolerance(tol: float) -> None:
+    """Raise `InvalidArgumentError` unless a tolerance is positive."""
+    if not tol > 0.0:
+        raise InvalidArgumentError(f"tol must be positive; got {tol!r}")
+
+
 def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
     """Return the first t with ‖P_TT^t‖_F ≤ tol.
 
@@ -227,9 +236,15 @@ def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
     before the first t with ‖a_t‖₂ ≤ √n tol can be the answer: the scan starts there. It takes
     many timesteps at once where the matrix is small.
     """
+    check_tolerance(tol)
     n = P_TT.shape[0]
     if n == 0:
         return 0
+    if n > MAX_DENSE_STATES:
+        raise ModelTooLargeError(
+            f"max_absorption_time needs dense powers over {n} transient states "
+            f"({n * n * 8 / 1e9:.1f} GB each); use mean_absorption_time"
+        )
     root = math.sqrt(n)
     backward = sparse.csr_array(P_TT.T)
     t = first_time(Decay(backward, np.ones((1, n))), lambda a: float(np.linalg.norm(a)) / root, tol)
