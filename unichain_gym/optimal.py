@@ -175,6 +175,10 @@ def find_optimal_policy(
         Differences between actions count as ties up to this, relative to the size of what is
         compared: the rewards, the values, and how far the chain spreads an error in them.
 
+    Returns
+    -------
+    OptimalPolicy
+
     Raises
     ------
     InvalidArgumentError
@@ -225,8 +229,15 @@ def find_worst_policy(
 ) -> OptimalPolicy:
     """Find a policy that is worst in every state: optimal for the rewards with opposite signs.
 
-    Parameters, result and errors are those of `find_optimal_policy`; gain, bias and chain are
-    those of the policy with the rewards as they are.
+    Parameters
+    ----------
+    mdp, criterion, discount, tie_tolerance
+        As for the optimal policy; errors are the same too.
+
+    Returns
+    -------
+    OptimalPolicy
+        Its gain, bias and chain are those of the policy with the rewards as they are.
     """
     opposite = replace(mdp, reward=-mdp.reward)
     found = find_optimal_policy(opposite, criterion, discount, tie_tolerance=tie_tolerance)
