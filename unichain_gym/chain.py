@@ -41,7 +41,7 @@ from unichain_gym.structure import (
     group_sums,
 )
 from unichain_gym.summary import Classification, explain_classes
-from unichain_gym.trajectory import Trajectory, simulate
+from unichain_gym.trajectory import simulate
 from unichain_gym.transition_matrix import read_chain
 
 
@@ -517,126 +517,15 @@ class MarkovChain:
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
         return read_only(visits)
 
-    def hitting_time(self, target: int | ArrayLike) -> FloatArray:
-        """Return the expected steps until one of the target states is reached.
+    # Functions of the files of their methods, of which the chain is the first argument.
+    hitting_time = hitting.hitting_time
+    hitting_time_variance = hitting.hitting_time_variance
+    hitting_probability = hitting.hitting_probability
+    stepwise_distributions = stepwise.stepwise_distributions
+    finite_horizon_value = horizon.finite_horizon_value
+    simulate = simulate
 
-        0 on the target, infinite where it may never be reached.
-
-        Parameters
-        ----------
-        target : int or array_like of int
-
-        Returns
-        -------
-        ndarray, shape (S,)
-        """
-        return hitting.hitting_times(self.transition_matrix, target)
-
-    def hitting_time_variance(self, target: int | ArrayLike) -> FloatArray:
-        """Return the variance of the steps until one of the target states is reached.
-
-        0 on the target. NaN where the target may never be reached: there the mean and the
-        second moment are infinite, and the variance does not exist. Elsewhere the second
-        moment is the variance plus `hitting_time` squared.
-
-        Parameters
-        ----------
-        target : int or array_like of int
-
-        Returns
-        -------
-        ndarray, shape (S,)
-        """
-        return hitting.hitting_time_variances(self.transition_matrix, target)
-
-    def hitting_probability(
-        self, targets: int | ArrayLike, avoiding: int | ArrayLike | None = None
-    ) -> FloatArray:
-        """Return the probability of ever reaching one of the target states.
-
-        Exactly 1 where it is sure, on the targets themselves to begin with, and exactly 0 where
-        it is impossible. (Norris, 1997, theorem 1.3.2.)
-
-        Parameters
-        ----------
-        targets, avoiding : int or array_like of int
-            The states to reach, and those that must not be visited before; 0 on them.
-
-        Returns
-        -------
-        ndarray, shape (S,)
-        """
-        return hitting.hitting_probabilities(self.transition_matrix, targets, avoiding)
-
-    # Finite times
-
-    def stepwise_distributions(self, t_max: int, tol: float = 1e-12) -> FloatArray:
-        """Return p^t = p^0 P^t for t = 0 … t_max.
-
-        Stops early once all that remains is provably within `tol` of p^t in the 1-norm:
-        (t_max - t) ‖p^t P - p^t‖₁ < tol.
-
-        Parameters
-        ----------
-        t_max : int
-            The last timestep.
-        tol : float
-            0 computes every timestep.
-
-        Returns
-        -------
-        ndarray, shape (t_max + 1, S)
-        """
-        return stepwise.distributions(self.transition_matrix, self.initial_distribution, t_max, tol)
-
-    def finite_horizon_value(
-        self, n_steps: int, terminal: ArrayLike | None = None, *, all_horizons: bool = False
-    ) -> FloatArray:
-        """Return the expected total reward of n steps from each state, v_n = r + P v_{n-1}.
-
-        It is n g + b, but for a part that fades: P^n (v_0 - b). Long horizons of large chains
-        are not followed to their end, but to where the rest is certain, within 1e-12 of the
-        largest value.
-
-        Parameters
-        ----------
-        n_steps : int
-            n, the number of rewards.
-        terminal : array_like, shape (S,), optional
-            v_0, what it is worth to end in a state; nothing by default.
-        all_horizons : bool
-            Return v_0 … v_n.
-
-        Returns
-        -------
-        ndarray, shape (S,), or (n_steps + 1, S) for all horizons
-        """
-        P, r = self.transition_matrix, self.reward
-        if all_horizons:
-            return horizon.finite_horizon_values(P, r, terminal, n_steps)
-        return horizon.finite_horizon_value(
-            P, r, terminal, n_steps, self.period, lambda: self.gain_vector
-        )
-
-    def simulate(self, n_steps: int, seed: int | np.random.Generator) -> Trajectory:
-        """Draw one path from the initial distribution.
-
-        For many paths see `unichain_gym.simulate_counts`.
-
-        Parameters
-        ----------
-        n_steps : int
-            Number of transitions.
-        seed : int or numpy.random.Generator
-            A seed, or a generator to draw from.
-
-        Returns
-        -------
-        Trajectory
-            ``states`` (n_steps + 1,), ``rewards`` (n_steps,), and ``actions`` (n_steps,) where
-            the chain comes from an MDP.
-        """
-        return simulate(self, n_steps, seed)
+    # Mixing
 
     @cached_property
     def spectral_gap(self) -> float:

@@ -59,7 +59,25 @@ class Trajectory:
 
 
 def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator) -> Trajectory:
-    """Draw a path from the chain's initial distribution; see `MarkovChain.simulate`."""
+    """Draw one path from the initial distribution; for many see `unichain_gym.simulate_counts`.
+
+    Parameters
+    ----------
+    chain : MarkovChain
+    n_steps : int
+        Number of transitions.
+    seed : int or numpy.random.Generator
+        A seed, or a generator to draw from.
+
+    Returns
+    -------
+    Trajectory
+
+    Raises
+    ------
+    InvalidArgumentError
+        If n_steps is no integer of at least 0, or the seed is neither.
+    """
     n_steps = read_count("n_steps", n_steps)
     try:
         rng = np.random.default_rng(seed)
