@@ -11,8 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
+from unichain_gym.errors import (
+    InvalidArgumentError,
+    InvalidModelError,
+    ModelTooLargeError,
+    UnichainError,
+)
 from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
+
+MAX_DENSE_STATES = 5_000  # a dense matrix of so many takes 0.2 GB
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -103,6 +110,15 @@ def check_discount(discount: float, instead: str) -> None:
         raise InvalidArgumentError(
             f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
             f"case use {instead}"
+        )
+
+
+def require_dense(what: str, n: int) -> None:
+    """Raise `ModelTooLargeError` if a dense matrix over n states would be too large."""
+    if n > MAX_DENSE_STATES:
+        raise ModelTooLargeError(
+            f"{what} of {n} states is a dense array of {n * n * 8 / 1e9:.1f} GB; the limit is "
+            f"{MAX_DENSE_STATES} states"
         )
 
 

@@ -40,6 +40,7 @@ from unichain_gym.structure import (
     find_structure,
     group_sums,
     off_diagonal,
+    path_sums,
 )
 
 ComplexArray = NDArray[np.complex128]
@@ -210,12 +211,9 @@ def _reversing_potential(B: sparse.csr_array) -> tuple[FloatArray, float]:
     child = order[1:]
     ancestor = np.zeros(n, dtype=np.int64)
     ancestor[child] = predecessor[child]
-    potential = np.zeros(n)
-    potential[child] = rise[np.searchsorted(row * n + column, ancestor[child] * n + child)]
-    # Pointer doubling: each pass adds what the ancestor reached so far has gathered.
-    while ancestor.any():
-        potential += potential[ancestor]
-        ancestor = ancestor[ancestor]
+    risen = np.zeros(n)
+    risen[child] = rise[np.searchsorted(row * n + column, ancestor[child] * n + child)]
+    potential = path_sums(ancestor, risen)
     return potential, float(np.abs(potential[column] - potential[row] - rise).max())
 
 

@@ -18,8 +18,7 @@ from scipy import sparse
 from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError, ModelTooLargeError
 from unichain_gym.interface import RewardProcess
-from unichain_gym.limits import MAX_DENSE_STATES
-from unichain_gym.outcomes import read_count
+from unichain_gym.outcomes import MAX_DENSE_STATES, read_count
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.

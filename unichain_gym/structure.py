@@ -151,17 +151,25 @@ def search_breadth_first(P: sparse.csr_array, sources: IntArray) -> tuple[IntArr
         shape=(S + 1, S + 1),
     )
     order, predecessor = breadth_first_order(graph, S, return_predecessors=True)
-    depth = np.full(S + 1, -1, dtype=np.int64)
-    depth[order] = 1
-    depth[S] = 0
-    # Pointer doubling: each pass adds the depth gathered by the ancestor reached so far.
-    ancestor = np.full(S + 1, S, dtype=np.int64)
-    ancestor[order[1:]] = predecessor[order[1:]]
-    while (ancestor[order] != S).any():
-        depth[order] += depth[ancestor[order]]
-        ancestor[order] = ancestor[ancestor[order]]
-    depth[order[1:]] -= 1
-    return depth[:S], predecessor[:S].astype(np.int64)
+    parent = np.full(S + 1, S, dtype=np.int64)
+    parent[order[1:]] = predecessor[order[1:]]
+    step = np.full(S + 1, -1, dtype=np.int64)
+    step[order] = 1
+    step[S] = 0
+    depth = path_sums(parent, step)[:S]
+    depth[depth > 0] -= 1  # the edge of the root
+    return depth, predecessor[:S].astype(np.int64)
+
+
+def path_sums(parent: IntArray, values: NDArray[Any]) -> NDArray[Any]:
+    """Return sums of values (n,) along each node's way to the root, its own parent, of value 0.
+
+    By pointer doubling: each pass adds what the ancestor reached so far has gathered.
+    """
+    sums, ancestor = values, parent
+    while (ancestor != (further := ancestor[ancestor])).any():
+        sums, ancestor = sums + sums[ancestor], further
+    return sums
 
 
 def find_periods(P: sparse.csr_array, structure: Structure) -> IntArray:
