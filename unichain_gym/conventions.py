@@ -20,7 +20,6 @@ from unichain_gym.outcomes import (
     check_distribution,
     draw_thresholds,
     read_reals,
-    require_integers,
 )
 from unichain_gym.summary import abbreviate
 
@@ -101,13 +100,6 @@ def _check_choice(name: str, value: Choice, known: Sequence[str]) -> Choice:
             f"unknown {name} {value!r}{nearest_name(value, known)}; it is one of {', '.join(known)}"
         )
     return value
-
-
-def check_positive(name: str, value: int) -> None:
-    """Raise `InvalidArgumentError` unless a number is a positive integer."""
-    require_integers(InvalidArgumentError, **{name: value})
-    if value < 1:
-        raise InvalidArgumentError(f"{name} must be at least 1; got {value}")
 
 
 def read_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:

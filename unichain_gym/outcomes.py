@@ -87,13 +87,15 @@ def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     return array
 
 
-def require_integers(error: type[UnichainError], **values: Any) -> None:
-    """Raise ``error`` for the first of the named values that is no integer."""
+def require_integers(error: type[UnichainError], low: int | None = None, **values: Any) -> None:
+    """Raise ``error`` for the first of the named values that is no integer, or is below ``low``."""
     for name, value in values.items():
         try:
             index(value)
         except TypeError:
             raise error(f"{name} must be an integer; got {value!r}") from None
+        if low is not None and value < low:
+            raise error(f"{name} must be at least {low}; got {value}")
 
 
 def read_count(name: str, value: int) -> int:

@@ -207,9 +207,7 @@ def attach_streams(
     ModelTooLargeError
         If there would be more than 10^9 outcomes.
     """
-    require_integers(InvalidModelError, n_streams=n_streams)
-    if n_streams < 1:
-        raise InvalidModelError(f"n_streams must be at least 1; got {n_streams}")
+    require_integers(InvalidModelError, low=1, n_streams=n_streams)
     _check_size(core, n_streams)
     A = core.n_actions
     if advance_probs is None:

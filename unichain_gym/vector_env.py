@@ -21,7 +21,7 @@ from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.lockstep import LockstepOutcomes
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import draw_thresholds
+from unichain_gym.outcomes import draw_thresholds, require_integers
 
 
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
@@ -110,9 +110,9 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         render_mode: RenderMode | None = None,
         info_level: InfoLevel = "minimal",
     ) -> None:
-        conventions.check_positive("num_envs", num_envs)
+        require_integers(InvalidArgumentError, low=1, num_envs=num_envs)
         if max_episode_steps is not None:
-            conventions.check_positive("max_episode_steps", max_episode_steps)
+            require_integers(InvalidArgumentError, low=1, max_episode_steps=max_episode_steps)
         self.mdp = mdp
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
