@@ -38,6 +38,7 @@ from unichain_gym.structure import (
     Structure,
     edges,
     find_structure,
+    group,
     group_sums,
     off_diagonal,
     path_sums,
@@ -80,8 +81,8 @@ def spectral_gap(P: sparse.csr_array, structure: Structure, periods: IntArray) -
     # it is the 1 that does not count.
     is_alone = (size[component] == 1) & (structure.class_label < 0)
     gap = float(leave[is_alone].min(initial=1.0))
-    order = np.argsort(component, kind="stable")
-    for states in np.split(order, np.cumsum(size)[:-1]) if n_components < P.shape[0] else []:
+    S = P.shape[0]
+    for states in group(np.arange(S), component, n_components) if n_components < S else []:
         if states.size > 1:
             block = sparse.csr_array(P[states][:, states])
             low, high = _component_gap(block, leave[states])
