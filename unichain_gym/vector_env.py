@@ -53,10 +53,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     Attributes
     ----------
-    single_observation_space, single_action_space : gymnasium.spaces.Discrete
-        The states, and the actions, of one environment.
-    observation_space, action_space : gymnasium.spaces.MultiDiscrete
-        Those of all.
+    single_observation_space, single_action_space, observation_space, action_space
+        The states, and the actions, from 0: of one environment, and of all.
     metadata : dict
         Render modes and the autoreset mode.
 
@@ -327,10 +325,5 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         """Return the infos that tell where environments were before they started again."""
         final = np.full(self.num_envs, None, dtype=object)
         final[ended] = states[ended].tolist()
-        infos = self._infos(states, ended)
-        return {
-            "final_obs": final,
-            "_final_obs": ended.copy(),
-            "final_info": infos,
-            "_final_info": ended.copy(),
-        }
+        final_obs = {"final_obs": final, "_final_obs": ended.copy()}
+        return final_obs | {"final_info": self._infos(states, ended), "_final_info": ended.copy()}
