@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
+from lstd_agent.study.markdown import table
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "not confirmed", "undecided with these seeds"
 
@@ -136,20 +137,22 @@ def judge(
 
 def markdown_table(claims: Iterable[Claim]) -> str:
     """Write claims as a Markdown table."""
-    lines = [
-        "| | the paper says (section) | tested as | ours | in the paper's tables | holds in "
-        "resamples | verdict |",
-        "|---|---|---|---:|---:|---:|---|",
-    ]
+    rows = []
     for claim in claims:
         c = claim.criterion
-        needed = "every one" if c.every else "most"
-        paper = "" if claim.in_paper is None else f"{claim.in_paper[0]} of {claim.in_paper[1]}"
-        lines.append(
-            f"| {c.label} | {c.meaning} ({c.section}) | {c.test}; {needed} | {claim.n_agree} of "
-            f"{claim.n_items} | {paper} | {100 * claim.support:.0f} % | {claim.verdict} |"
+        rows.append(
+            [
+                c.label,
+                f"{c.meaning} ({c.section})",
+                f"{c.test}; {'every one' if c.every else 'most'}",
+                f"{claim.n_agree} of {claim.n_items}",
+                "" if claim.in_paper is None else "{} of {}".format(*claim.in_paper),
+                f"{100 * claim.support:.0f} %",
+                claim.verdict,
+            ]
         )
-    return "\n".join(lines) + "\n"
+    heads = ("", "the paper says (section)", "tested as", "ours", "in the paper's tables")
+    return table([*heads, "holds in resamples", "verdict"], rows, "lllrrrl") + "\n"
 
 
 def markdown(claims: Sequence[Claim]) -> str:

@@ -16,14 +16,13 @@ from lstd_agent.study.exact import (
     until_settled,
 )
 from lstd_agent.study.metrics import StepwiseErrors, total_rems, total_repb
-from lstd_agent.study.problems import random_chain, random_features
+from lstd_agent.study.problems import SampleTask, random_chain, random_features
 from lstd_agent.study.reference_study import (
     ReferenceSettings,
-    ReferenceTask,
     markdown_comparison,
-    projection_limit,
     reference_rows,
 )
+from lstd_agent.study.sampled import projection_limit
 from lstd_agent.study.sampling_study import SamplingSettings, SamplingTask, sampling_rows
 from lstd_agent.study.schemes import ExactSchemes, regimes
 from lstd_agent.system.fit_system import fit_system, solve_windows
@@ -204,7 +203,7 @@ def test_sampled_errors_approach_the_exact_ones() -> None:
 
 
 def test_reference_rows_are_repeatable_and_reported() -> None:
-    task = ReferenceTask("h6", 0, ReferenceSettings(n_trials=200))
+    task = SampleTask("h6", 0, ReferenceSettings(n_trials=200))
     rows = reference_rows(task)
     assert rows == reference_rows(task)
     assert {(r["calibration"], r["reference"], r["backup"]) for r in rows} == {
