@@ -16,9 +16,9 @@ from importlib import import_module
 
 from lstd_agent.commands.arguments import (
     add_run_arguments,
-    add_subset_argument,
     new_parser,
     read_arguments,
+    subset,
 )
 from lstd_agent.commands.outputs import put_out
 from lstd_agent.commands.running import MOST_TRIALS, at_least, run
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Score the methods that the arguments name; return the exit status."""
     parser = new_parser(prog, __doc__, _EXAMPLE)
     parser.add_argument("methods", nargs="*", metavar="MODULE:FUNCTION", help="none: ours only")
-    add_subset_argument(parser, "env", ENVIRONMENTS)
+    parser.add_argument("--envs", **subset("ENV", ENVIRONMENTS))
     parser.add_argument(
         "--rhos", nargs="+", type=float, choices=RHOS, default=[0.19], metavar="RHO",
         help=f"features per state, among {', '.join(map(str, RHOS))} (0.19)",

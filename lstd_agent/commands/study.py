@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lstd_agent.commands.arguments import new_parser, read_arguments
+from lstd_agent.commands.arguments import add_run_arguments, new_parser, read_arguments
 from lstd_agent.commands.outputs import put_out
 from lstd_agent.commands.running import run, say
 from lstd_agent.commands.studies import STUDIES, Study
@@ -40,7 +40,9 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
             epilog=f"example:\n  unichain study {name} --seeds 5 --out results/small",
             formatter_class=parser.formatter_class,
         )
-        study.add_arguments(own)
+        for flag, keywords in study.arguments.items():
+            own.add_argument(flag, **keywords)
+        add_run_arguments(own, f"results/{name}", study.n_seeds)
         own.set_defaults(study=study)
     args = read_arguments(parser, argv, prog or "study")
     return run(lambda: conduct(args.study, args))

@@ -23,7 +23,7 @@ from lstd_agent.study.reference_study import (
     reference_rows,
 )
 from lstd_agent.study.sampled import projection_limit
-from lstd_agent.study.sampling_study import SamplingSettings, SamplingTask, sampling_rows
+from lstd_agent.study.sampling_study import Engine, SamplingSettings, SamplingTask, sampling_rows
 from lstd_agent.study.schemes import ExactSchemes, regimes
 from lstd_agent.system.fit_system import fit_system, solve_windows
 from lstd_agent.system.minimizer import minimize
@@ -179,7 +179,7 @@ def test_the_projection_limit_of_one_hot_features_is_zero() -> None:
 
 
 @pytest.mark.parametrize("engine", ["trials", "population"])
-def test_sampling_rows_do_not_depend_on_which_others_are_missing(engine: str) -> None:
+def test_sampling_rows_do_not_depend_on_which_others_are_missing(engine: Engine) -> None:
     settings = SamplingSettings(engine=engine)
     everything = frozenset(
         (d, n, s) for d in (1, 2) for n in (50, 100) for s in ("p01", "p02md", "paxmd", "pinf")
