@@ -13,12 +13,12 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "drafts", "progress", "figure_style", "standard_errors"),
+    ("errors", "arrays", "delegation", "drafts", "progress", "figure_style", "standard_errors"),
     ("features",),
     ("trials",),
     ("statistics",),
     ("system",),
-    ("fit",),
+    ("fit_options", "refits", "fit"),
     ("pair_values", "action_values", "misfit", "tail", "diagnostics"),
     ("packing", "persistence", "plotting", "summary"),
     ("agent",),
