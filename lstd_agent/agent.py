@@ -19,8 +19,7 @@ import gymnasium as gym
 from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
-from lstd_agent.action_values import action_coverage, action_standard_errors, action_values
-from lstd_agent.arrays import FloatArray
+from lstd_agent.action_values import ActionEvidence
 from lstd_agent.delegation import chained, delegated
 from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, NotFittedError
@@ -35,7 +34,6 @@ from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
 from lstd_agent.system.fit_system import CalibrationName, Neighborhood, System
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import SearchName
-from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
 from lstd_agent.system.solvers import SolverName
@@ -685,99 +683,9 @@ class SeminormLSTDAgent:
     compare = delegated(Fit.compare, to="_last_fit")
     candidate = delegated(Fit.candidate, to="_last_fit")
 
-    def action_values(
-        self,
-        observations: Any,
-        t: ArrayLike | None = None,
-        *,
-        policy: Policy | None = None,
-        pair_features: PairFeatures | None = None,
-    ) -> FloatArray:
-        """Return what actions are worth, with the policy ever after: q(s, a).
-
-        They come from transitions of recorded actions, whoever chose them: see ``explore`` of
-        `collect`, and `add_trials`. Of counted observations they are those of the pooled counts
-        (see `lstd_agent.system.action_values`), whatever the features; of vectors, LSTDQ in
-        features of pairs (see `lstd_agent.system.pair_fit`).
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-        t : int or array_like of int, shape (m,), optional
-            Timesteps at which the actions are taken: then successors are valued as `predict`
-            values them a timestep later.
-        policy : array_like or callable, optional
-            Another policy than that of the trials, whose gain is told by the same transitions. A
-            function takes batches, and answers alike each time.
-        pair_features : callable, optional
-            Of vectors (n, k) and actions (n,) from 0, to features of pairs (n, d). By default the
-            agent's features and a constant, apart for each action.
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Relative like the values of `predict`; of another policy, those of its bias. NaN where
-            the samples do not tell: of pairs never seen, or of which too much leads to where
-            nothing was seen.
-
-        Raises
-        ------
-        NotFittedError
-            If no trials tell actions; before `fit`, unless of a policy that is given here, or as
-            an array, which then is relative to a state of its own.
-        InvalidInputError
-            If an argument does not fit.
-        """
-        return action_values(self.collector, self._fitted, observations, t, policy, pair_features)
-
-    def action_standard_errors(
-        self,
-        observations: Any,
-        *,
-        policy: Policy | None = None,
-        pair_features: PairFeatures | None = None,
-    ) -> FloatArray:
-        """Return standard errors of `action_values`, by batches of trials (jackknife).
-
-        Those of successors' values and of the gain are part of them. Of counted observations they
-        are at least those of the mean of r + v(s') over an action's own transitions, by which
-        `PolicyIteration` tells better actions: successors' values are common to all actions.
-
-        Parameters
-        ----------
-        observations, policy, pair_features
-            As in `action_values`.
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Infinite where the samples do not tell the value, or, of counted observations, those
-            of a single batch alone do.
-
-        Raises
-        ------
-        NotFittedError
-            Where `action_values` does; if there are fewer than two batches of trials; of counted
-            trials of a function, unless it is given as ``policy``.
-        """
-        return action_standard_errors(
-            self.collector, self._fitted, observations, policy, pair_features
-        )
-
-    def action_coverage(self, observations: Any) -> FloatArray:
-        """Return how many transitions tell of each action.
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Numbers of transitions; of vectors, how many what was seen amounts to, by default
-            features of pairs.
-        """
-        return action_coverage(self.collector, observations)
+    action_values = delegated(ActionEvidence.action_values, to="_action_evidence")
+    action_standard_errors = delegated(ActionEvidence.action_standard_errors, to="_action_evidence")
+    action_coverage = delegated(ActionEvidence.action_coverage, to="_action_evidence")
 
     def diagnostics(self) -> Diagnostics:
         """Return how far the fit may be relied on; ``print`` it.
@@ -847,6 +755,10 @@ class SeminormLSTDAgent:
         if self._fitted is None:
             raise NotFittedError("the agent is not fitted yet: call fit first")
         return self._fitted
+
+    @property
+    def _action_evidence(self) -> ActionEvidence:
+        return ActionEvidence(self.collector, self._fitted)
 
     @property
     def _fit_options(self) -> FitOptions:

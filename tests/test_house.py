@@ -19,7 +19,7 @@ ROOMS = (
     ("statistics",),
     ("system",),
     ("fit_options", "refits", "fit"),
-    ("pair_values", "action_values", "misfit", "tail", "diagnostics"),
+    ("vector_actions", "counted_actions", "action_values", "misfit", "tail", "diagnostics"),
     ("packing", "persistence", "plotting", "summary"),
     ("agent",),
     ("baselines", "improvement", "sb3", "semigradient"),
