@@ -30,13 +30,7 @@ _CANDIDATES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 @dataclass(frozen=True)
 class Curve:
-    """Errors of one case by the wanted number of neighbourhoods: medians over seeds.
-
-    Attributes
-    ----------
-    n_features : int
-    error, limit : dict of float
-    """
+    """Errors of one case by the wanted number of neighbourhoods: medians over seeds."""
 
     n_features: int
     error: dict[str, float]

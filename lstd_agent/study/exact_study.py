@@ -30,14 +30,7 @@ KEY = ("env", "rho", "seed", "scheme")
 
 @dataclass(frozen=True)
 class ExactSettings:
-    """What every row of the exact study depends on.
-
-    Attributes
-    ----------
-    tail : {"window", "settled", "stationary"}
-    reference : {"most_common", "occupancy"}
-    rcond : float
-    """
+    """What every row of the exact study depends on."""
 
     tail: TailName = "window"
     reference: RuleName = "most_common"
