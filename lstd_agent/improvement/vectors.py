@@ -14,7 +14,7 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import NotFittedError
-from lstd_agent.improvement.improver import Earned
+from lstd_agent.improvement.record import Earned
 from lstd_agent.packing import Arrays
 from lstd_agent.statistics.christoffel import Christoffel
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
@@ -24,9 +24,8 @@ from lstd_agent.trials.encoding import States, VectorEncoding
 from lstd_agent.trials.kept_trials import KeptTrials, TrialRecorder
 from lstd_agent.trials.recording import RecorderMaker, Round
 
-# Changes are looked for at so many observations, of which a few at the edge do not matter.
+# Changes are looked for at so many observations.
 _N_SAMPLES = 1000
-_FEW = 10
 
 # Features of about this many numbers are held at a time.
 _CHUNK_SIZE = 2**21
@@ -112,7 +111,8 @@ class VectorImprover:
     pair_features : callable, optional
     """
 
-    few_changes = _FEW
+    few_changes = 10
+    """So many changes are none to go on for: of the observations at the edge."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class VectorImprover:
             self.portions.append(Transitions(kept.observations, taken.action, kept.rewards))
             rewards.append(kept.rewards)
         paid = np.concatenate(rewards)
-        tail = paid[:, (paid.shape[1]) // 2 :].mean(axis=1)
+        tail = paid[:, paid.shape[1] // 2 :].mean(axis=1)
         # The settled tail is the policy's own, exploration apart.
         self._gain = 0.0 if self.encoding.ends else float(tail.mean())
         return Earned(tail, paid.mean(axis=1))
