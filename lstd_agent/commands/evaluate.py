@@ -39,7 +39,6 @@ from lstd_agent.commands.evaluation_report import (
     as_arrays,
     as_json,
     as_text,
-    counts_of,
     draw_report,
     results,
 )
@@ -96,8 +95,9 @@ def evaluate(args: argparse.Namespace) -> int:
         if args.save:
             contents[args.save] = as_arrays(report, agent, policy)
         if args.plot:
-            occupancy, origin = counts_of(agent).distributions, one_line(report["provenance"])
-            contents[args.plot] = picture(draw_report(report, occupancy), args.plot.suffix, origin)
+            figure = draw_report(report, agent.statistics.distributions)
+            origin = one_line(report["provenance"])
+            contents[args.plot] = picture(figure, args.plot.suffix, origin)
         put_out(as_json(report) if args.json else as_text(report), contents)
     except (KeyboardInterrupt, MemoryError, OSError):
         if args.save and samples_path(args.save).exists():

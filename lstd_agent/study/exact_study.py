@@ -58,14 +58,7 @@ def exact_rows(task: ExactTask) -> list[Row]:
         statistics = schemes.statistics(features)
         errors = StepwiseErrors(statistics, settings.rcond)
         for name in names:
-            system = schemes.fit(
-                name,
-                statistics,
-                regime.n_anchors_max,
-                tail=settings.tail,
-                reference=settings.reference,
-                rcond=settings.rcond,
-            )
+            system = schemes.fit(name, statistics, regime.n_anchors_max, **asdict(settings))
             rows.append(
                 {
                     "env": task.env,
