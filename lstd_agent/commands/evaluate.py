@@ -1,7 +1,7 @@
 """Evaluate a policy from sampled trials alone, beside the exact answer where there is one.
 
 Runs trials of the environment, learns the relative value (bias) of every state, and prints the
-gain, the timestep neighbourhoods and the values. An environment with an exact model
+gain, the timestep neighborhoods and the values. An environment with an exact model
 (env.unwrapped.mdp; with --restart, the table P of FrozenLake and its like) also gets exact values,
 errors and a default for --t-max; any other needs Discrete observations and actions. Time limits
 give way to --t-max.

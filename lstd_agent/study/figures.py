@@ -65,14 +65,14 @@ def ratio_heat_map(ratios: Mapping[Cell, float]) -> Figure:
         axes.set_title(f"total {metric[-4:]}")
         axes.set_facecolor("0.6")
         axes.grid(visible=False)
-    grey = "; grey: no figure" if np.isnan(grid).any() else ""
+    gray = "; gray: no figure" if np.isnan(grid).any() else ""
     figure.colorbar(
         image,
         ax=halves,
         location="top",
         aspect=40,
         extend="both",
-        label=f"log10 of ours over the paper's{grey}",
+        label=f"log10 of ours over the paper's{gray}",
     )
     return figure
 
