@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.backups import WantedBackup, is_one_step
+from lstd_agent.statistics.backups import WantedBackup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
@@ -307,8 +307,7 @@ class Fit:
                 "with n_batches > 1, collect in several rounds (several calls, or a vector "
                 "environment with fewer copies than trials; 20 rounds are good), then fit"
             )
-        one_step = is_one_step(self.choice.backup)
-        portions = self.statistics.portions(self.batches, one_step=one_step)
+        portions = self.statistics.portions(self.batches)
         return [self._refitted(others) for others in sums_without_each(portions)]
 
     def _refitted(self, sums: Sums) -> _Refit:
@@ -353,7 +352,7 @@ def _of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:
 
 def _determined_by_model(statistics: SampledStatistics, system: System) -> BoolArray:
     """Return of which states the pooled transitions determine the values."""
-    model = statistics.pooled(system.gain, system.references.main)
+    model = statistics.counted().pooled(system.gain, system.references.main)
     return np.asarray(model.open_share <= OPEN_TOLERANCE)
 
 

@@ -19,7 +19,7 @@ from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.study.rows import How, Row, RowStore
-from lstd_agent.system.distances import MMD, sampled_distance
+from lstd_agent.system.distances import MMD, EstimatorName, sampled_distance
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import TailName, find_anchors
@@ -82,7 +82,7 @@ class SamplingSettings:
     """
 
     engine: str = "trials"
-    estimator: str = "quadratic"
+    estimator: EstimatorName = "quadratic"
     n_stored: int = 2_000
     tail: TailName = "window"
     reference: RuleName = "most_common"

@@ -32,7 +32,7 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 from lstd_agent.statistics.sparse_trials import Factored, RowEquations, SparseTrials
-from lstd_agent.system.linked import LinkedSolution
+from lstd_agent.system.approximators import Solution
 
 # Residuals are as small as this beside the right-hand side, after so many directions at most, in
 # runs of so many at a time.
@@ -57,7 +57,7 @@ def solve_backwards_by_iteration(
     windows: IntArray,
     gain: float,
     zero: tuple[int, FloatArray],
-) -> LinkedSolution:
+) -> Solution:
     """Solve the linked system; see `lstd_agent.system.linked.solve_backwards`.
 
     Neither conditions nor open directions are told: a rank is the number of features seen.
@@ -87,7 +87,7 @@ def solve_backwards_by_iteration(
             offsets[k] = -zero_features @ weights[k]
         elif len(solved) > d:
             offsets[k] = solved[d]
-    return LinkedSolution(
+    return Solution(
         weights=weights,
         offsets=offsets,
         rank=rank,

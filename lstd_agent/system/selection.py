@@ -227,7 +227,7 @@ def choose_number(
 def model_determines_starts(statistics: SampledStatistics, anchors: IntArray, gain: float) -> bool:
     """Whether the transitions of all timesteps determine the values of the starts."""
     main, _ = statistics.zero(np.array([anchors[-1], statistics.t_max + 1]))
-    model = statistics.pooled(gain, main)
+    model = statistics.counted().pooled(gain, main)
     return bool((model.open_share[statistics.starts] <= OPEN_TOLERANCE).all())
 
 
