@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -19,7 +19,7 @@ from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.study.rows import How, Row, RowStore
-from lstd_agent.system.distances import MMD, EstimatorName, sampled_distance
+from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import TailName, find_anchors
@@ -40,6 +40,9 @@ KEY = ("env", "n_features", "seed", "n_trials", "scheme")
 
 # How many copies of the environment run at once; the law of the samples does not depend on it.
 _NUM_ENVS = 5_000
+
+Engine = Literal["trials", "population"]
+Estimator = Literal["quadratic", "linear"]
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,8 @@ class SamplingSettings:
     rcond : float
     """
 
-    engine: str = "trials"
-    estimator: EstimatorName = "quadratic"
+    engine: Engine = "trials"
+    estimator: Estimator = "quadratic"
     n_stored: int = 2_000
     tail: TailName = "window"
     reference: RuleName = "most_common"

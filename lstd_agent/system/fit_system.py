@@ -138,7 +138,15 @@ def refit(
         )
     else:
         found = _solve_apart(
-            statistics, windows, references, system.occupancy, gain, reference, rcond, backup, solver
+            statistics,
+            windows,
+            references,
+            system.occupancy,
+            gain,
+            reference,
+            rcond,
+            backup,
+            solver,
         )
     return replace(
         system,
