@@ -103,9 +103,11 @@ def check_backup(backup: Any) -> WantedBackup:
     )
 
 
-def is_one_step(backup: Backup) -> bool:
-    """Whether a backup is that of one step, under whatever name."""
-    return backup in ("one_step", MultiStep(1), LambdaReturn(0.0))
+def several_steps(backup: Backup) -> MultiStep | LambdaReturn | None:
+    """Return a backup whose targets take several steps, or None."""
+    if isinstance(backup, str) or backup in (MultiStep(1), LambdaReturn(0.0)):
+        return None
+    return backup
 
 
 class Targets:

@@ -22,7 +22,7 @@ from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.count_equations import WindowCounts, counted_moments, transitions
 from lstd_agent.statistics.counted_starts import MOST_STORED, group_counts
 from lstd_agent.statistics.equations import Factors, FeatureBasis, Moments, window_sums
-from lstd_agent.statistics.holdouts import CountHoldout, count_holdouts
+from lstd_agent.statistics.holdouts import Holdout, count_holdouts
 from lstd_agent.statistics.interface import SquaredDistance
 from lstd_agent.statistics.pairs import state_pairs_discrepancy
 from lstd_agent.statistics.pooled import PooledModel, pooled_counts
@@ -109,7 +109,7 @@ class CountStatistics:
         steps: tuple[Backup, ...] = ("model", "one_step")
         return steps if self.sparse_view is not None else (*steps, *map(LambdaReturn, DECAYS))
 
-    def holdouts(self, batches: Sequence[TransitionCounts]) -> list[CountHoldout[CountStatistics]]:
+    def holdouts(self, batches: Sequence[TransitionCounts]) -> list[Holdout]:
         """Return the halves of the counts, each with the other."""
         return count_holdouts(self.of, batches, self.features, self.terminal)
 

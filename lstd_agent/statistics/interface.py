@@ -242,7 +242,7 @@ class SampledStatistics(Statistics, Protocol):
     def backups(self) -> tuple[Backup, ...]:
         """Backups to choose from by the data, in order of preference."""
 
-    def holdouts(self, batches: Sequence[Any]) -> Sequence[Holdout[SampledStatistics]]:
+    def holdouts(self, batches: Sequence[Any]) -> Sequence[Holdout]:
         """Return halves of the trials to fit, with the others; none where there are not enough."""
 
     def of(self, sums: Any, main: int | None = None) -> SampledStatistics:

@@ -28,7 +28,7 @@ from lstd_agent.features.rows import Rows, dense
 from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn
 from lstd_agent.statistics.christoffel import MIN_SAMPLES, RANGE_TOLERANCE, Christoffel
 from lstd_agent.statistics.equations import Moments
-from lstd_agent.statistics.holdouts import TrialHoldout, trial_holdouts
+from lstd_agent.statistics.holdouts import Holdout, trial_holdouts
 from lstd_agent.statistics.interface import (
     NOT_COUNTED,
     CountedStatistics,
@@ -150,9 +150,7 @@ class MomentStatistics:
             return ("one_step",)
         return ("one_step", *map(LambdaReturn, DECAYS))
 
-    def holdouts(
-        self, batches: Sequence[MomentSums | KeptTrials]
-    ) -> list[TrialHoldout[MomentStatistics]]:
+    def holdouts(self, batches: Sequence[MomentSums | KeptTrials]) -> list[Holdout]:
         """Return the halves of trials that were kept, each with the other."""
         if self._trials is None or self.n_trials < _FEWEST_HELD_OUT:
             return []

@@ -17,28 +17,13 @@ _MOST_AT_ONCE = 2**22
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What is solved for of all neighbourhoods.
-
-    Attributes
-    ----------
-    weights : ndarray, shape (n, d)
-    offsets : ndarray, shape (n,)
-    rank, n_samples : ndarray of int, shape (n,)
-    condition : ndarray, shape (n,)
-    main : int
-        The candidate state whose value by the last neighbourhood is 0, or -1.
-    open_directions : ndarray, shape (n, d + 1, q)
-        Of (weights, offset), for features divided by `Statistics.feature_scale`: what the samples
-        leave open, where that is kept track of; columns that a neighbourhood does not need are
-        zero.
-    """
+    """What is solved for of all neighbourhoods; see `System`."""
 
     weights: FloatArray
     offsets: FloatArray
     rank: IntArray
     n_samples: IntArray
     condition: FloatArray
-    main: int
     open_directions: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
 
 
@@ -108,9 +93,9 @@ class System:
     t_max : int
     gain : float
     open_directions : ndarray, shape (n, d + 1, q)
-        Of (weights, offset), for scaled features: what the samples leave open, where that was
-        kept track of; see `lstd_agent.system.linked`.
-
+        Of (weights, offset), for features divided by `Statistics.feature_scale`: what the samples
+        leave open, where that was kept track of (see `lstd_agent.system.linked`); columns that a
+        neighbourhood does not need are zero.
     neighborhoods : list of Neighborhood
         Its parts, in order of time.
 

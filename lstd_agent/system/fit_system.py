@@ -7,14 +7,13 @@ or exact. Linked systems, the default, have weights and offsets in one step back
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.rows import dense
-from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, is_one_step
+from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, several_steps
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.approximators import Solution, System
@@ -77,31 +76,11 @@ def fit_system(
     """
     check_model(backup, calibration)
     if calibration == "linked":
-        windows = neighborhood_windows(anchors, statistics.t_max, "window")
-        occupancy = statistics.occupancy(windows)
-        found = _solve_linked(statistics, windows, gain, rcond, backup, solver)
-        nowhere_else = np.full(len(windows) - 1, -1)
-        references = ReferenceStates(np.append(nowhere_else, found.main), found.main)
+        neighborhoods = linked_neighborhoods(statistics, anchors)
     else:
-        anchors, windows, references, occupancy = neighborhoods_with_references(
-            statistics, anchors, reference, tail
-        )
-        found = _solve_apart(
-            statistics, windows, references, occupancy, gain, reference, rcond, backup, solver
-        )
-    return System(
-        weights=found.weights,
-        offsets=found.offsets,
-        anchors=anchors,
-        windows=windows,
-        references=references,
-        occupancy=occupancy,
-        n_samples=found.n_samples,
-        rank=found.rank,
-        condition=found.condition,
-        t_max=statistics.t_max,
-        gain=gain,
-        open_directions=found.open_directions,
+        neighborhoods = neighborhoods_with_references(statistics, anchors, reference, tail)
+    return _solve(
+        statistics, neighborhoods, gain, calibration, reference, rcond, backup, solver, True
     )
 
 
@@ -118,80 +97,36 @@ def refit(
 ) -> System:
     """Fit weights and offsets to other statistics, with the same windows and references.
 
-    Parameters
-    ----------
-    system : System
-        Its neighbourhoods, reference states and occupancies are kept.
-    statistics : Statistics
-        Of other trials, with the same candidate states.
-    gain : float
-    calibration : {"linked", "references"}
-    reference : {"occupancy", "most_common"}
-    rcond : float
-    backup : Backup
-    solver : {"svd", "qr", "lsmr"}
+    What these leave open is not asked for. Parameters are those of `fit_system`.
     """
-    windows, references = system.windows, system.references
-    if calibration == "linked":
-        found = _solve_linked(
-            statistics, windows, gain, rcond, backup, solver, again_at=references.main
-        )
-    else:
-        found = _solve_apart(
-            statistics,
-            windows,
-            references,
-            system.occupancy,
-            gain,
-            reference,
-            rcond,
-            backup,
-            solver,
-        )
-    return replace(
-        system,
-        weights=found.weights,
-        offsets=found.offsets,
-        n_samples=found.n_samples,
-        rank=found.rank,
-        condition=found.condition,
-        gain=gain,
-        open_directions=found.open_directions,
+    neighborhoods = Neighborhoods(
+        system.anchors, system.windows, system.references, system.occupancy
+    )
+    return _solve(
+        statistics, neighborhoods, gain, calibration, reference, rcond, backup, solver, False
     )
 
 
-def _solve_linked(
-    statistics: Statistics,
-    windows: IntArray,
-    gain: float,
-    rcond: float,
-    backup: Backup,
-    solver: SolverName,
-    again_at: int | None = None,
-) -> Solution:
-    """Solve backwards in time, or by the pooled model.
+class Neighborhoods(NamedTuple):
+    """Anchors (n,), windows (n, 2), references and occupancy (n, M) of neighbourhoods."""
 
-    Once more by other trials, the main reference state is known, and what they leave open is not
-    asked for.
-    """
-    directions = again_at is None
-    if backup == "model":
-        return solve_model(statistics, windows, gain, rcond, again_at, solver)
-    if isinstance(backup, MultiStep | LambdaReturn) and not is_one_step(backup):
-        return solve_backwards_multistep(
-            statistics, windows, gain, rcond, backup, directions=directions, solver=solver
-        )
-    if statistics.sparse_trials is not None:
-        zero = statistics.zero(windows[-1])
-        return solve_backwards_by_iteration(statistics.sparse_trials, windows, gain, zero)
-    if statistics.sparse_view is not None:
-        return solve_backwards_sparse(statistics.sparse_view, windows, gain)
-    return solve_backwards(statistics, windows, gain, rcond, directions=directions, solver=solver)
+    anchors: IntArray
+    windows: IntArray
+    references: ReferenceStates
+    occupancy: FloatArray
+
+
+def linked_neighborhoods(statistics: Statistics, anchors: IntArray) -> Neighborhoods:
+    """Return neighbourhoods of which the last alone has a reference state."""
+    windows = neighborhood_windows(anchors, statistics.t_max, "window")
+    main, _ = statistics.zero(windows[-1])
+    references = ReferenceStates(np.append(np.full(len(windows) - 1, -1), main), main)
+    return Neighborhoods(anchors, windows, references, statistics.occupancy(windows))
 
 
 def neighborhoods_with_references(
     statistics: Statistics, anchors: IntArray, rule: RuleName, tail: TailName
-) -> tuple[IntArray, IntArray, ReferenceStates, FloatArray]:
+) -> Neighborhoods:
     """Give every neighbourhood a reference state, merging those that cannot have one.
 
     Algorithm ``identify_anchor``, from its anchors on.
@@ -205,38 +140,76 @@ def neighborhoods_with_references(
         last_is_merged = references.state[-1] < 0
         merged, references = merge_neighborhoods(anchors, references)
         if merged.size == anchors.size:
-            return anchors, windows, references, occupancy
+            return Neighborhoods(anchors, windows, references, occupancy)
         anchors = merged
         # Merging only adds to windows, so references stay in their supports. The exception is a
         # neighbourhood that becomes the last, where that is fitted to its tail: choose again.
         if tail == "window" or not last_is_merged:
             windows = neighborhood_windows(anchors, statistics.t_max, tail)
-            return anchors, windows, references, statistics.occupancy(windows)
+            occupancy = statistics.occupancy(windows)
+            return Neighborhoods(anchors, windows, references, occupancy)
 
 
-def _solve_apart(
+def _solve(
     statistics: Statistics,
-    windows: IntArray,
-    references: ReferenceStates,
-    occupancy: FloatArray,
+    neighborhoods: Neighborhoods,
     gain: float,
+    calibration: CalibrationName,
     rule: RuleName,
     rcond: float,
     backup: Backup,
     solver: SolverName,
-) -> Solution:
-    """Solve each window by itself (Thm ``epb_minimizer``), then calibrate."""
-    if isinstance(backup, MultiStep | LambdaReturn) and not is_one_step(backup):
-        found, n_samples = solve_windows_multistep(
-            statistics, windows, gain, rcond, backup, solver=solver
-        )
+    directions: bool,
+) -> System:
+    """Solve for weights and offsets, and for what is open of them if ``directions`` is true."""
+    anchors, windows, references, occupancy = neighborhoods
+    steps = several_steps(backup)
+    if backup == "model":
+        found = solve_model(statistics, windows, gain, rcond, references.main, solver)
+    elif calibration == "linked":
+        found = _solve_linked(statistics, windows, gain, rcond, steps, solver, directions)
     else:
-        found, n_samples = solve_windows(statistics, windows, gain, rcond, solver)
-    features, threshold = dense(statistics.candidate_features), statistics.support_threshold
-    offsets = calibrate_offsets(found.weights, features, references, occupancy, threshold, rule)
-    return Solution(
-        found.weights, offsets, found.rank, n_samples, found.condition, main=references.main
+        fitted, n_samples = (
+            solve_windows(statistics, windows, gain, rcond, solver)
+            if steps is None
+            else solve_windows_multistep(statistics, windows, gain, rcond, steps, solver=solver)
+        )
+        features, threshold = dense(statistics.candidate_features), statistics.support_threshold
+        offsets = calibrate_offsets(
+            fitted.weights, features, references, occupancy, threshold, rule
+        )
+        found = Solution(fitted.weights, offsets, fitted.rank, n_samples, fitted.condition)
+    return System(
+        **vars(found),
+        anchors=anchors,
+        windows=windows,
+        references=references,
+        occupancy=occupancy,
+        t_max=statistics.t_max,
+        gain=gain,
     )
+
+
+def _solve_linked(
+    statistics: Statistics,
+    windows: IntArray,
+    gain: float,
+    rcond: float,
+    steps: MultiStep | LambdaReturn | None,
+    solver: SolverName,
+    directions: bool,
+) -> Solution:
+    """Solve backwards in time, in the way that features and targets ask for."""
+    if steps is not None:
+        return solve_backwards_multistep(
+            statistics, windows, gain, rcond, steps, directions=directions, solver=solver
+        )
+    if statistics.sparse_trials is not None:
+        zero = statistics.zero(windows[-1])
+        return solve_backwards_by_iteration(statistics.sparse_trials, windows, gain, zero)
+    if statistics.sparse_view is not None:
+        return solve_backwards_sparse(statistics.sparse_view, windows, gain)
+    return solve_backwards(statistics, windows, gain, rcond, directions=directions, solver=solver)
 
 
 def solve_windows(

@@ -71,7 +71,7 @@ def solve_backwards_by_iteration(
         See `Statistics.zero`, of the last window.
     """
     n, d = len(windows), trials.n_features
-    main, zero_features = zero
+    _, zero_features = zero
     weights, offsets, rank = np.zeros((n, d)), np.zeros(n), np.zeros(n, dtype=np.int64)
     for k in reversed(range(n)):
         if k == n - 1:
@@ -94,7 +94,6 @@ def solve_backwards_by_iteration(
         n_samples=np.array([trials.n_samples(window) for window in windows]),
         condition=np.full(n, np.nan),
         open_directions=np.zeros((n, d + 1, 0)),
-        main=main,
     )
 
 

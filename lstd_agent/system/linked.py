@@ -75,7 +75,7 @@ def solve_backwards(
     Solution
     """
     n = len(windows)
-    main, zero_features = statistics.zero(windows[-1])
+    _, zero_features = statistics.zero(windows[-1])
     equations = statistics.equations(windows[-1:], None, rcond)
     last = minimize(equations, rcond, directions=directions, solver=solver)
     solved = np.empty((n, len(zero_features) + 1))
@@ -109,7 +109,6 @@ def solve_backwards(
         n_samples=n_samples,
         condition=condition,
         open_directions=stacked(opened[::-1]),
-        main=main,
     )
 
 

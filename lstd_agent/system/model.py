@@ -52,31 +52,14 @@ def solve_model(
     windows: IntArray,
     gain: float,
     rcond: float,
-    main: int | None = None,
-    solver: SolverName = "svd",
+    main: int,
+    solver: SolverName,
 ) -> Solution:
-    """Fit all neighbourhoods to the values of the pooled model.
+    """Fit all neighbourhoods to the values of the pooled model, 0 at the main reference state.
 
-    Parameters
-    ----------
-    statistics : Statistics
-        Of countable states.
-    windows : ndarray of int, shape (n, 2)
-    gain : float
-    rcond : float
-    main : int, optional
-        The main reference state, unless it is to be where `Statistics.zero` says.
-    solver : {"svd", "qr", "lsmr"}
-        See `lstd_agent.system.minimizer.minimize`.
-
-    Returns
-    -------
-    Solution
-        Without open directions: `PooledModel.open_share` tells what is open.
+    They have no open directions: `PooledModel.open_share` tells what is open.
     """
     counted = statistics.counted()
-    if main is None:
-        main, _ = statistics.zero(windows[-1])
     model = counted.pooled(gain, main)
 
     def fit(weight: FloatArray) -> tuple[FloatArray, IntArray, FloatArray]:
@@ -99,7 +82,6 @@ def solve_model(
         rank=rank,
         n_samples=(windows[:, 1] - windows[:, 0]) * model.n_trials,
         condition=condition,
-        main=main,
         open_directions=np.zeros((*solved.shape, 0)),
     )
 

@@ -50,19 +50,7 @@ def solve_windows_multistep(
     *,
     solver: SolverName = "svd",
 ) -> tuple[Minimizer, IntArray]:
-    """Return the minimizers of windows by themselves, and their numbers of samples.
-
-    Parameters
-    ----------
-    statistics : Statistics
-        With timesteps.
-    windows : ndarray of int, shape (n, 2)
-    gain : float
-    rcond : float
-    backup : MultiStep or LambdaReturn
-    solver : {"svd", "qr", "lsmr"}
-        See `lstd_agent.system.minimizer.minimize`.
-    """
+    """Return the minimizers of windows by themselves, and their numbers of samples."""
     _check_dense(statistics)
     walk = statistics.walk(rcond)
     basis = walk.basis(intercept=False)
@@ -99,25 +87,11 @@ def solve_backwards_multistep(
     directions: bool = True,
     solver: SolverName = "svd",
 ) -> Solution:
-    """Solve a linked system; see `lstd_agent.system.linked.solve_backwards`.
-
-    Parameters
-    ----------
-    statistics : Statistics
-        With timesteps.
-    windows : ndarray of int, shape (n, 2)
-    gain : float
-    rcond : float
-    backup : MultiStep or LambdaReturn
-    directions : bool
-        Whether to keep track of what the samples leave open.
-    solver : {"svd", "qr", "lsmr"}
-        See `lstd_agent.system.minimizer.minimize`.
-    """
+    """Solve a linked system; parameters are those of `lstd_agent.system.linked.solve_backwards`."""
     _check_dense(statistics)
     n, walk = len(windows), statistics.walk(rcond)
     scale, intercept = statistics.feature_scale, statistics.intercept
-    main, zero_features = statistics.zero(windows[-1])
+    _, zero_features = statistics.zero(windows[-1])
     found: list[_Solved] = []
     rank, condition, n_samples = np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64)
     basis = walk.basis(intercept=False)
@@ -155,7 +129,6 @@ def solve_backwards_multistep(
         condition=condition,
         open_directions=scale[:, None]
         * stacked([solved.columns[:, 1:] for solved in reversed(found)]),
-        main=main,
     )
 
 

@@ -50,7 +50,7 @@ def solve_backwards_sparse(
 ) -> Solution:
     """Solve the linked system; see `lstd_agent.system.linked.solve_backwards`."""
     n = len(windows)
-    main, zero_features = statistics.zero(windows[-1])
+    _, zero_features = statistics.zero(windows[-1])
     F = statistics.sparse_features
     d = F.shape[1]
     weights, offsets = np.zeros((n, d)), np.zeros(n)
@@ -68,7 +68,7 @@ def solve_backwards_sparse(
             offsets[k] = -zero_features @ weights[k]
     nothing_open = np.zeros((n, d + 1, 0))
     unknown = np.full(n, np.nan)
-    return Solution(weights, offsets, rank, n_samples, unknown, main, nothing_open)
+    return Solution(weights, offsets, rank, n_samples, unknown, nothing_open)
 
 
 def sparse_gain(statistics: SparseStatistics, first: int, last: int) -> float:
