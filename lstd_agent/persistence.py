@@ -39,7 +39,7 @@ from lstd_agent.packing import (
     unpack_sums,
     unpack_taken,
 )
-from lstd_agent.system.fit_system import System
+from lstd_agent.system.approximators import System
 from lstd_agent.system.references import ReferenceStates
 from lstd_agent.system.selection import Choice
 from lstd_agent.trials.action_counts import ActionCounts

@@ -84,11 +84,11 @@ def test_visits_decide_and_not_their_share() -> None:
 
 def test_coverage_is_the_share_of_the_windows_visits(agent: Any) -> None:
     first = agent.neighborhoods_[0]
-    counts = agent.statistics.visits.toarray()[slice(*first.window)].sum(axis=0)
+    counts = agent.statistics.counted().visits.toarray()[slice(*first.window)].sum(axis=0)
     assert_allclose(agent.coverage(np.arange(6), 0), counts / counts.sum(), rtol=1e-12)
     late = agent.coverage(np.arange(6), 100)
     last = agent.neighborhoods_[-1]
-    counts = agent.statistics.visits.toarray()[slice(*last.window)].sum(axis=0)
+    counts = agent.statistics.counted().visits.toarray()[slice(*last.window)].sum(axis=0)
     assert_allclose(late, counts / counts.sum(), rtol=1e-12)
 
 
