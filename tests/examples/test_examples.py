@@ -87,7 +87,7 @@ def test_full_shelves_are_worth_what_the_bellman_equation_says(
 def test_the_better_rank_is_found_from_samples(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    worth = example.main(n_runs=3, n_trials=1200, picture=picture)
+    worth = example.main(n_runs=3, n_trials=900, picture=picture)
     printed = capsys.readouterr().out
     exact = float(printed.split("exactly ")[1].split()[0])
     assert abs(worth.value - exact) < 4 * worth.error
