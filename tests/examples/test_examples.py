@@ -83,6 +83,7 @@ def test_full_shelves_are_worth_what_the_bellman_equation_says(
     assert "an express delivery for 20 is too dear, by" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["taxi_shift"], indirect=True)
 def test_the_better_rank_is_found_from_samples(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
