@@ -18,18 +18,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium as gym
 from numpy.typing import ArrayLike
 
-from lstd_agent import persistence, plotting, summary
 from lstd_agent.action_values import ActionEvidence
 from lstd_agent.delegation import chained, delegated
-from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
+from lstd_agent.diagnostics import check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, NotFittedError
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Fit
 from lstd_agent.fit_options import AgentTailName, FitOptions
+from lstd_agent.persistence import SavedAgent, read, save
+from lstd_agent.plotting import draw
 from lstd_agent.statistics.backups import WantedBackup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
+from lstd_agent.summary import describe
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
 from lstd_agent.system.fit_system import CalibrationName, Neighborhood, System
 from lstd_agent.system.minimizer import DEFAULT_RCOND
@@ -40,17 +42,17 @@ from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.start_value import start_bias
 from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
-from lstd_agent.trials.encoding import ObservationKind
+from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.exploration import Explore
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.policies import Policy
+from lstd_agent.trials.recording import Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv
 from lstd_agent.trials.sharding import EnvSource
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from typing_extensions import Self
 
 
@@ -274,9 +276,7 @@ class SeminormLSTDAgent:
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        n_anchors : int or None
-        **options
+        features, n_anchors, **options
             Of the agent.
 
         Returns
@@ -298,8 +298,7 @@ class SeminormLSTDAgent:
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        **options
+        features, **options
             Of the agent.
 
         Returns
@@ -322,8 +321,7 @@ class SeminormLSTDAgent:
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        **options
+        features, **options
             Of the agent.
 
         Returns
@@ -344,8 +342,7 @@ class SeminormLSTDAgent:
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        **options
+        features, **options
             Of the agent.
 
         Returns
@@ -665,11 +662,9 @@ class SeminormLSTDAgent:
             If the tail has not settled, the samples do not determine the values of the start, or
             its mean value is not what the rewards seen from there on add up to.
         """
-        statistics, encoding = self.statistics, self.collector.encoding
-        assert encoding is not None
+        statistics, batches, encoding = self._samples
         check_single_class(statistics, encoding)
         check_own_trials(statistics)
-        batches = list(self.collector.batches.sums)
         self._fitted = Fit.of(statistics, batches, encoding, self._fit_options)
         found = self.diagnostics().warnings
         if found:
@@ -687,14 +682,9 @@ class SeminormLSTDAgent:
     action_standard_errors = delegated(ActionEvidence.action_standard_errors, to="_action_evidence")
     action_coverage = delegated(ActionEvidence.action_coverage, to="_action_evidence")
 
-    def diagnostics(self) -> Diagnostics:
-        """Return how far the fit may be relied on; ``print`` it.
-
-        Returns
-        -------
-        Diagnostics
-        """
-        return diagnose(self._last_fit)
+    diagnostics = delegated(diagnose, to="_last_fit")
+    summary = delegated(describe, to="_last_fit")
+    plot = delegated(draw, to="_last_fit")
 
     @property
     def system_(self) -> System:
@@ -745,10 +735,16 @@ class SeminormLSTDAgent:
     @property
     def statistics(self) -> SampledStatistics:
         """The sufficient statistics of all trials collected so far."""
+        return self._samples[0]
+
+    @property
+    def _samples(self) -> tuple[SampledStatistics, list[Sums], Encoding]:
+        """All trials as a fit takes them: their statistics, their batches, and what is observed."""
         batches, encoding = self.collector.batches, self.collector.encoding
         if encoding is None or not batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        return make_statistics(encoding, batches.total, batches.trials)
+        statistics = make_statistics(encoding, batches.total, batches.trials)
+        return statistics, list(batches.sums), encoding
 
     @property
     def _last_fit(self) -> Fit:
@@ -770,33 +766,6 @@ class SeminormLSTDAgent:
         state = "not fitted" if self._fitted is None else f"{len(self.system_.anchors)} fitted"
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
-    def summary(self) -> str:
-        """Return a readable account of the fit: a table of the neighbourhoods.
-
-        Returns
-        -------
-        str
-        """
-        return summary.describe(self._last_fit)
-
-    def plot(self) -> Figure:
-        """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
-
-        Values have bars of two standard errors each way, of at most 200 observations in up to ten
-        neighbourhoods; where the samples do not determine a value there is none.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Save it with ``figure.savefig(path)``; a notebook shows it.
-
-        Raises
-        ------
-        MissingDependencyError
-            Without matplotlib.
-        """
-        return plotting.draw(self._last_fit, self.distance)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent to a ``.npz`` file, trials' statistics and fit included.
 
@@ -809,9 +778,7 @@ class SeminormLSTDAgent:
         path : path
             Written as it is named, all or nothing.
         """
-        fitted = self._fitted
-        system, choice = (None, None) if fitted is None else (fitted.system, fitted.choice)
-        persistence.save(path, self.options, self.collector, system, choice)
+        save(path, self.options, self.collector, self._fitted)
 
     @classmethod
     def load(
@@ -838,21 +805,9 @@ class SeminormLSTDAgent:
         InvalidInputError
             If the file is not an agent's, of a newer format, or lacks a function.
         """
-        saved = persistence.load(path, features, distance)
-        agent = cls(**saved.options)
-        collector = agent.collector
-        collector.restore(
-            saved.space, saved.batches, saved.trials, saved.policy, saved.taken, saved.actions
-        )
-        if saved.system is not None:
-            assert collector.encoding is not None
-            assert saved.choice is not None
-            agent._fitted = Fit(
-                saved.system,
-                agent.statistics,
-                list(collector.batches.sums),
-                collector.encoding,
-                agent._fit_options,
-                saved.choice,
-            )
+        saved = SavedAgent(path, *read(path))
+        agent = cls(**saved.options(features, distance))
+        saved.restore(agent.collector)
+        if fitted := saved.fitted():
+            agent._fitted = Fit(*agent._samples, agent._fit_options, *fitted)
         return agent

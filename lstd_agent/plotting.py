@@ -15,12 +15,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.figure_style import COLORS, MARKERS, SEQUENTIAL, WIDTH, new_figure, styled
 from lstd_agent.fit import Fit
-from lstd_agent.system.distances import (
-    MMD,
-    DistanceName,
-    DistributionDistance,
-    sampled_distance,
-)
+from lstd_agent.system.distances import sampled_distance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,13 +31,27 @@ _N_BINS = 40
 
 
 @styled
-def draw(fit: Fit, distance: DistanceName | MMD | DistributionDistance) -> Figure:
-    """Return the figure; see `SeminormLSTDAgent.plot`."""
+def draw(fit: Fit) -> Figure:
+    """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
+
+    Values have bars of two standard errors each way, of at most 200 observations in up to ten
+    neighbourhoods; where the samples do not determine a value there is none.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Save it with ``figure.savefig(path)``; a notebook shows it.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without matplotlib.
+    """
     figure = new_figure(WIDTH, 11.0)
     values, occupancies, distances = figure.subplots(3, 1)
     _draw_values(values, fit)
     _draw_occupancies(occupancies, fit)
-    _draw_distances(distances, fit, distance)
+    _draw_distances(distances, fit)
     return figure
 
 
@@ -171,13 +180,11 @@ def _draw_occupancies(axes: Any, fit: Fit) -> None:
     axes.figure.colorbar(image, ax=axes, label="occupancy", aspect=15, pad=0.01)
 
 
-def _draw_distances(
-    axes: Axes, fit: Fit, distance: DistanceName | MMD | DistributionDistance
-) -> None:
+def _draw_distances(axes: Axes, fit: Fit) -> None:
     """Draw each timestep's squared distance from its anchor, and where neighbourhoods begin."""
     axes.set(title="Neighborhoods: squared distance from the anchor", ylabel="distance²")
     try:
-        squared = sampled_distance(distance, fit.statistics)
+        squared = sampled_distance(fit.options.distance, fit.statistics)
     except InvalidInputError as missing:  # anchors may be given where there is no distance
         axes.text(0.5, 0.5, f"none: {missing}", ha="center", transform=axes.transAxes, wrap=True)
     else:

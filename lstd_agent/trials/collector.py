@@ -63,16 +63,8 @@ class TrialCollector:
 
     Parameters
     ----------
-    features : Features
-        Of observations; see `lstd_agent.features.tables`.
-    on_termination : {"raise", "absorb"}
-    n_stored_trials, n_batches : int
-        How many trials to keep whole, and in how many batches to keep sums apart.
-    observations : {"auto", "counted", "vectors"}
-        How observations are kept; see `lstd_agent.trials.encoding.make_encoding`.
-    max_bytes : int
-        Trials of vectors are kept as they are within this, and condensed into moments beyond;
-        see `lstd_agent.trials.storage`.
+    features, on_termination, n_stored_trials, n_batches, observations, max_bytes
+        As of `SeminormLSTDAgent`.
 
     Attributes
     ----------
@@ -93,23 +85,15 @@ class TrialCollector:
 
     Methods
     -------
-    collect
-        Run trials in an environment.
-    attach, act, observe, end_trial, drop_trial
-        Its calls.
-    add, merge
-        Trials that somebody else has collected.
-    add_trials
-        Logged trials.
-    use_features, reset
-        Other features, of the same trials; no trials.
+    collect, attach, act, observe, end_trial, drop_trial, add, add_trials, merge, use_features,
+    reset
+        As of the agent.
     restore
-        What a file holds.
+        Take what a file holds.
 
     Notes
     -----
-    The methods that the agent has too are described there, by `SeminormLSTDAgent`. Whatever
-    raises `InvalidInputError` has changed nothing.
+    Whatever raises `InvalidInputError` has changed nothing.
 
     Examples
     --------
