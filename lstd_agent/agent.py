@@ -64,15 +64,13 @@ class SeminormLSTDAgent:
     features : array_like, builder, callable or transformer
         State features; see `lstd_agent.features.tables` and `lstd_agent.features.vectors`.
     n_anchors : int, None or "auto"
-        Wanted number of neighbourhoods (at most); None is one for each timestep. ``"auto"`` tries
-        1, 2, 4 and 8, and takes the fewest that predict held-out trials as well as any, at the
-        cost of so many fits.
+        Wanted number of neighbourhoods (at most); None is one for each timestep. ``"auto"`` fits
+        1, 2, 4 and 8, and takes the fewest that predict held-out trials as well as any.
     anchors : array_like of int, optional
         The anchors themselves, instead of a search.
     search : {"exact", "doubling"}
         How the anchors are searched for: as close to the wanted number as can be got, or as in
-        the paper, which may jump past it to a single one. See
-        `lstd_agent.system.neighborhoods.find_anchors`.
+        the paper, which may jump past it (`lstd_agent.system.neighborhoods.find_anchors`).
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Between the state distributions of two timesteps, for the anchor search. A callable
         gets two distributions (S,). Vector observations have the linear MMD only, by default
@@ -93,26 +91,22 @@ class SeminormLSTDAgent:
         takes to be Markov states (see `lstd_agent.statistics.pooled`). Vector observations need
         their trials for more than one step, which are kept up to ``max_bytes``.
     gain : float or None
-        The gain; None estimates it from the second half of all timesteps; see
-        `lstd_agent.system.gain`.
+        None estimates it from the second half of all timesteps (`lstd_agent.system.gain`).
     on_termination : {"raise", "absorb"}
         What a trial that terminates is: an error, since this method is for continuing tasks, or
         one that stays, without reward, in a terminal state whose features and value are 0.
     rcond : float
-        Relative cutoff of the pseudoinverses. With Discrete observations nothing hangs on it
-        from 1e-12 to 1e-8, unless a neighbourhood's ``condition`` comes near its inverse: then
-        its samples hardly determine the values, and fewer features or wider neighbourhoods
-        help, not another cutoff. With vector observations see
-        `lstd_agent.system.minimizer.minimize`.
+        Relative cutoff of the pseudoinverses (`lstd_agent.system.minimizer.minimize`). With
+        Discrete observations nothing hangs on it from 1e-12 to 1e-8, unless a neighbourhood's
+        ``condition`` comes near its inverse: then its samples hardly determine the values, and
+        fewer features or wider neighbourhoods help.
     solver : {"svd", "qr", "lsmr"}
         How least squares are solved: by singular values, which find the smallest weights; by QR
         with pivots, which is several times as fast with hundreds of features; or by iterations,
-        which tell no ranks. Values that the samples determine are the same; see
-        `lstd_agent.system.solvers`.
+        which tell no ranks. Values that are determined are the same (`lstd_agent.system.solvers`).
     n_stored_trials : int
-        How many trials' observations to keep for the distance that pairs trials and, with
-        vector observations, for reference states. They take
-        n_stored_trials (t_max + 1) k numbers.
+        How many trials' observations to keep, each (t_max + 1) k numbers, for the distance that
+        pairs trials and, with vector observations, for reference states.
     n_batches : int
         In how many batches to keep the statistics, for `standard_errors`. With vector
         observations of d features they take n_batches (t_max + 1) (2 d² + 2 d + 1) numbers;
@@ -134,7 +128,7 @@ class SeminormLSTDAgent:
     options : dict
         What the agent was made with.
     n_trials : int
-        Number of finished trials.
+        How many are finished.
     counts, kept_trials : TransitionCounts, KeptTrials
         All trials, where observations are counted, and where they are kept as they came.
     statistics, fitted_statistics_ : SampledStatistics
@@ -160,36 +154,28 @@ class SeminormLSTDAgent:
         The special cases: LSTD of the steady state, of tasks that end, and of each timestep.
     collect(env, policy, n_trials, t_max, seed)
         Run trials in an environment.
-    attach(env, policy), act(observation)
-        Begin a loop of one's own, and ask for actions in it.
-    observe(t, observation, reward, next_observation)
-        Record a transition of such a loop.
+    attach(env, policy), act(observation), observe(t, observation, reward, next_observation)
+        Begin a loop of one's own, ask for actions in it, and record its transitions.
     end_trial(), drop_trial()
         Finish its trial, or forget it.
     add(data), merge(other), add_trials(observations, rewards)
         Take trials that somebody else has collected, counted or as they were logged.
-    use_features(features)
-        Use other features, of the trials so far too.
-    reset()
-        Forget all trials and fits.
-    fit()
-        Fit the system to all trials so far.
-    predict(observations, t)
-        Calibrated relative values.
+    use_features(features), reset()
+        Use other features, of the trials so far too; forget all trials and fits.
+    fit(), predict(observations, t)
+        Fit the system to all trials so far; calibrated relative values.
     standard_errors(observations, t), coverage(observations, t), determined(observations, t)
         How far off they may be, how well they were seen, and whether samples determine them.
     action_values(observations, t), action_standard_errors(observations)
         What actions are worth, under any policy, and how far off that may be.
     action_coverage(observations)
-        How many transitions tell of each.
+        How many transitions tell of each action.
     compare(a, b, t)
         A difference of values, with its own standard error.
-    diagnostics()
-        How far the fit may be relied on.
+    diagnostics(), summary(), plot()
+        How far the fit may be relied on; an account of it as text, and as a figure.
     candidate(index)
         The observation of a candidate reference state.
-    summary(), plot()
-        An account of the fit as text, and as a figure.
     save(path), load(path)
         Write a file, and read it.
 
@@ -544,20 +530,17 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
-            As `LoggedTrials.of` takes them: one more than there are rewards, the last one what
-            followed the last reward. Tables come by `LoggedTrials.from_frame`.
-        rewards : array_like (m, n) or list of array_like (n,)
-            ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
-        actions : array_like (m, n, ...) or list of array_like, optional
-            Discrete ones serve `action_values`, whoever chose them.
-        terminated : array_like of bool, shape (m,), optional
-            Which trials ended with their last transition, with ``on_termination="absorb"``.
+            One more than there are rewards, the last one what followed the last reward. Tables
+            come by `LoggedTrials.from_frame`.
+        rewards, actions, terminated
+            As `LoggedTrials.of` takes them. Discrete actions serve `action_values`, whoever chose
+            them; trials may end with ``on_termination="absorb"``.
         t_max : int, optional
             The last timestep: what was logged beyond is left out. By default the longest trial's,
             or that of the trials so far.
         policy : array_like or callable, optional
             Whose trials they are said to be: refused if it never takes one of the actions, or
-            hardly as often. Without it they are taken for those of the policy that is evaluated.
+            hardly as often. Without it they are taken for those of the evaluated policy.
         batched, is_same_policy : bool
             As in `collect`.
         observation_space : Space, optional
@@ -725,10 +708,8 @@ class SeminormLSTDAgent:
         """The (flat) observation whose value is 0.
 
         By the last neighbourhood in linked systems, and before features are fitted to it by
-        ``"model"``.
-
-        None where that is the terminal state, or, in linked systems of vectors, the mean over the
-        settled tail.
+        ``"model"``. None where that is the terminal state, or, in linked systems of vectors, the
+        mean over the settled tail.
         """
         return self._last_fit.main_reference
 

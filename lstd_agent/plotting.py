@@ -60,16 +60,8 @@ def draw_occupancy(
 ) -> None:
     """Draw a heat map of the share of trials in each state over time, with a line at each anchor.
 
-    Parameters
-    ----------
-    axes : Axes
-    distributions : array_like, shape (t_max + 1, n)
-        Shares of trials; 0 is left white.
-    edges : array_like, shape (n + 1,)
-        Where each state begins, and the last one ends.
-    anchors : array_like of int
-    label : str
-        What the states are.
+    Shares (t_max + 1, n) of 0 are left white. The edges (n + 1,) are where each state begins, and
+    the last one ends; the label says what states are.
     """
     from matplotlib.colors import LogNorm
 
@@ -87,13 +79,7 @@ def draw_occupancy(
 
 
 def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
-    """Give axes a logarithmic axis of time, and a line where each neighbourhood begins.
-
-    Parameters
-    ----------
-    axes : Axes
-    anchors : array_like of int
-    """
+    """Give axes a logarithmic axis of time, and a line where each neighbourhood begins."""
     starts = np.asarray(anchors)
     for start in starts:
         axes.axvline(start, color=COLORS[1], linewidth=min(1.6, 12.0 / len(starts)), zorder=3)

@@ -22,13 +22,7 @@ from lstd_agent.features.tables import Features, is_table
 from lstd_agent.trials.action_counts import ActionCounts, TakenActions
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
-from lstd_agent.trials.encoding import (
-    Encoding,
-    ObservationKind,
-    States,
-    VectorEncoding,
-    make_encoding,
-)
+from lstd_agent.trials.encoding import Encoding, ObservationKind, States, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
@@ -51,6 +45,7 @@ from lstd_agent.trials.same_policy import StatedPolicy
 from lstd_agent.trials.sharding import EnvSource, runner_of, spaces_of
 from lstd_agent.trials.storage import Storage
 from lstd_agent.trials.user_loop import UserLoop
+from lstd_agent.trials.vector_encoding import VectorEncoding
 
 Termination = Literal["raise", "absorb"]
 """What a trial that terminates is: an error, or one that stays in a terminal state."""
@@ -195,15 +190,7 @@ class TrialCollector:
         return self._batches.total
 
     def collect(self, env: AnyEnv | EnvSource, policy: Policy, request: Request) -> None:
-        """Run trials and add them; see `SeminormLSTDAgent.collect`.
-
-        Parameters
-        ----------
-        env : Env, VectorEnv, str or callable
-        policy : array_like or callable
-        request : Request
-            How many trials, how long, and how they are run.
-        """
+        """Run trials and add them; see `SeminormLSTDAgent.collect`."""
         run = runner_of(env, request)
         space, action_space = spaces_of(env)
         encoding = self._encoding_of(space)
