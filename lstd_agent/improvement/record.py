@@ -68,31 +68,30 @@ class Iteration:
     reward_error: float
     n_changes: int
 
-    @classmethod
-    def of(
-        cls,
-        number: int,
-        n_steps: int,
-        earned: Earned,
-        gain: float,
-        start_value: float,
-        changes: int,
-    ) -> Iteration:
-        """Return the record of trials of so many steps each, by what they earned."""
-        tail, whole = earned
-        n_trials = len(whole) * (number + 1)
-        return cls(
-            number=number,
-            n_trials=n_trials,
-            n_steps=n_trials * n_steps,
-            gain=gain,
-            start_value=start_value,
-            tail_reward=float(tail.mean()),
-            tail_error=_standard_error(tail),
-            reward=float(whole.mean()),
-            reward_error=_standard_error(whole),
-            n_changes=changes,
-        )
+
+def record(
+    number: int,
+    n_steps: int,
+    earned: Earned,
+    gain: float,
+    start_value: float,
+    changes: int,
+) -> Iteration:
+    """Return the record of trials of so many steps each, by what they earned."""
+    tail, whole = earned
+    n_trials = len(whole) * (number + 1)
+    return Iteration(
+        number=number,
+        n_trials=n_trials,
+        n_steps=n_trials * n_steps,
+        gain=gain,
+        start_value=start_value,
+        tail_reward=float(tail.mean()),
+        tail_error=_standard_error(tail),
+        reward=float(whole.mean()),
+        reward_error=_standard_error(whole),
+        n_changes=changes,
+    )
 
 
 def _standard_error(samples: FloatArray) -> float:
