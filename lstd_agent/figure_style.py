@@ -136,18 +136,12 @@ def label_ends(
 
 def spread(places: ArrayLike, gap: float) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return places (n,), moved as little as needed (in sum of squares) to lie a gap apart."""
+    from scipy.optimize import isotonic_regression  # takes long to import
+
     wanted = np.asarray(places, dtype=np.float64)
     order = np.argsort(wanted, kind="stable")
-    # Without the gaps, moved places must not decrease: isotonic regression, by pooling neighbours.
-    slack = wanted[order] - gap * np.arange(len(wanted))
-    pools: list[tuple[float, int]] = []
-    for value in slack:
-        total, n = float(value), 1
-        while pools and pools[-1][0] / pools[-1][1] > total / n:
-            before, n_before = pools.pop()
-            total, n = total + before, n + n_before
-        pools.append((total, n))
-    moved = np.concatenate([np.full(n, total / n) for total, n in pools]) if pools else slack
+    gaps = gap * np.arange(len(wanted))
     result = np.empty_like(wanted)
-    result[order] = moved + gap * np.arange(len(wanted))
+    if len(wanted):  # without the gaps, moved places must not decrease
+        result[order] = isotonic_regression(wanted[order] - gaps).x + gaps
     return result

@@ -21,13 +21,7 @@ from lstd_agent.features.rows import is_sparse
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
-from lstd_agent.statistics.backups import (
-    Backup,
-    LambdaReturn,
-    MultiStep,
-    WantedBackup,
-    check_backup,
-)
+from lstd_agent.statistics.backups import LambdaReturn, MultiStep, WantedBackup, check_backup
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.fit_system import System
 from lstd_agent.system.references import ReferenceStates
@@ -154,14 +148,10 @@ def unpack_choice(facts: Any) -> Choice:
         tuple(Tried(**{**each, "backup": unpack_backup(each["backup"])}) for each in group)
         for group in (facts["tried"], facts.get("numbers", []))
     )
-    return Choice(_made(facts["backup"]), facts["reason"], tried, numbers)
-
-
-def _made(facts: Any) -> Backup:
-    backup = unpack_backup(facts)
+    backup = unpack_backup(facts["backup"])
     if backup == "auto":
         raise InvalidInputError("the file is damaged: 'auto' is not a backup that can be chosen")
-    return backup
+    return Choice(backup, facts["reason"], tried, numbers)
 
 
 def pack_space(space: Space[Any]) -> Any:

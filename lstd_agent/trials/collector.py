@@ -374,19 +374,7 @@ class TrialCollector:
         """
         if space is not None:
             self.encoding = self._encoding_of(space)
-        for sums in batches:
-            if self._batches.sums:
-                self._batches.check_t_max(sums.t_max)
-                self._batches.sums[0].check_adds(sums)
-            self._batches.sums.append(sums)
-        taken = [None] * len(batches) if taken is None else taken
-        if len(taken) != len(batches):
-            raise InvalidInputError(
-                f"there are {len(batches)} batches of trials, and {len(taken)} of actions"
-            )
-        self._batches.taken.extend(taken)
-        if trials is not None:
-            self._batches.keep(trials)
+        self._batches.restore(batches, [None] * len(batches) if taken is None else taken, trials)
         self._stated = None if policy is None else StatedPolicy.of(policy)
         self.actions = actions
 
