@@ -12,8 +12,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorObservationWrapper
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent, TileCoding
-from lstd_agent.diagnostics import _name
 from lstd_agent.errors import FitWarning, InvalidInputError
+from lstd_agent.misfit import in_a_line
 from unichain_gym import TabularMDP, TabularVectorEnv
 
 
@@ -378,4 +378,4 @@ def test_a_rare_start_that_hangs_on_what_nobody_sees_next_is_named() -> None:
 
 
 def test_a_start_that_is_a_picture_is_named_in_a_line() -> None:
-    assert _name(np.arange(200).reshape(10, 20).ravel()) == "[  0   1 ... 198 199]"
+    assert in_a_line(np.arange(200).reshape(10, 20).ravel()) == "[  0   1 ... 198 199]"
