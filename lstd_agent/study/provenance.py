@@ -29,7 +29,7 @@ _SHOWING = (
     "control_results.py",
     "estimator_tables.py",
     "complexity_tables.py",
-    "side_by_side.py",
+    "pages.py",
     "figures.py",
     "progress.py",
 )
