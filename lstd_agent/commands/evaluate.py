@@ -37,12 +37,11 @@ from lstd_agent.commands.evaluation_inputs import (
 )
 from lstd_agent.commands.evaluation_report import (
     as_arrays,
-    as_json,
     as_text,
     draw_report,
     results,
 )
-from lstd_agent.commands.outputs import check_picture, check_writable, put_out, saved
+from lstd_agent.commands.outputs import as_json, check_picture, check_writable, put_out, saved
 from lstd_agent.commands.running import at_least, interrupted_status, run, say
 from lstd_agent.figure_style import picture
 from lstd_agent.study.provenance import one_line, provenance
