@@ -172,10 +172,7 @@ def run_sampling_study(
     n_seeds: int = 20,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     store = RowStore(out / "sampling_rows.jsonl", asdict(settings), KEY)
     store.compute(sampling_rows, _missing(store, settings, range(n_seeds)), **how)
     return store.asked(seed=range(n_seeds))
