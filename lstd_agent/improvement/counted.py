@@ -110,8 +110,7 @@ class CountedImprover:
         policy[known] = np.eye(counts.n_actions)[self.actions[known]]
         if self.encoding.ends:
             return evaluate_actions(counts, policy, self.encoding.terminal, 0.0)
-        seen = np.where(n > 0, policy, 0.0)
-        chain = PolicyChain(counts.transition_matrix, counts.mean_rewards, seen)
+        chain = PolicyChain(counts, policy)
         starts = np.flatnonzero(self.starts) if from_start else None
         main = main_state(chain, n.sum(axis=1), starts)
         return evaluate_actions(counts, policy, main)

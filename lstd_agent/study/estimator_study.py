@@ -36,7 +36,8 @@ from lstd_agent.study.problems import SampleTask, largest_first, population_coun
 from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.study.sampled import SCHEMES, SampledRegime, sampled_regimes
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
-from lstd_agent.system.fit_system import System, fit_system
+from lstd_agent.system.approximators import System
+from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.selection import backup_name, choose_backup
 from lstd_agent.trials.counting import TransitionCounts

@@ -20,7 +20,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.study.exact import ExactStatistics
-from lstd_agent.system.fit_system import System
+from lstd_agent.system.approximators import System
 from lstd_agent.system.minimizer import DEFAULT_RCOND, inverse_square_root
 from unichain_gym import MarkovChain
 
