@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.improvement.improver import Earned
+from lstd_agent.improvement.record import Earned
 from lstd_agent.packing import ACTION_PARTS, Arrays
 from lstd_agent.system.action_values import ActionValues, PolicyChain, evaluate_actions, main_state
 from lstd_agent.trials.action_counts import ActionCounts
@@ -57,6 +57,7 @@ class CountedImprover:
     """
 
     few_changes = 0
+    """So many changes are none to go on for."""
 
     def __init__(
         self,

@@ -73,18 +73,10 @@ _N_UPDATES = tuple(10**k for k in range(2, 8))
 
 @dataclass(frozen=True)
 class EstimatorSettings:
-    """What every row depends on.
-
-    Attributes
-    ----------
-    n_trials : int
-    n_batches : int
-        In which they are drawn, for choices that the agent makes by held-out batches.
-    rcond : float
-    """
+    """What every row depends on."""
 
     n_trials: int = 10_000
-    n_batches: int = 20
+    n_batches: int = 20  # for choices that the agent makes by held-out batches
     rcond: float = DEFAULT_RCOND
 
 

@@ -31,14 +31,7 @@ SCHEMES = ("p02md", "paxmd")
 
 
 def projection_limit(system: System, statistics: ExactStatistics) -> System:
-    """Return the system with the best weights and offset of each neighbourhood.
-
-    Parameters
-    ----------
-    system : System
-        Gives the neighbourhoods and the main reference state.
-    statistics : ExactStatistics
-    """
+    """Return the system with the best weights and offset of each of its neighbourhoods."""
     values = statistics.chain.relative_value(system.references.main)
     weights, offsets = np.empty_like(system.weights), np.empty_like(system.offsets)
     for k, neighborhood in enumerate(system.neighborhoods):

@@ -6,6 +6,7 @@ made of. Rounds of trials go whole into the batch that has the fewest trials so 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
@@ -132,6 +133,23 @@ class Batches:
             self.add(each)
         if stored is not None:
             self.keep(stored)
+
+    def restore(
+        self, sums: list[Sums], taken: Sequence[ActionCounts | None], trials: States | None
+    ) -> None:
+        """Take the parts of other batches, such as a file holds, checked; there are none so far."""
+        for each in sums:
+            if self.sums:
+                self.check_t_max(each.t_max)
+                self.sums[0].check_adds(each)
+            self.sums.append(each)
+        if len(taken) != len(sums):
+            raise InvalidInputError(
+                f"there are {len(sums)} batches of trials, and {len(taken)} of actions"
+            )
+        self.taken.extend(taken)
+        if trials is not None:
+            self.keep(trials)
 
     def condense(self, features: RowsOf, n_batches: int, n_stored_trials: int) -> None:
         """Put moments in place of kept trials, and keep a sample of them whole."""

@@ -17,10 +17,11 @@ from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
 from lstd_agent.trials.action_counts import TakenActions
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountRecorder
-from lstd_agent.trials.encoding import CountedEncoding, Encoding, States, VectorEncoding
+from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.kept_trials import KeptTrials, TrialRecorder
 from lstd_agent.trials.moment_sums import MomentRecorder, MomentSums, moment_bytes
 from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.vector_encoding import VectorEncoding
 
 # Trials of so many bytes are always kept, within the limit: there is nothing to gain.
 _LITTLE = 2**26
