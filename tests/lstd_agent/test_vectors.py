@@ -23,9 +23,11 @@ from lstd_agent import (
     TileCoding,
 )
 from lstd_agent.errors import FitWarning, InvalidInputError
-from lstd_agent.statistics.moments import MomentStatistics, _candidates
+from lstd_agent.features.tables import vector_features
+from lstd_agent.statistics.moments import MomentStatistics
 from lstd_agent.statistics.pairs import paired_mean_discrepancy, paired_vector_discrepancy
 from lstd_agent.trials.encoding import make_encoding
+from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.observations import flatten_batch, is_batch, replace
 
 SPACES = [
@@ -208,7 +210,8 @@ def test_candidates_are_stored_observations_of_all_times(walk: Any) -> None:
 
 def test_candidates_do_not_miss_short_transients() -> None:
     trial = np.arange(5001.0).reshape(1, -1, 1)
-    candidates = _candidates(trial)[:, 0]
+    kept = KeptTrials.of(np.append(trial, [[[0.0]]], axis=1), np.zeros((1, 5001)))
+    candidates = MomentStatistics(kept, vector_features(Polynomial(1)), trial).candidates[:, 0]
     assert candidates.size <= 200
     assert (candidates < 50).sum() > 20, "evenly spaced ones would leave a single one"
     assert (candidates > 2500).sum() > 40
@@ -219,8 +222,10 @@ def test_the_terminal_state_has_zero_features_and_is_the_first_candidate() -> No
     nan = np.nan
     assert_array_equal(encoding.features(np.array([[2.0], [nan]])), [[1.0, 2.0], [0.0, 0.0]])
     assert_array_equal(encoding.features(np.array([[nan], [nan]])), np.zeros((2, 2)))
-    candidates = _candidates(np.array([[[2.0], [nan], [nan]], [[2.0], [3.0], [nan]]]))
-    assert_array_equal(candidates, [[nan], [2.0], [3.0]])
+    observed = np.array([[[2.0], [nan], [nan], [nan]], [[2.0], [3.0], [nan], [nan]]])
+    kept = KeptTrials.of(observed, np.zeros((2, 3)))
+    statistics = MomentStatistics(kept, encoding.rows, kept.states())
+    assert_array_equal(statistics.candidates, [[nan], [2.0], [3.0]])
 
 
 def test_observations_that_are_not_finite_are_refused() -> None:
