@@ -22,8 +22,7 @@ from lstd_agent.system.action_values import (
     main_state,
 )
 from lstd_agent.system.pair_features import PairFeatures
-from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.batches import together
+from lstd_agent.trials.action_counts import ActionCounts, together
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.policies import Policy, make_actor

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.action_counts import ActionCounts, together
 from lstd_agent.trials.encoding import States
 from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
 from lstd_agent.trials.recording import Round, Sums
@@ -95,16 +95,15 @@ class Batches:
     def add(self, finished: Round) -> None:
         """Add a finished round."""
         self.check_t_max(finished.sums.t_max)
-        taken = finished.taken if isinstance(finished.taken, ActionCounts) else None
         if len(self.sums) < self.n_batches:
             if self.sums:
                 self.sums[0].check_adds(finished.sums)
             self.sums.append(finished.sums)
-            self.taken.append(taken)
+            self.taken.append(finished.taken)
         else:
             smallest = int(np.argmin([batch.n_trials for batch in self.sums]))
             self.sums[smallest] = self.sums[smallest] + finished.sums
-            self.taken[smallest] = together(self.taken[smallest], taken)
+            self.taken[smallest] = together(self.taken[smallest], finished.taken)
         self.keep(finished.stored)
 
     def keep(self, trials: States) -> None:
@@ -151,9 +150,3 @@ class Batches:
                 f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
                 "Collect with the same t_max, or forget them with reset()"
             )
-
-
-def together(*taken: ActionCounts | None) -> ActionCounts | None:
-    """Return what actions led to in all of some trials; None where that was never recorded."""
-    known = [each for each in taken if each is not None]
-    return reduce(add, known) if known else None

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
-from lstd_agent.trials.action_counts import ActionCounts, TakenActions
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import (
@@ -38,10 +38,10 @@ from lstd_agent.trials.logged_policy import check_actions
 from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
 from lstd_agent.trials.merging import (
     check_same_kind,
-    counted_round,
     counts_of,
-    logged_round,
     merge_batches,
+    round_of_counts,
+    round_of_trials,
 )
 from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.policies import Policy, make_actor
@@ -305,17 +305,18 @@ class TrialCollector:
             return
         if isinstance(data, KeptTrials):
             encoding = self._encoding or self._implied_encoding()
-            finished = logged_round(self._storage, encoding, data)
+            finished = round_of_trials(self._storage, encoding, data)
         else:
             counts = counts_of(data)
             encoding = self._encoding or self._encoding_of(spaces.Discrete(counts.n_states))
-            finished = counted_round(encoding, counts)
+            finished = round_of_counts(encoding, counts)
         self._count_waiting()
         self._batches.check_t_max(finished.sums.t_max)
         self._storage.add(encoding, finished)
         self._encoding = encoding
-        if isinstance(finished.taken, TakenActions) and self._action_numbers is None:
-            self._action_numbers = max(1, int(finished.taken.action.max()) + 1), 0
+        actions = getattr(finished.sums, "actions", None)
+        if actions is not None and self._action_numbers is None:
+            self._action_numbers = max(1, int(actions.max()) + 1), 0
 
     def add_trials(
         self,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
-from lstd_agent.trials.action_counts import ActionCounts, TakenActions
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
@@ -125,20 +125,6 @@ class EncodedTrials:
         padded[t[has], trial[has]] = as_numbers(trials, numbers)[has]
         return padded
 
-    def _taken(
-        self, states: States, rewards: FloatArray, first: int
-    ) -> ActionCounts | TakenActions | None:
-        """Return what the actions of some trials led to, or which they were."""
-        if self._actions is None:
-            return None
-        action = self._actions[:, first : first + rewards.shape[1]]
-        if not isinstance(self._encoding, CountedEncoding):
-            return TakenActions(np.ascontiguousarray(action.T), np.zeros(rewards.T.shape, bool))
-        has, S = action != _NONE, self._encoding.n_states
-        state, following = states[:-1][has], states[1:][has]
-        chosen = action[has].astype(np.int64)
-        return ActionCounts.of(S, self._n_actions, state, chosen, following, rewards[has])
-
     def rounds(self, batches: Batches) -> Iterator[Round]:
         """Yield the trials in rounds, as they are to be added to batches one after the other."""
         first = 0
@@ -146,46 +132,66 @@ class EncodedTrials:
             piece = self._trials[first : first + round_size(batches.n_trials, self.t_max)]
             states = np.stack([states for states, _ in piece], axis=1)
             rewards = np.stack([rewards for _, rewards in piece], axis=1)
-            lengths = self.lengths[first : first + len(piece)]
-            taken = self._taken(states, rewards, first)
+            here = slice(first, first + len(piece))
+            action = None if self._actions is None else self._actions[:, here]
+            yield self._round(states, rewards, self.lengths[here], action, batches.n_stored_missing)
             first += len(piece)
-            cut = lengths if (lengths <= self.t_max).any() else None
-            made = recorded(self._encoding, states, rewards, cut, batches.n_stored_missing)
-            yield replace(made, taken=taken)
+
+    def _round(
+        self,
+        states: States,
+        rewards: FloatArray,
+        lengths: IntArray,
+        action: IntArray | None,
+        n_stored: int,
+    ) -> Round:
+        """Return some of the trials as a round."""
+        encoding = self._encoding
+        cut = lengths if (lengths <= self.t_max).any() else None
+        if not isinstance(encoding, CountedEncoding):
+            kept = TrialRecorder.of_whole(states, rewards)
+            actions = None if action is None else np.ascontiguousarray(action.T)
+            return Round(replace(kept, lengths=cut, actions=actions), np.empty(0))
+        counted = counted_round(encoding, states, rewards, cut, None, n_stored)
+        if action is None:
+            return counted
+        known, chosen = action != _NONE, action[action != _NONE].astype(np.int64)
+        moves = states[:-1][known], chosen, states[1:][known]
+        taken = ActionCounts.of(encoding.n_states, self._n_actions, *moves, rewards[known])
+        return replace(counted, taken=taken)
 
 
-def recorded(
-    encoding: Encoding,
-    states: States,
+def counted_round(
+    encoding: CountedEncoding,
+    states: IntArray,
     rewards: FloatArray,
     lengths: IntArray | None,
+    explored: BoolArray | None,
     n_stored: int,
-    explored: BoolArray | None = None,
 ) -> Round:
-    """Return whole trials as a round.
+    """Return whole trials of countable observations as a round.
 
     Parameters
     ----------
-    encoding : Encoding
-    states : ndarray, shape (t_max + 2, n) or (t_max + 2, n, k)
+    encoding : CountedEncoding
+    states : ndarray of int, shape (t_max + 2, n)
     rewards : ndarray, shape (t_max + 1, n)
     lengths : ndarray of int, shape (n,), or None
         How many timesteps each trial has, where some were cut short.
+    explored : ndarray of bool, shape (t_max + 1, n), or None
+        Which actions were exploratory, where some were.
     n_stored : int
-        How many trials to keep whole beside sums that do not hold them.
-    explored : ndarray of bool, shape (t_max + 1, n), optional
-        Which actions were exploratory.
+        How many trials to keep whole beside their counts.
     """
-    if not isinstance(encoding, CountedEncoding):
-        kept = TrialRecorder.of_whole(states, rewards, lengths)
-        own = None if explored is None else np.ascontiguousarray(explored.T)
-        return Round(replace(kept, explored=own), np.empty(0))
-    sums = CountRecorder(encoding.n_states).of_whole(states, rewards, lengths, explored)
+    has = None if lengths is None else np.arange(len(rewards))[:, None] < lengths
+    own = has
+    if explored is not None:
+        own = ~explored if has is None else has & ~explored
+    sums = CountRecorder(encoding.n_states).of_whole(states, rewards, own=own)
     stored = states[:-1].T[:n_stored]
-    if lengths is None:
+    if has is None:
         return Round(sums, stored.astype(encoding.dtype))
-    has = np.arange(len(rewards)) < lengths[: len(stored), None]
-    return Round(sums, np.where(has, stored, _NONE))
+    return Round(sums, np.where(has.T[:n_stored], stored, _NONE))
 
 
 class _Encoder:

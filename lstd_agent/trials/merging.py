@@ -8,12 +8,11 @@ import numpy as np
 
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.parameters import same_features
-from lstd_agent.trials.action_counts import TakenActions
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States, VectorEncoding
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.logged_rounds import recorded
+from lstd_agent.trials.logged_rounds import counted_round
 from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.recording import Round
 from lstd_agent.trials.storage import Storage
@@ -30,7 +29,7 @@ def counts_of(data: CountsLike) -> TransitionCounts:
     return TransitionCounts.of(data)
 
 
-def counted_round(encoding: Encoding, counts: TransitionCounts) -> Round:
+def round_of_counts(encoding: Encoding, counts: TransitionCounts) -> Round:
     """Return counts as a round of trials of these observations."""
     if not isinstance(encoding, CountedEncoding) or encoding.n_states != counts.n_states:
         n_states = getattr(encoding, "n_states", "no countable")
@@ -41,23 +40,15 @@ def counted_round(encoding: Encoding, counts: TransitionCounts) -> Round:
     return Round(counts, np.empty(0))
 
 
-def logged_round(storage: Storage, encoding: Encoding, trials: KeptTrials) -> Round:
+def round_of_trials(storage: Storage, encoding: Encoding, trials: KeptTrials) -> Round:
     """Return logged trials as a round, recorded as the storage records its own."""
     trials = KeptTrials.of(**vars(trials))
-    states = encoding.encode_logged(trials.observations).swapaxes(0, 1)
-    n_stored, explored = storage.batches.n_stored_missing, trials.explored
-    made = recorded(
-        encoding,
-        states,
-        trials.rewards.T,
-        trials.lengths,
-        n_stored,
-        None if explored is None else explored.T,
-    )
-    if isinstance(encoding, CountedEncoding) or trials.actions is None:
-        return made
-    explored = np.zeros(trials.actions.shape, dtype=bool) if explored is None else explored
-    return replace(made, taken=TakenActions(trials.actions, explored))
+    states = encoding.encode_logged(trials.observations)
+    if isinstance(encoding, CountedEncoding):
+        explored = None if trials.explored is None else trials.explored.T
+        n_stored, rewards = storage.batches.n_stored_missing, trials.rewards.T
+        return counted_round(encoding, states.T, rewards, trials.lengths, explored, n_stored)
+    return Round(replace(trials, observations=states), np.empty(0))
 
 
 def merge_batches(storage: Storage, encoding: Encoding, theirs: Batches, other: Encoding) -> None:

@@ -8,13 +8,12 @@ limit. The choice follows from the sizes alone, which are known before the first
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
-from lstd_agent.trials.action_counts import TakenActions
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States, VectorEncoding
@@ -79,11 +78,7 @@ class Storage:
 
     def add(self, encoding: Encoding, finished: Round) -> None:
         """Add a round, and condense kept trials that have outgrown their room."""
-        sums, taken = finished.sums, finished.taken
-        if isinstance(sums, KeptTrials) and isinstance(taken, TakenActions):
-            explored = taken.explored if taken.explored.any() else None
-            sums = replace(sums, actions=taken.action, explored=explored)
-            finished = Round(sums, finished.stored)
+        sums = finished.sums
         if isinstance(sums, KeptTrials) and isinstance(encoding, VectorEncoding):
             if self.batches.sums and isinstance(self.batches.sums[0], MomentSums):
                 # A copy, so that the trials themselves are let go.
