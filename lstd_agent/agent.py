@@ -46,7 +46,8 @@ from lstd_agent.system.references import RULES, RuleName
 from lstd_agent.system.selection import Choice
 from lstd_agent.system.solvers import SOLVERS, SolverName
 from lstd_agent.system.start_value import start_bias
-from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
+from lstd_agent.trials.collector import Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import ObservationKind
 from lstd_agent.trials.exploration import Explore

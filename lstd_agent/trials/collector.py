@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, get_args
 
 import gymnasium as gym
@@ -21,7 +20,7 @@ from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, c
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
 from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.batches import Batches
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import (
     Encoding,
@@ -43,20 +42,16 @@ from lstd_agent.trials.merging import (
     round_of_counts,
     round_of_trials,
 )
-from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.recording import RecorderMaker, Round, Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, single_spaces
 from lstd_agent.trials.same_policy import StatedPolicy
 from lstd_agent.trials.sharding import EnvSource, runner_of, spaces_of
-from lstd_agent.trials.storage import Storage
 from lstd_agent.trials.user_loop import Actions, ObservedTrials
 
 Termination = Literal["raise", "absorb"]
 """What a trial that terminates is: an error, or one that stays in a terminal state."""
-
-DEFAULT_MAX_BYTES = 2**30
 
 
 class TrialCollector:
@@ -73,7 +68,7 @@ class TrialCollector:
         How observations are kept; see `lstd_agent.trials.encoding.make_encoding`.
     max_bytes : int
         Trials of vectors are kept as they are within this, and condensed into moments beyond;
-        see `lstd_agent.trials.storage`.
+        see `lstd_agent.trials.batches`.
 
     Attributes
     ----------
@@ -139,8 +134,7 @@ class TrialCollector:
 
     def reset(self) -> None:
         """Forget all trials, observations and policies; the options stay."""
-        self._batches = Batches(self.n_batches, self.n_stored_trials)
-        self._storage = Storage(self._batches, self.max_bytes)
+        self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
         self._encoding: Encoding | None = None
         self._observed: ObservedTrials | None = None
         self._actions: Actions | None = None
@@ -220,10 +214,10 @@ class TrialCollector:
         request = replace(request, n_stored=self._n_to_store())
 
         def plan(states: States) -> RecorderMaker:
-            return self._storage.plan(encoding, request.n_trials, request.t_max, states)
+            return self._batches.plan(encoding, request.n_trials, request.t_max, states)
 
         def keep(finished: Round) -> None:
-            self._storage.add(encoding, finished)
+            self._batches.add(finished, encoding)
             self._encoding, self._stated = encoding, stated
             if isinstance(action_space, spaces.Discrete):
                 self._action_numbers = discrete_actions(action_space)
@@ -305,14 +299,14 @@ class TrialCollector:
             return
         if isinstance(data, KeptTrials):
             encoding = self._encoding or self._implied_encoding()
-            finished = round_of_trials(self._storage, encoding, data)
+            finished = round_of_trials(self._batches, encoding, data)
         else:
             counts = counts_of(data)
             encoding = self._encoding or self._encoding_of(spaces.Discrete(counts.n_states))
             finished = round_of_counts(encoding, counts)
         self._count_waiting()
         self._batches.check_t_max(finished.sums.t_max)
-        self._storage.add(encoding, finished)
+        self._batches.add(finished, encoding)
         self._encoding = encoding
         actions = getattr(finished.sums, "actions", None)
         if actions is not None and self._action_numbers is None:
@@ -343,7 +337,7 @@ class TrialCollector:
         encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max, numbers)
         self._batches.check_t_max(encoded.t_max)
         for finished in encoded.rounds(self._batches):
-            self._storage.add(encoding, finished)
+            self._batches.add(finished, encoding)
         self._encoding = encoding
         self._stated, self._action_numbers = stated, numbers
 
@@ -357,14 +351,14 @@ class TrialCollector:
         if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
             self._check_policy(other.policy, False)
         self._count_waiting()
-        merge_batches(self._storage, encoding, theirs, other._encoding)
+        merge_batches(self._batches, encoding, theirs, other._encoding)
         self._encoding = encoding
         self._stated = other._stated if self._stated is None else self._stated
         self._action_numbers = self._action_numbers or other._action_numbers
 
     def use_features(self, features: Features) -> None:
         """Use other features, of the trials so far too; see `SeminormLSTDAgent.use_features`."""
-        if self.batches.sums and isinstance(self.batches.sums[0], MomentSums):
+        if self.batches.are_moments:
             raise InvalidInputError(
                 "the trials were condensed into moments of the features so far, which say nothing "
                 "of others: collect again, within max_bytes"
@@ -449,10 +443,7 @@ class TrialCollector:
         return self._encoding_of(spaces.Discrete(np.shape(table)[0]))
 
     def _observe_with(self, encoding: Encoding, t_max: int | None) -> ObservedTrials:
-        plan = partial(self._storage.plan, encoding, None, t_max)
-        return ObservedTrials(
-            encoding, self._batches, plan, partial(self._storage.add, encoding), t_max
-        )
+        return ObservedTrials(encoding, self._batches, t_max)
 
     def _n_to_store(self) -> int:
         """Return how many trials to store whole beside sums that do not hold them."""

@@ -22,7 +22,7 @@ from lstd_agent.trials.kept_trials import TrialRecorder
 from lstd_agent.trials.observations import is_batch
 from lstd_agent.trials.policies import Actor
 from lstd_agent.trials.recording import LockstepTrials, RecorderMaker, SequentialTrials, round_size
-from lstd_agent.trials.rollouts import Keep, Plan, as_rewards
+from lstd_agent.trials.rollouts import as_rewards
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,27 +51,14 @@ class ObservedTrials:
     ----------
     encoding : Encoding
     batches : Batches
-        What has been collected: it tells how long trials are.
-    plan : callable
-        Gets the states in which trials start; returns what makes recorders.
-    add : callable
-        Gets each finished `Round`.
+        What has been collected, and gets each finished `Round`.
     t_max : int, optional
         The last timestep; without it that of the first finished trial.
     """
 
-    def __init__(
-        self,
-        encoding: Encoding,
-        batches: Batches,
-        plan: Plan,
-        add: Keep,
-        t_max: int | None = None,
-    ) -> None:
+    def __init__(self, encoding: Encoding, batches: Batches, t_max: int | None = None) -> None:
         self._encoding = encoding
         self._batches = batches
-        self._plan = plan
-        self._add = add
         self._declared_t_max = t_max
         self._sequential = SequentialTrials(encoding, None)
         self._lockstep: LockstepTrials | None = None
@@ -123,6 +110,10 @@ class ObservedTrials:
         elif not self._encoding.is_held(trial.last, observation):
             raise _elsewhere(0, t)
         trial.advance(reward, next_observation, bool(terminated))
+
+    def _plan(self, states: States) -> RecorderMaker:
+        """Decide how trials are recorded, by the states in which some start."""
+        return self._batches.plan(self._encoding, None, self._declared_t_max, states)
 
     def _plan_once(self, held: Any) -> None:
         """Decide how single trials are recorded, once the first has started."""
@@ -194,7 +185,7 @@ class ObservedTrials:
                 f"these trials have timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials "
                 "must have the same t_max. Drop them with drop_trial()"
             )
-        self._add(trials.finish())
+        self._batches.add(trials.finish(), self._encoding)
         self._lockstep = None
 
     def drop_trial(self) -> None:
@@ -208,7 +199,7 @@ class ObservedTrials:
             assert self._make_recorder is not None
             recorder, self._make_recorder = self._make_recorder(), None
             n_stored = 0 if isinstance(recorder, TrialRecorder) else self._batches.n_stored_missing
-            self._add(self._sequential.finish(recorder, n_stored))
+            self._batches.add(self._sequential.finish(recorder, n_stored), self._encoding)
 
     def _check_timestep(self, t: int, expected: int) -> None:
         if t != expected:
