@@ -32,8 +32,7 @@ from lstd_agent.trials.encoding import (
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
-from lstd_agent.trials.logged_actions import action_numbers
-from lstd_agent.trials.logged_policy import check_actions
+from lstd_agent.trials.logged_actions import action_numbers, check_actions
 from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
 from lstd_agent.trials.merging import (
     check_same_kind,

@@ -44,9 +44,8 @@ def round_of_trials(batches: Batches, encoding: Encoding, trials: KeptTrials) ->
     trials = KeptTrials.of(**vars(trials))
     states = encoding.encode_logged(trials.observations)
     if isinstance(encoding, CountedEncoding):
-        explored = None if trials.explored is None else trials.explored.T
-        n_stored, rewards = batches.n_stored_missing, trials.rewards.T
-        return counted_round(encoding, states.T, rewards, trials.lengths, explored, n_stored)
+        lengths, explored, n_stored = trials.lengths, trials.explored, batches.n_stored_missing
+        return counted_round(encoding, states, trials.rewards, lengths, explored, n_stored)
     return Round(replace(trials, observations=states), np.empty(0))
 
 
