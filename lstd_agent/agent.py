@@ -7,44 +7,36 @@ latest `Fit`.
 
 from __future__ import annotations
 
-import inspect
 import os
 import warnings
 from collections.abc import Iterable
 from concurrent.futures import Executor
+from dataclasses import fields
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 from numpy.typing import ArrayLike
 
 from lstd_agent import persistence, plotting, summary
-from lstd_agent.action_values import action_coverage, action_standard_errors, action_values
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.action_values import ActionEvidence
+from lstd_agent.delegation import chained, delegated
 from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
-from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
+from lstd_agent.errors import FitWarning, NotFittedError
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features
-from lstd_agent.fit import Comparison, Fit, FitOptions
-from lstd_agent.statistics.backups import WantedBackup, check_backup
+from lstd_agent.fit import Fit
+from lstd_agent.fit_options import AgentTailName, FitOptions
+from lstd_agent.statistics.backups import WantedBackup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
-from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
-from lstd_agent.system.fit_system import CALIBRATIONS, CalibrationName, Neighborhood, System
-from lstd_agent.system.gain import check_gain
-from lstd_agent.system.minimizer import DEFAULT_RCOND, check_rcond
-from lstd_agent.system.model import check_model
-from lstd_agent.system.neighborhoods import (
-    SEARCHES,
-    SearchName,
-    check_anchors,
-    check_n_anchors,
-    find_anchors,
-    only_anchors,
-)
-from lstd_agent.system.pair_features import PairFeatures
-from lstd_agent.system.references import RULES, RuleName
+from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
+from lstd_agent.system.fit_system import CalibrationName, Neighborhood, System
+from lstd_agent.system.minimizer import DEFAULT_RCOND
+from lstd_agent.system.neighborhoods import SearchName
+from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
-from lstd_agent.system.solvers import SOLVERS, SolverName
+from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.start_value import start_bias
 from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
 from lstd_agent.trials.collector import Termination, TrialCollector
@@ -61,11 +53,6 @@ from lstd_agent.trials.sharding import EnvSource
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from typing_extensions import Self
-
-AgentTailName = Literal["window", "settled"]
-
-NUMBERS = (1, 2, 4, 8)
-"""Numbers of neighbourhoods that ``n_anchors="auto"`` tries."""
 
 
 class SeminormLSTDAgent:
@@ -249,31 +236,32 @@ class SeminormLSTDAgent:
         max_bytes: int = DEFAULT_MAX_BYTES,
         standardize: bool = False,
     ) -> None:
-        self.n_anchors: int | Literal["auto"] | None = (
-            "auto" if n_anchors == "auto" else check_n_anchors(n_anchors)
-        )
+        self.n_anchors = n_anchors
         self.anchors = anchors
-        self.search: SearchName = check_choice("search", search, SEARCHES)
+        self.search = search
         self.distance = distance
-        self.calibration: CalibrationName = check_choice("calibration", calibration, CALIBRATIONS)
-        self.reference: RuleName = check_choice("reference", reference, RULES)
-        self.tail: AgentTailName = check_choice("tail", tail, ("window", "settled"))
-        self.backup = check_backup(backup)
-        self.gain = check_gain(gain)
-        self.rcond = check_rcond(rcond)
-        self.solver: SolverName = check_choice("solver", solver, SOLVERS)
-        if tail == "settled" and calibration == "linked":
-            raise InvalidInputError(
-                "tail='settled' leaves samples out, and a linked system uses them all: leave it "
-                "out, or use calibration='references'"
-            )
-        check_model(self.backup, calibration)
-        self._check_chosen_number()
+        self.calibration = calibration
+        self.reference = reference
+        self.tail = tail
+        self.backup = backup
+        self.gain = gain
+        self.rcond = rcond
+        self.solver = solver
+        vars(self).update(vars(self._fit_options))  # numbers as Python's own
         self.standardize = standardize
-        features = self._standardized(features)
         self.collector = TrialCollector(
-            features, on_termination, n_stored_trials, n_batches, observations, max_bytes
+            self._standardized(features),
+            on_termination,
+            n_stored_trials,
+            n_batches,
+            observations,
+            max_bytes,
         )
+        self.on_termination = on_termination
+        self.n_stored_trials = self.collector.n_stored_trials
+        self.n_batches = self.collector.n_batches
+        self.observations = observations
+        self.max_bytes = self.collector.max_bytes
         self._fitted: Fit | None = None
 
     @classmethod
@@ -373,37 +361,12 @@ class SeminormLSTDAgent:
         return self.collector.features
 
     @property
-    def on_termination(self) -> Termination:
-        """What a trial that terminates is."""
-        return self.collector.on_termination
-
-    @property
-    def n_stored_trials(self) -> int:
-        """How many trials' observations to keep."""
-        return self.collector.n_stored_trials
-
-    @property
-    def n_batches(self) -> int:
-        """In how many batches to keep the statistics."""
-        return self.collector.n_batches
-
-    @property
-    def observations(self) -> ObservationKind:
-        """How observations are kept."""
-        return self.collector.observations
-
-    @property
-    def max_bytes(self) -> int:
-        """How much memory trials of vectors may take."""
-        return self.collector.max_bytes
-
-    @property
     def options(self) -> dict[str, Any]:
         """What the agent was made with, by name.
 
         ``SeminormLSTDAgent(**agent.options)`` is another like it, without trials.
         """
-        return {name: getattr(self, name) for name in _OPTIONS}
+        return {name: getattr(self, name) for name in signature(SeminormLSTDAgent).parameters}
 
     def collect(
         self,
@@ -484,42 +447,7 @@ class SeminormLSTDAgent:
         self.collector.collect(env, policy, request)
         return self
 
-    def attach(
-        self,
-        env: AnyEnv,
-        policy: Policy | None = None,
-        *,
-        t_max: int | None = None,
-        seed: int | None = None,
-        batched: bool | None = None,
-        is_same_policy: bool = False,
-    ) -> Self:
-        """Tell what `observe` will see, and what `act` shall do, in the user's own loop.
-
-        Parameters
-        ----------
-        env : Env or VectorEnv
-            Only its spaces are used.
-        policy : array_like or callable, optional
-            As in `collect`.
-        t_max : int, optional
-            The last timestep of every trial; without it that of the first finished one.
-        seed : int, optional
-            Of a stochastic policy's draws.
-        batched : bool or None
-            As in `collect`.
-        is_same_policy : bool
-            As in `collect`.
-
-        Raises
-        ------
-        InvalidInputError
-            If a trial is under way, or an argument does not fit. Then nothing has changed.
-        """
-        self.collector.attach(
-            env, policy, t_max=t_max, seed=seed, batched=batched, is_same_policy=is_same_policy
-        )
-        return self
+    attach = chained(TrialCollector.attach, to="collector")
 
     def act(self, observation: Any) -> Any:
         """Return the policy's action for an observation, or its actions for a batch.
@@ -537,7 +465,7 @@ class SeminormLSTDAgent:
         NotFittedError
             If `attach` gave no policy.
         """
-        return self.collector.act(observation)
+        return self.collector.loop.act(observation)
 
     def observe(
         self,
@@ -570,24 +498,10 @@ class SeminormLSTDAgent:
         TerminationError
             If the trial terminates and that is not to be absorbed.
         """
-        self.collector.observe(t, observation, reward, next_observation, terminated)
+        self.collector.loop.observe(t, observation, reward, next_observation, terminated)
 
-    def end_trial(self) -> None:
-        """Finish the trial, or the trials in lockstep, that have been observed up to here.
-
-        The first to finish tells ``t_max``, unless `attach` did. One that terminated may be
-        shorter.
-
-        Raises
-        ------
-        InvalidInputError
-            If it is not as long as the others, or one of its observations is none.
-        """
-        self.collector.end_trial()
-
-    def drop_trial(self) -> None:
-        """Forget the trial, or the trials in lockstep, under way."""
-        self.collector.drop_trial()
+    end_trial = delegated(TrialCollector.end_trial, to="collector")
+    drop_trial = delegated(TrialCollector.drop_trial, to="collector")
 
     def add(self, data: CountsLike | KeptTrials | SeminormLSTDAgent) -> Self:
         """Add trials that somebody else has collected, as one round.
@@ -727,32 +641,12 @@ class SeminormLSTDAgent:
 
     @property
     def counts(self) -> TransitionCounts:
-        """The counts of all trials so far, where observations are counted.
-
-        They can be given to another agent's `add`, whatever its features.
-
-        Raises
-        ------
-        NotFittedError
-            Without any trials.
-        InvalidInputError
-            If observations are vectors.
-        """
+        """The counts of all trials so far; see `TrialCollector.counts`."""
         return self.collector.counts
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """All trials so far, where vector observations are kept as they came.
-
-        They can be given to another agent's `add`, whatever its features.
-
-        Raises
-        ------
-        NotFittedError
-            Without any trials.
-        InvalidInputError
-            If observations are counted, or trials were condensed into moments.
-        """
+        """All trials of vectors so far; see `TrialCollector.kept_trials`."""
         return self.collector.kept_trials
 
     def fit(self) -> Self:
@@ -776,211 +670,23 @@ class SeminormLSTDAgent:
         assert encoding is not None
         check_single_class(statistics, encoding)
         check_own_trials(statistics)
-        anchors = self._anchors_of(statistics)
         batches = list(self.collector.batches.sums)
-        self._fitted = Fit.of(statistics, anchors, batches, encoding, self._fit_options())
+        self._fitted = Fit.of(statistics, batches, encoding, self._fit_options)
         found = self.diagnostics().warnings
         if found:
             warnings.warn("; ".join(found), FitWarning, stacklevel=2)
         return self
 
-    def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return calibrated relative values.
+    predict = delegated(Fit.predict, to="_last_fit")
+    coverage = delegated(Fit.coverage, to="_last_fit")
+    determined = delegated(Fit.determined, to="_last_fit")
+    standard_errors = delegated(Fit.standard_errors, to="_last_fit")
+    compare = delegated(Fit.compare, to="_last_fit")
+    candidate = delegated(Fit.candidate, to="_last_fit")
 
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-            Any that the space holds; those never seen too: see `coverage`.
-        t : int or array_like of int, shape (m,), optional
-            Timesteps at which the observations are made; beyond ``t_max`` the last
-            neighbourhood answers. Without it each state is answered by the neighbourhood
-            that has most samples of it.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            Estimates of b(s) - b(main reference state); in linked systems of vectors, of b(s).
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If an observation or a timestep is out of range.
-        """
-        return self._last_fit.predict(observations, t)
-
-    def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return how well the neighbourhood that predicts has seen the observations.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            The share of the neighbourhood's samples that was at the observation; 0 where it was
-            never seen and the prediction is all generalization. For vector observations what
-            the Christoffel function says of it (see `lstd_agent.statistics.moments`).
-        """
-        return self._last_fit.coverage(observations, t)
-
-    def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
-        """Return whether the samples determine the values of observations.
-
-        A linked system keeps track of what its samples leave open, by ``backup="model"`` which
-        states lead to the main reference state; in others a value counts as determined where
-        `coverage` is positive.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray of bool, shape (m,) or ()
-        """
-        return self._last_fit.determined(observations, t)
-
-    def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return standard errors of the predictions, by batches of trials (jackknife).
-
-        The error of the offset and of an estimated gain is included; that of the choice of
-        anchors and reference states is not. Trials are batched by rounds of collection.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            Infinite where the samples do not determine the value, or those of a single batch
-            alone do.
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`, or if there are fewer than two batches of trials.
-        """
-        return self._last_fit.standard_errors(observations, t)
-
-    def action_values(
-        self,
-        observations: Any,
-        t: ArrayLike | None = None,
-        *,
-        policy: Policy | None = None,
-        pair_features: PairFeatures | None = None,
-    ) -> FloatArray:
-        """Return what actions are worth, with the policy ever after: q(s, a).
-
-        They come from transitions of recorded actions, whoever chose them: see ``explore`` of
-        `collect`, and `add_trials`. Of counted observations they are those of the pooled counts
-        (see `lstd_agent.system.action_values`), whatever the features; of vectors, LSTDQ in
-        features of pairs (see `lstd_agent.system.pair_fit`).
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-        t : int or array_like of int, shape (m,), optional
-            Timesteps at which the actions are taken: then successors are valued as `predict`
-            values them a timestep later.
-        policy : array_like or callable, optional
-            Another policy than that of the trials, whose gain is told by the same transitions. A
-            function takes batches, and answers alike each time.
-        pair_features : callable, optional
-            Of vectors (n, k) and actions (n,) from 0, to features of pairs (n, d). By default the
-            agent's features and a constant, apart for each action.
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Relative like the values of `predict`; of another policy, those of its bias. NaN where
-            the samples do not tell: of pairs never seen, or of which too much leads to where
-            nothing was seen.
-
-        Raises
-        ------
-        NotFittedError
-            If no trials tell actions; before `fit`, unless of a policy that is given here, or as
-            an array, which then is relative to a state of its own.
-        InvalidInputError
-            If an argument does not fit.
-        """
-        return action_values(self.collector, self._fitted, observations, t, policy, pair_features)
-
-    def action_standard_errors(
-        self,
-        observations: Any,
-        *,
-        policy: Policy | None = None,
-        pair_features: PairFeatures | None = None,
-    ) -> FloatArray:
-        """Return standard errors of `action_values`, by batches of trials (jackknife).
-
-        Those of successors' values and of the gain are part of them. Of counted observations they
-        are at least those of the mean of r + v(s') over an action's own transitions, by which
-        `PolicyIteration` tells better actions: successors' values are common to all actions.
-
-        Parameters
-        ----------
-        observations, policy, pair_features
-            As in `action_values`.
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Infinite where the samples do not tell the value, or, of counted observations, those
-            of a single batch alone do.
-
-        Raises
-        ------
-        NotFittedError
-            Where `action_values` does; if there are fewer than two batches of trials; of counted
-            trials of a function, unless it is given as ``policy``.
-        """
-        return action_standard_errors(
-            self.collector, self._fitted, observations, policy, pair_features
-        )
-
-    def action_coverage(self, observations: Any) -> FloatArray:
-        """Return how many transitions tell of each action.
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Numbers of transitions; of vectors, how many what was seen amounts to, by default
-            features of pairs.
-        """
-        return action_coverage(self.collector, observations)
-
-    def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
-        """Return how much more the first is worth than the second, with its standard error.
-
-        Values share errors, of the gain above all, so that a difference's own standard error is
-        not what theirs add up to.
-
-        Parameters
-        ----------
-        a, b : one observation, or a batch of which the mean value counts
-        t : optional
-            As in `predict`, for both.
-
-        Returns
-        -------
-        Comparison
-            With ``difference`` and ``standard_error``.
-        """
-        return self._last_fit.compare(a, b, t)
+    action_values = delegated(ActionEvidence.action_values, to="_action_evidence")
+    action_standard_errors = delegated(ActionEvidence.action_standard_errors, to="_action_evidence")
+    action_coverage = delegated(ActionEvidence.action_coverage, to="_action_evidence")
 
     def diagnostics(self) -> Diagnostics:
         """Return how far the fit may be relied on; ``print`` it.
@@ -1037,21 +743,6 @@ class SeminormLSTDAgent:
         """
         return self._last_fit.main_reference
 
-    def candidate(self, index: int) -> Any:
-        """Return the (flat) observation of a candidate reference state.
-
-        Parameters
-        ----------
-        index : int
-            As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None for -1 and
-            the terminal state.
-
-        Returns
-        -------
-        observation or None
-        """
-        return self._last_fit.candidate(index)
-
     @property
     def statistics(self) -> SampledStatistics:
         """The sufficient statistics of all trials collected so far."""
@@ -1066,45 +757,14 @@ class SeminormLSTDAgent:
             raise NotFittedError("the agent is not fitted yet: call fit first")
         return self._fitted
 
+    @property
+    def _action_evidence(self) -> ActionEvidence:
+        return ActionEvidence(self.collector, self._fitted)
+
+    @property
     def _fit_options(self) -> FitOptions:
-        return FitOptions(
-            self.calibration,
-            self.reference,
-            self.tail,
-            self.gain,
-            self.rcond,
-            self.backup,
-            self.solver,
-        )
-
-    def _anchors_of(self, statistics: SampledStatistics) -> IntArray | list[IntArray]:
-        """Return the anchors: given, the only ones possible, or found by the search.
-
-        Or those of several numbers of neighbourhoods, to choose from.
-        """
-        if self.anchors is not None:
-            return check_anchors(self.anchors, statistics.t_max)
-        if self.n_anchors != "auto":
-            return self._anchors_found(statistics, self.n_anchors)
-        self._check_chosen_number()
-        found = [self._anchors_found(statistics, n) for n in NUMBERS]
-        by_number = {len(anchors): anchors for anchors in found}
-        return [by_number[n] for n in sorted(by_number)]
-
-    def _check_chosen_number(self) -> None:
-        by_data = self.calibration == "linked" and self.backup == "auto"
-        if self.n_anchors == "auto" and not by_data:
-            raise InvalidInputError(
-                "n_anchors='auto' chooses among linked systems together with their backups: give "
-                "a number, or leave calibration and backup out"
-            )
-
-    def _anchors_found(self, statistics: SampledStatistics, n_anchors: int | None) -> IntArray:
-        only = only_anchors(n_anchors, statistics.t_max)
-        if only is not None:
-            return only  # any distance would do, even one that a single trial does not have
-        distance = sampled_distance(self.distance, statistics)
-        return find_anchors(distance, statistics.t_max, n_anchors, self.search)
+        """The options of a fit as they are set, checked."""
+        return FitOptions(**{each.name: getattr(self, each.name) for each in fields(FitOptions)})
 
     def __repr__(self) -> str:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"
@@ -1193,10 +853,7 @@ class SeminormLSTDAgent:
                 agent.statistics,
                 list(collector.batches.sums),
                 collector.encoding,
-                agent._fit_options(),
+                agent._fit_options,
                 saved.choice,
             )
         return agent
-
-
-_OPTIONS = tuple(inspect.signature(SeminormLSTDAgent).parameters)

@@ -25,9 +25,14 @@ def action_values(mdp: OutcomeModel | None, following: FloatArray) -> FloatArray
             "action values need the MDP's actions, and this chain was made from a transition "
             "matrix alone; get it from TabularMDP.induce(policy)"
         )
-    continued: FloatArray = np.einsum("sak,sak->sa", mdp.probability, following[mdp.next_state])
+    continued = expected_ahead(mdp, following)
     continued[~mdp.allowed_actions] = np.nan
     return mdp.expected_reward + continued
+
+
+def expected_ahead(mdp: OutcomeModel, following: FloatArray) -> FloatArray:
+    """Return Σ_s' p(s'|s, a) following(s'), shape (S, A)."""
+    return np.asarray(np.einsum("sak,sak->sa", mdp.probability, following[mdp.next_state]))
 
 
 def bisimulation_distances(q: FloatArray) -> FloatArray:

@@ -26,47 +26,49 @@ from scipy import sparse
 from scipy.sparse.linalg import bicgstab, splu
 
 from unichain_gym.arrays import FloatArray
+from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import divide_rows, grounded_matrix
 
-EPSILON = float(np.finfo(np.float64).eps)
 MAX_ERROR = 1e-8
 MAX_ITERATIONS = 10_000
 KRYLOV_WORK = 1e10
 MANY = 100  # right-hand sides that are worth a factorization, whatever it fills in
 
 
-class Solver(Protocol):
-    """A way to solve A x = c and x A = c, with the method behind it and a bound of its error."""
-
-    @property
-    def method(self) -> str:
-        """The method's name."""
-
-    @property
-    def n_iterations(self) -> int:
-        """The iterations of the latest solution; 0 for direct methods."""
-
-    def solve(self, c: FloatArray) -> FloatArray:
-        """Return the solution of A x = c; c is (n,) or (n, m)."""
-
-    def solve_transposed(self, c: FloatArray) -> FloatArray:
-        """Return the solution of x A = c; c is (n,)."""
-
-    def error_bound(self, c: FloatArray, x: FloatArray) -> float:
-        """Bound the largest error of A x = c relative to max |x|; c and x are (n,)."""
-
-    def error_bound_transposed(self, c: FloatArray, x: FloatArray) -> float:
-        """Bound the summed error of x A = c relative to Σ |x|; c and x are (n,)."""
-
-
-class Method(Protocol):
-    """What proposes solutions of A x = c, right or not."""
+class Factors(Protocol):
+    """A factorization of A = diag(N 1 + e) - N without subtraction."""
 
     name: str
-    is_direct: bool
+    n_operations: int
 
-    def solve(self, c: FloatArray, transposed: bool) -> tuple[FloatArray, int]:
-        """Return a proposal of shape (n,), and how many iterations it took."""
+    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
+        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
+
+
+class DirectSolver:
+    """A factorization without subtraction, in which nothing but rounding adds up."""
+
+    n_iterations = 0
+
+    def __init__(self, factors: Factors) -> None:
+        self.method = factors.name
+        self._factors = factors
+        self._rounding = 2.0 * EPSILON * (factors.n_operations + 4)
+
+    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
+        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
+        return self._factors.solve(c, transposed)
+
+    def error_bound(self, c: FloatArray, x: FloatArray, transposed: bool = False) -> float:
+        """Bound the error of a solution (n,) relative to it, in maxima, or transposed in sums.
+
+        Every rounding is relative to a term of A^{-1} |c|, where nothing cancels.
+        """
+        total: Any = np.sum if transposed else np.max
+        size = float(total(np.abs(x)))
+        return (
+            self._rounding * float(total(self.solve(np.abs(c), transposed))) / size if size else 0.0
+        )
 
 
 class SparseLu:
@@ -149,7 +151,7 @@ class CertifiedSolver:
         self,
         N: sparse.csr_array,
         exit_rate: FloatArray,
-        make: Callable[[sparse.csr_array], Method],
+        make: Callable[[sparse.csr_array], SparseLu | Krylov],
         fallback: Callable[[str], Solver],
     ) -> None:
         A = grounded_matrix(N, exit_rate)
@@ -174,33 +176,26 @@ class CertifiedSolver:
         """The iterations of the latest solution; 0 for direct methods."""
         return 0 if self._successor else self._n_iterations
 
-    def solve(self, c: FloatArray) -> FloatArray:
-        """Return the solution of A x = c; c is (n,) or (n, m)."""
+    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
+        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
         if c.ndim == 2:
             if c.shape[1] > MANY and not self._method.is_direct:
                 if self._for_many is None:
                     self._for_many = self._fallback(f"{c.shape[1]} systems are too many to iterate")
                 return self._for_many.solve(c)
             return np.stack([self.solve(column) for column in c.T], axis=1)
-        x = self._solve(c / self._rate, transposed=False)
-        return self._hand_over().solve(c) if x is None else x
+        x = self._solve(c if transposed else c / self._rate, transposed)
+        if x is None:
+            return self._hand_over().solve(c, transposed)
+        return x / self._rate if transposed else x
 
-    def solve_transposed(self, c: FloatArray) -> FloatArray:
-        """Return the solution of x A = c; c is (n,)."""
-        x = self._solve(c, transposed=True)
-        return self._hand_over().solve_transposed(c) if x is None else x / self._rate
-
-    def error_bound(self, c: FloatArray, x: FloatArray) -> float:
-        """Bound the largest error of A x = c relative to max |x|; c and x are (n,)."""
+    def error_bound(self, c: FloatArray, x: FloatArray, transposed: bool = False) -> float:
+        """Bound the error of a solution (n,) relative to it, in maxima, or transposed in sums."""
         if self._successor:
-            return self._successor.error_bound(c, x)
-        return self._bound(c / self._rate, x, transposed=False)
-
-    def error_bound_transposed(self, c: FloatArray, x: FloatArray) -> float:
-        """Bound the summed error of x A = c relative to Σ |x|; c and x are (n,)."""
-        if self._successor:
-            return self._successor.error_bound_transposed(c, x)
-        return self._bound(c, x * self._rate, transposed=True)
+            return self._successor.error_bound(c, x, transposed)
+        if transposed:
+            return self._bound(c, x * self._rate, transposed)
+        return self._bound(c / self._rate, x, transposed)
 
     def _solve(self, c: FloatArray, transposed: bool) -> FloatArray | None:
         """Solve the scaled system; None if the bound is not met."""
@@ -228,23 +223,20 @@ class CertifiedSolver:
     def _apply(self, x: FloatArray, transposed: bool) -> FloatArray:
         return np.asarray(x @ self._A if transposed else self._A @ x)
 
-    def _uncertainty(self, c: FloatArray, x: FloatArray, transposed: bool) -> FloatArray:
-        """|c - A x|, plus what rounding may have hidden of it."""
+    def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
+        """Bound the error by |c - A x|, plus what rounding may have hidden of it."""
         size = np.abs(x)
         # |A| |x|, since the diagonal is 1 and the rest is not positive
         terms = np.abs(c) + 2.0 * size - self._apply(size, transposed)
         residual = np.abs(c - self._apply(x, transposed))
-        return residual + self._rounding[transposed] * terms
-
-    def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
-        uncertainty = self._uncertainty(c, x, transposed)
+        uncertainty = residual + self._rounding[transposed] * terms
         if transposed:
-            error, size = uncertainty.sum(), (np.abs(x) / self._rate).sum()
+            error, largest = uncertainty.sum(), (size / self._rate).sum()
         else:
-            error, size = (self._rate * uncertainty).max(), np.abs(x).max()
+            error, largest = (self._rate * uncertainty).max(), size.max()
         if error == 0.0:
             return 0.0
-        return self._time() * float(error) / float(size) if size > 0.0 else np.inf
+        return self._time() * float(error) / float(largest) if largest > 0.0 else np.inf
 
     @np.errstate(over="ignore", invalid="ignore")
     def _time(self) -> float:
@@ -258,3 +250,7 @@ class CertifiedSolver:
             is_proof = bool(np.isfinite(z).all()) and z.min() >= 0.0 and delta < 0.5
             self._largest_time = float(z.max()) / (1.0 - delta) if is_proof else np.inf
         return self._largest_time
+
+
+Solver = DirectSolver | CertifiedSolver
+"""A way to solve A x = c and x A = c, with the method behind it and a bound of its error."""

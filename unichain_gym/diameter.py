@@ -13,12 +13,13 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.action_values import expected_ahead
+from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ModelTooLargeError
-from unichain_gym.inducing import induce
+from unichain_gym.hitting import solver_until
 from unichain_gym.interface import OutcomeModel
-from unichain_gym.linear import find_solver
-from unichain_gym.structure import row_sums, search_breadth_first
+from unichain_gym.policies import induce
+from unichain_gym.structure import outcome_graph, search_breadth_first
 
 MAX_STATES = 1_000
 # A policy is only changed for what is more than rounding.
@@ -39,10 +40,9 @@ def find_diameter(mdp: OutcomeModel) -> float:
             f"the diameter takes a policy iteration for each of {S} target states; the limit is "
             f"{MAX_STATES} states. For one target and one policy there is chain.hitting_time"
         )
-    state, action, k = np.nonzero(mdp.probability > 0.0)
-    backward = sparse.csr_array(
-        (np.ones(state.size), (mdp.next_state[state, action, k], state)), shape=(S, S)
-    )
+    if S == 1:
+        return 0.0
+    backward = sparse.csr_array(outcome_graph(mdp.next_state, mdp.probability > 0.0).T)
     largest = 0.0
     for target in range(S):
         largest = max(largest, float(_shortest_times(mdp, backward, target).max()))
@@ -58,26 +58,16 @@ def _shortest_times(mdp: OutcomeModel, backward: sparse.csr_array, target: int) 
     if (depth < 0).any():
         return np.full(S, np.inf)
     others = np.flatnonzero(np.arange(S) != target)
-    possible, allowed = mdp.probability > 0.0, mdp.allowed_actions
-    nearest = np.where(possible, depth[mdp.next_state], S).min(axis=2)
+    nearest = np.where(mdp.probability > 0.0, depth[mdp.next_state], S).min(axis=2)
     policy = nearest.argmin(axis=1)
     while True:
         times = np.zeros(S)
-        times[others] = _times(mdp, policy, target, others)
-        ahead = np.einsum("sak,sak->sa", mdp.probability, times[mdp.next_state])
-        ahead = np.where(allowed, ahead, np.inf)
+        rows = induce(mdp, policy).transition_matrix[others]
+        times[others] = solver_until(rows, others, np.array([target])).solve(np.ones(S - 1))
+        ahead = np.where(mdp.allowed_actions, expected_ahead(mdp, times), np.inf)
         own = ahead[np.arange(S), policy]
         better = ahead.min(axis=1) < own - IMPROVEMENT * own
         better[target] = False
         if not better.any():
             return times
         policy = np.where(better, ahead.argmin(axis=1), policy)
-
-
-def _times(mdp: OutcomeModel, policy: IntArray, target: int, others: IntArray) -> FloatArray:
-    """Return the expected number of steps to the target under a policy, from the other states."""
-    if not others.size:
-        return np.zeros(0)
-    P = induce(mdp, policy).transition_matrix[others]
-    leave = row_sums(P[:, np.array([target])])
-    return find_solver(P[:, others], leave).solve(np.ones(others.size))

@@ -45,6 +45,8 @@ class GthFactors:
 
     Attributes
     ----------
+    n_operations : int
+        How many operations in a row an entry may go through; each adds a rounding.
     may_underflow : bool
         Whether a product of two entries may have fallen below the smallest normal double.
 
@@ -53,6 +55,8 @@ class GthFactors:
     ConvergenceError
         If a pivot is below the smallest normal double (and later, if a solution overflows).
     """
+
+    name = "GTH"
 
     def __init__(self, N: FloatArray, exit_rate: FloatArray) -> None:
         n = exit_rate.size
@@ -87,22 +91,19 @@ class GthFactors:
         self._factors = a
 
     @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
-    def solve(self, c: FloatArray) -> FloatArray:
-        """Return the solution of A x = c; c is (n,) or (n, m)."""
+    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
+        """Return the solution of A x = c, or of x A = c; c is (n,) or (n, m)."""
+        if transposed:
+            y = solve_triangular(self._factors, c, trans="T", check_finite=False)
+            y = solve_triangular(
+                self._factors, y, lower=True, unit_diagonal=True, trans="T", check_finite=False
+            )
+            return finite((y.T / self._rate).T)
         scaled = np.ascontiguousarray((c.T / self._rate).T)
         y = solve_triangular(
             self._factors, scaled, lower=True, unit_diagonal=True, check_finite=False
         )
         return finite(solve_triangular(self._factors, y, check_finite=False))
-
-    @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
-    def solve_transposed(self, c: FloatArray) -> FloatArray:
-        """Return the solution of x A = c; c is (n,)."""
-        y = solve_triangular(self._factors, c, trans="T", check_finite=False)
-        y = solve_triangular(
-            self._factors, y, lower=True, unit_diagonal=True, trans="T", check_finite=False
-        )
-        return finite((y.T / self._rate).T)
 
 
 def _smallest(a: FloatArray) -> float:

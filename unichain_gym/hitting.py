@@ -23,6 +23,7 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.certified import Solver
 from unichain_gym.elimination import finite
 from unichain_gym.linear import find_solver
 from unichain_gym.structure import edges, group_sums, row_sums, search_breadth_first
@@ -42,52 +43,57 @@ def hitting_probabilities(P: sparse.csr_array, targets: IntArray, avoided: IntAr
     -------
     ndarray, shape (S,)
     """
-    n = P.shape[0]
-    is_target, is_avoided = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
-    is_target[targets] = True
-    is_avoided[avoided] = True
-    # The walk ends where it is decided, so nothing leads on from there.
-    row, column = edges(P)
-    goes_on = ~(is_target | is_avoided)[row]
-    backward = sparse.csr_array((P.data[goes_on], (column[goes_on], row[goes_on])), shape=P.shape)
-    may_hit = _leads_to(backward, is_target)
-    may_miss = _leads_to(backward, ~may_hit)
+    states = np.arange(P.shape[0])
+    is_target = np.isin(states, targets)
+    may_hit, may_miss = _possibilities(P, is_target, is_target | np.isin(states, avoided))
     f = np.where(may_hit, 1.0, 0.0)
     unknown = np.flatnonzero(may_hit & may_miss)
     if unknown.size:
         rows = P[unknown]
-        elsewhere = np.setdiff1d(np.arange(n), unknown, assume_unique=True)
+        elsewhere = np.setdiff1d(states, unknown, assume_unique=True)
         leaving = rows[:, elsewhere]
         solver = find_solver(rows[:, unknown], row_sums(leaving))
         f[unknown] = solver.solve(leaving @ f[elsewhere])
     return f
 
 
-def _leads_to(backward: sparse.csr_array, states: BoolArray) -> BoolArray:
-    """Return which states have a way to some of the given ones, themselves included; (S,)."""
-    depth, _ = search_breadth_first(backward, np.flatnonzero(states))
-    return np.asarray(depth >= 0)
-
-
-def hitting_times(P: sparse.csr_array, target: IntArray) -> FloatArray:
+def hitting_times(P: sparse.csr_array, targets: IntArray) -> FloatArray:
     """Return the expected number of steps until a target state is reached, shape (S,).
 
     Infinite for states that may never reach one. (h = 0 on the target, h = 1 + P h elsewhere.)
     """
-    to_target, _ = search_breadth_first(sparse.csr_array(P.T), target)
-    is_target = to_target == 0
-    # A walk that stops at the target can miss it only by way of a state that cannot reach it.
-    row, column = edges(P)
-    goes_on = ~is_target[row]
-    backward = sparse.csr_array((P.data[goes_on], (column[goes_on], row[goes_on])), shape=P.shape)
-    to_lost, _ = search_breadth_first(backward, np.flatnonzero(to_target < 0))
-    h = np.where(to_lost >= 0, np.inf, 0.0)
-    unknown = np.flatnonzero(~is_target & np.isfinite(h))
+    is_target = np.isin(np.arange(P.shape[0]), targets)
+    _, may_miss = _possibilities(P, is_target, is_target)
+    h = np.where(may_miss, np.inf, 0.0)
+    unknown = np.flatnonzero(~is_target & ~may_miss)
     if unknown.size:
-        rows = P[unknown]
-        block, leave = rows[:, unknown], row_sums(rows[:, np.flatnonzero(is_target)])
-        h[unknown] = find_solver(block, leave).solve(np.ones(unknown.size))
+        h[unknown] = solver_until(P[unknown], unknown, targets).solve(np.ones(unknown.size))
     return h
+
+
+def solver_until(rows: sparse.csr_array, states: IntArray, targets: IntArray) -> Solver:
+    """Return what sums over steps until a target is hit, for states (n,) that surely hit one.
+
+    ``rows`` (n, S) are those of P; solving for 1 gives the expected number of steps.
+    """
+    return find_solver(rows[:, states], row_sums(rows[:, np.unique(targets)]))
+
+
+def _possibilities(
+    P: sparse.csr_array, is_target: BoolArray, is_end: BoolArray
+) -> tuple[BoolArray, BoolArray]:
+    """Return from which states (S,) a walk may hit a target before it ends, and may not do so."""
+    row, column = edges(P)
+    goes_on = ~is_end[row]
+    backward = sparse.csr_array((P.data[goes_on], (column[goes_on], row[goes_on])), shape=P.shape)
+    may_hit = _leads_to(backward, is_target)
+    return may_hit, _leads_to(backward, ~may_hit)
+
+
+def _leads_to(backward: sparse.csr_array, states: BoolArray) -> BoolArray:
+    """Return which states have a way to some of the given ones, themselves included; (S,)."""
+    depth, _ = search_breadth_first(backward, np.flatnonzero(states))
+    return np.asarray(depth >= 0)
 
 
 def hitting_time_variances(P: sparse.csr_array, targets: IntArray, mean: FloatArray) -> FloatArray:
@@ -108,15 +114,11 @@ def hitting_time_variances(P: sparse.csr_array, targets: IntArray, mean: FloatAr
         NaN where the mean is infinite.
     """
     variance = np.where(np.isfinite(mean), 0.0, np.nan)
-    is_unknown = np.isfinite(mean)
-    is_unknown[targets] = False
-    unknown = np.flatnonzero(is_unknown)
+    unknown = np.setdiff1d(np.flatnonzero(np.isfinite(mean)), targets)
     if unknown.size:
         rows = P[unknown]
-        leave = row_sums(rows[:, np.unique(targets)])
-        solver = find_solver(rows[:, unknown], leave)
         source = step_variances(rows, unknown, mean)
-        variance[unknown] = finite(solver.solve(source))
+        variance[unknown] = finite(solver_until(rows, unknown, targets).solve(source))
     return variance
 
 

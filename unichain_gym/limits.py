@@ -128,7 +128,7 @@ class Limits:
         p: FloatArray = np.ones(self.recurrent.size)
         if self.ungrounded.size:
             # A negative entry is one within the error of 0, and p is not negative.
-            entered = self.recurrent_solver.solve_transposed(self.inflow)
+            entered = self.recurrent_solver.solve(self.inflow, transposed=True)
             p[self.ungrounded] = np.maximum(entered, 0.0)
             self._note("stationary distribution", self.recurrent_solver)
             if self.recurrent_solver.n_iterations:
@@ -209,7 +209,7 @@ class Limits:
         """Return the expected number of visits of each transient state, shape (n_T,)."""
         if not self.transient.size:
             return np.zeros(0)
-        return self.transient_solver.solve_transposed(start[self.transient])
+        return self.transient_solver.solve(start[self.transient], transposed=True)
 
     def potential(self, values: FloatArray, quantity: str = "potential") -> FloatArray:
         """Return D values, where D = Σ_t (P^t - P*), a Cesàro sum, is the deviation matrix.
@@ -279,12 +279,11 @@ class Limits:
         c = start[self.recurrent] - self.distribution(start)[self.recurrent]
         c = c + on_transient @ self.P_TR
         if self.ungrounded.size:
-            on_recurrent[self.ungrounded] = self.recurrent_solver.solve_transposed(
-                c[self.ungrounded]
-            )
+            on_others = self.recurrent_solver.solve(c[self.ungrounded], transposed=True)
+            on_recurrent[self.ungrounded] = on_others
         carried = on_recurrent
         if self.transient.size:
-            carried = carried + self.transient_solver.solve_transposed(on_transient) @ self.P_TR
+            carried = carried + self.visits(y) @ self.P_TR
         surplus = group_sums(self.label, carried, self.n_classes)
         y[self.recurrent] = on_recurrent - surplus[self.label] * self.stationary
         return y

@@ -27,7 +27,7 @@ to `unichain_gym.sparse_elimination.MAX_CORE`, and beyond that the system is ref
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -35,7 +35,7 @@ from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import splu
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.certified import EPSILON, CertifiedSolver, Krylov, Solver, SparseLu
+from unichain_gym.certified import CertifiedSolver, DirectSolver, Krylov, Solver, SparseLu
 from unichain_gym.elimination import OUT_OF_RANGE, SMALLEST, GthFactors, finite
 from unichain_gym.errors import ConvergenceError
 from unichain_gym.ranged import RangedGthFactors
@@ -52,59 +52,10 @@ UNDERFLOW_RATES = 1e150
 SMALL_PROBABILITY = 1e-50
 
 
-class Factors(Protocol):
-    """A factorization of A = diag(N 1 + e) - N."""
-
-    def solve(self, c: FloatArray) -> FloatArray:
-        """Return the solution of A x = c; c is (n,) or (n, m)."""
-
-    def solve_transposed(self, c: FloatArray) -> FloatArray:
-        """Return the solution of x A = c; c is (n,)."""
-
-
-class DirectSolver:
-    """A factorization without subtraction.
-
-    Parameters
-    ----------
-    method : str
-        Its name.
-    factors
-        What solves A x = c and x A = c.
-    n_operations : int
-        How many operations in a row an entry may go through; each adds a rounding.
-    """
-
-    n_iterations = 0
-
-    def __init__(self, method: str, factors: Factors, n_operations: int) -> None:
-        self.method = method
-        self._factors = factors
-        self._rounding = 2.0 * EPSILON * (n_operations + 4)
-
-    def solve(self, c: FloatArray) -> FloatArray:
-        """Return the solution of A x = c; c is (n,) or (n, m)."""
-        return self._factors.solve(c)
-
-    def solve_transposed(self, c: FloatArray) -> FloatArray:
-        """Return the solution of x A = c; c is (n,)."""
-        return self._factors.solve_transposed(c)
-
-    def error_bound(self, c: FloatArray, x: FloatArray) -> float:
-        """Bound the largest error of A x = c relative to max |x|; c and x are (n,)."""
-        size = float(np.abs(x).max(initial=0.0))
-        # Every rounding is relative to a term of A^{-1} |c|, where nothing cancels.
-        return self._rounding * float(self.solve(np.abs(c)).max()) / size if size else 0.0
-
-    def error_bound_transposed(self, c: FloatArray, x: FloatArray) -> float:
-        """Bound the summed error of x A = c relative to Σ |x|; c and x are (n,)."""
-        size = float(np.abs(x).sum())
-        total = float(self.solve_transposed(np.abs(c)).sum())
-        return self._rounding * total / size if size else 0.0
-
-
 class _TriangularFactors:
     """Substitution: in the given order of the states A is triangular."""
+
+    name = "triangular"
 
     def __init__(self, A: sparse.csr_array, order: IntArray) -> None:
         # Nothing fills in, so panels of several columns would only take time and memory.
@@ -116,12 +67,10 @@ class _TriangularFactors:
             options={"Equil": False, "SymmetricMode": True},
         )
         self._order, self._place = order, np.argsort(order)
+        self.n_operations = order.size
 
-    def solve(self, c: FloatArray) -> FloatArray:
-        return finite(self._lu.solve(c[self._order])[self._place])
-
-    def solve_transposed(self, c: FloatArray) -> FloatArray:
-        return finite(self._lu.solve(c[self._order], trans="T")[self._place])
+    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
+        return finite(self._lu.solve(c[self._order], "T" if transposed else "N")[self._place])
 
 
 def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
@@ -148,26 +97,17 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
         A = grounded_matrix(N, exit_rate)
         if n and A.diagonal().min() < SMALLEST:
             raise ConvergenceError(OUT_OF_RANGE)
-        factors = _TriangularFactors(A, np.argsort(component))
-        return DirectSolver("triangular", factors, n)
+        return DirectSolver(_TriangularFactors(A, np.argsort(component)))
+    if n <= RANGED_STATES and _spans_widely(N, exit_rate):
+        return DirectSolver(RangedGthFactors(N.toarray(), exit_rate))
     if n <= DENSE_STATES:
-        return _dense_solver(N, exit_rate)
+        return _unless_underflow(GthFactors(N.toarray(), exit_rate), N, exit_rate)
     if elimination_work(N) <= ELIMINATION_WORK:
         return CertifiedSolver(N, exit_rate, SparseLu, lambda why: _eliminate(N, exit_rate, why))
     little = eliminate(N, exit_rate, max_entries=2 * N.nnz)
     if little is not None:
-        _refuse_underflow(little, N, exit_rate)
-        return DirectSolver("sparse GTH", little, little.n_operations)
+        return _unless_underflow(little, N, exit_rate)
     return CertifiedSolver(N, exit_rate, Krylov, lambda why: _eliminate(N, exit_rate, why))
-
-
-def _dense_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
-    n = exit_rate.size
-    if n <= RANGED_STATES and _spans_widely(N, exit_rate):
-        return DirectSolver("ranged GTH", RangedGthFactors(N.toarray(), exit_rate), n)
-    factors = GthFactors(N.toarray(), exit_rate)
-    _refuse_underflow(factors, N, exit_rate)
-    return DirectSolver("GTH", factors, n)
 
 
 def _spans_widely(N: sparse.csr_array, exit_rate: FloatArray) -> bool:
@@ -176,10 +116,10 @@ def _spans_widely(N: sparse.csr_array, exit_rate: FloatArray) -> bool:
     return bool(values.min() < SMALL_PROBABILITY * values.max())
 
 
-def _refuse_underflow(
+def _unless_underflow(
     factors: GthFactors | SparseGthFactors, N: sparse.csr_array, exit_rate: FloatArray
-) -> None:
-    """Raise `ConvergenceError` if a product that underflowed may matter.
+) -> DirectSolver:
+    """Return a solver, or raise `ConvergenceError` if a product that underflowed may matter.
 
     A probability lost to underflow is below 1e-307 of its row, and changes a solution by no more
     than that times the expected number of moves. A flow lost so is a frequency below 1e-308
@@ -194,6 +134,7 @@ def _refuse_underflow(
             f"the answer; that is computed for up to {RANGED_STATES} states, and these are "
             f"{rate.size}. Remove transitions too rare to matter"
         )
+    return DirectSolver(factors)
 
 
 def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solver:
@@ -204,8 +145,7 @@ def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solve
             f"without subtraction would fill in on more than {MAX_CORE} states. Look at the "
             "weakly linked parts of the chain apart, or remove transitions too rare to matter"
         )
-    _refuse_underflow(factors, N, exit_rate)
-    return DirectSolver("sparse GTH", factors, factors.n_operations)
+    return _unless_underflow(factors, N, exit_rate)
 
 
 def elimination_work(N: sparse.csr_array) -> float:

@@ -25,7 +25,6 @@ from unichain_gym.builders import dense_arrays, read_arrays, read_transitions
 from unichain_gym.chain import MarkovChain
 from unichain_gym.diameter import find_diameter
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.inducing import induce
 from unichain_gym.optimal import (
     TIE_TOLERANCE,
     Criterion,
@@ -46,14 +45,19 @@ from unichain_gym.outcomes import (
     read_reals,
     settle_outcomes,
 )
-from unichain_gym.policies import DeterministicPolicies, action_probabilities, draw_policy
+from unichain_gym.policies import (
+    DeterministicPolicies,
+    action_probabilities,
+    draw_policy,
+    induce,
+)
 from unichain_gym.restriction import (
     reachable_states,
     restrict_mdp,
-    transition_graph,
     uniform_over,
 )
 from unichain_gym.storage import ARRAYS, read_archive, write_archive
+from unichain_gym.structure import outcome_graph
 from unichain_gym.toy_text import read_toy_text
 from unichain_gym.unichain import is_unichain
 
@@ -311,7 +315,8 @@ class TabularMDP:
         start = self.initial_distribution
         if from_ is not None:
             start = uniform_over(from_, self.n_states)
-        return restrict_mdp(self, reachable_states(transition_graph(self), start), start)
+        graph = outcome_graph(self.next_state, self.probability > 0.0)
+        return restrict_mdp(self, reachable_states(graph, start), start)
 
     @classmethod
     def from_arrays(

@@ -20,10 +20,10 @@ import numpy as np
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.inducing import induce
 from unichain_gym.interface import OutcomeModel
 from unichain_gym.optimal_actions import taken_by_optimal_policies
 from unichain_gym.outcomes import read_only
+from unichain_gym.policies import induce
 from unichain_gym.policy_iteration import BLACKWELL, iterate_policies
 from unichain_gym.solver_report import SolverReport
 from unichain_gym.summary import abbreviate, format_table
@@ -203,9 +203,8 @@ def find_optimal_policy(
         iterate_policies(mdp, _ORDER[criterion], discount, tie_tolerance), 1
     ):
         pass
-    conserving, best = last.best[-1], last.best[-1]
-    if criterion in ("gain", "bias"):
-        conserving = last.best[-2]
+    compared = last.compared
+    best = compared.best[-1]
     return OptimalPolicy(
         criterion=criterion,
         discount=discount,
@@ -213,9 +212,9 @@ def find_optimal_policy(
         chain=last.chain,
         n_iterations=n_iterations,
         tie_tolerance=tie_tolerance,
-        smallest_margin=last.smallest_margin,
-        largest_tie=last.largest_tie,
-        conserving=read_only(conserving),
+        smallest_margin=compared.smallest_margin,
+        largest_tie=compared.largest_tie,
+        conserving=read_only(compared.best[-2] if criterion in ("gain", "bias") else best),
         best=read_only(best),
     )
 

@@ -1,4 +1,4 @@
-"""Policies of a tabular MDP: checking one, listing all deterministic ones, drawing one.
+"""Policies of a tabular MDP: checking, listing, drawing them, and the chains they induce.
 
 A policy takes only actions that a state has: ``allowed``, shape (S, A), tells which.
 """
@@ -13,10 +13,13 @@ from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.outcomes import read_floats, read_generator
+from unichain_gym.interface import OutcomeModel
+from unichain_gym.outcomes import read_floats, read_generator, read_only
 from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
 from unichain_gym.summary import abbreviate
 
@@ -229,3 +232,25 @@ def _distributions(policy: NDArray[Any]) -> FloatArray:
             "normalize each row of the policy"
         )
     return probabilities
+
+
+def induce(mdp: OutcomeModel, policy: ArrayLike) -> MarkovChain:
+    """Return the chain of a policy; see `TabularMDP.induce`."""
+    pi = read_only(action_probabilities(policy, mdp.allowed_actions))
+    S = mdp.n_states
+    # A deterministic policy, the usual case, needs one action's outcomes and not all A. (A
+    # largest probability of 1 is not enough: next to it, 1e-17 still makes an edge.)
+    weight: FloatArray
+    if (np.count_nonzero(pi, axis=1) == 1).all():
+        chosen = (np.arange(S), pi.argmax(axis=1))
+        weight = mdp.probability[chosen]
+        column = mdp.next_state[chosen]
+    else:
+        weight = (pi[:, :, None] * mdp.probability).reshape(S, -1)
+        column = mdp.next_state.reshape(S, -1)
+    keep = weight > 0.0
+    indptr = np.concatenate(([0], np.cumsum(keep.sum(axis=1))))
+    P = sparse.csr_array((weight[keep], column[keep], indptr), shape=(S, S))
+    P.sum_duplicates()
+    reward = np.einsum("sa,sa->s", pi, mdp.expected_reward)
+    return MarkovChain(P, reward, mdp.initial_distribution, mdp=mdp, policy=pi)

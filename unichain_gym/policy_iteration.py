@@ -37,16 +37,55 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from unichain_gym.action_values import expected_ahead
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import ConvergenceError
-from unichain_gym.inducing import induce
 from unichain_gym.interface import OutcomeModel
 from unichain_gym.linear import find_solver
-from unichain_gym.structure import group_sums
+from unichain_gym.policies import induce
+from unichain_gym.structure import group_sums, outcome_graph
 
 BLACKWELL = 2**62
 """The n of Blackwell optimality: more terms than are ever compared."""
+
+
+class Comparison:
+    """The actions that are among the best of their states, as terms are compared in turn.
+
+    Attributes
+    ----------
+    best : list of ndarray of bool, shape (S, A)
+        The best in all terms so far, after each term that was compared.
+    smallest_margin, largest_tie : float
+        The smallest difference that excluded an action and the largest that did not, relative to
+        the sizes that `tolerance` is relative to; infinite and 0 if there was none.
+    """
+
+    def __init__(self, allowed: BoolArray, tolerance: float) -> None:
+        self.remaining = allowed
+        self.tolerance = tolerance
+        self.best: list[BoolArray] = []
+        self.smallest_margin = np.inf
+        self.largest_tie = 0.0
+
+    def keep_best(self, score: FloatArray, size: FloatArray) -> None:
+        """Exclude the actions (S, A) whose score is below the best of those that remain."""
+        state, action = np.nonzero(self.remaining)
+        top = np.where(self.remaining, score, -np.inf)
+        leader = top.argmax(axis=1)[state]
+        gap = top[state, leader] - score[state, action]
+        margin = np.zeros_like(gap)
+        # What differs although nothing has a size differs by infinitely much.
+        with np.errstate(divide="ignore", over="ignore"):
+            np.divide(gap, np.maximum(size[state, action], size[state, leader]), margin,
+                      where=gap > 0.0)  # fmt: skip
+        ties = margin <= self.tolerance
+        self.smallest_margin = min(self.smallest_margin, margin[~ties].min(initial=np.inf))
+        self.largest_tie = max(self.largest_tie, margin[ties].max(initial=0.0))
+        self.remaining = np.zeros_like(self.remaining)
+        self.remaining[state[ties], action[ties]] = True
+        self.best.append(self.remaining)
 
 
 @dataclass(frozen=True)
@@ -58,21 +97,14 @@ class Evaluation:
     policy : ndarray of int, shape (S,)
     chain : MarkovChain
         What it induces.
-    best : list of ndarray of bool, shape (S, A)
-        After each term that was compared: the actions that are among the best in all terms so
-        far.
-    smallest_margin, largest_tie : float
-        The smallest difference that excluded an action and the largest that did not, relative to
-        the sizes that `tie_tolerance` is relative to; infinite and 0 if there was none.
+    compared : Comparison
     improved : ndarray of int, shape (S,)
         The next policy; the same one if no action is better.
     """
 
     policy: IntArray
     chain: MarkovChain
-    best: list[BoolArray]
-    smallest_margin: float
-    largest_tie: float
+    compared: Comparison
     improved: IntArray
 
 
@@ -145,7 +177,7 @@ def _evaluate(
     mdp: OutcomeModel, policy: IntArray, n: int, discount: float | None, tie_tolerance: float
 ) -> Evaluation:
     chain = induce(mdp, policy)
-    compared = _Comparison(mdp.allowed_actions, tie_tolerance)
+    compared = Comparison(mdp.allowed_actions, tie_tolerance)
     improved = policy
     own = np.arange(policy.size), policy
     terms = (
@@ -160,50 +192,14 @@ def _evaluate(
         improved = np.where(best[own], policy, np.where(best, score, -np.inf).argmax(axis=1))
         if not is_first and not best[own].all():
             break
-    return Evaluation(
-        policy, chain, compared.best, compared.smallest_margin, compared.largest_tie, improved
-    )
-
-
-class _Comparison:
-    """The actions that are among the best of their states, as terms are compared in turn."""
-
-    def __init__(self, allowed: BoolArray, tie_tolerance: float) -> None:
-        self.remaining = allowed
-        self.best: list[BoolArray] = []
-        self.smallest_margin = np.inf
-        self.largest_tie = 0.0
-        self._tolerance = tie_tolerance
-
-    def keep_best(self, score: FloatArray, size: FloatArray) -> None:
-        """Exclude the actions (S, A) whose score is below the best of those that remain."""
-        state, action = np.nonzero(self.remaining)
-        top = np.where(self.remaining, score, -np.inf)
-        leader = top.argmax(axis=1)[state]
-        gap = top[state, leader] - score[state, action]
-        margin = np.zeros_like(gap)
-        # What differs although nothing has a size differs by infinitely much.
-        with np.errstate(divide="ignore", over="ignore"):
-            np.divide(gap, np.maximum(size[state, action], size[state, leader]), margin,
-                      where=gap > 0.0)  # fmt: skip
-        ties = margin <= self._tolerance
-        self.smallest_margin = min(self.smallest_margin, margin[~ties].min(initial=np.inf))
-        self.largest_tie = max(self.largest_tie, margin[ties].max(initial=0.0))
-        self.remaining = np.zeros_like(self.remaining)
-        self.remaining[state[ties], action[ties]] = True
-        self.best.append(self.remaining)
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether every state has one action left."""
-        return bool((np.count_nonzero(self.remaining, axis=1) == 1).all())
+    return Evaluation(policy, chain, compared, improved)
 
 
 _Term = tuple[bool, tuple[FloatArray, FloatArray]]
 
 
 def _laurent_terms(
-    mdp: OutcomeModel, chain: MarkovChain, compared: _Comparison, n: int
+    mdp: OutcomeModel, chain: MarkovChain, compared: Comparison, n: int
 ) -> Iterator[_Term]:
     """Yield the terms from the gain to y_{n+1}: whether it is the first, scores and sizes."""
     reward = np.abs(chain.reward)
@@ -226,12 +222,14 @@ def _laurent_terms(
 def _new_terms(
     mdp: OutcomeModel,
     chain: MarkovChain,
-    compared: _Comparison,
+    compared: Comparison,
     term: FloatArray,
     error: FloatArray,
 ) -> Iterator[tuple[FloatArray, FloatArray]]:
     """Yield what is new in y_1, y_2, …, scaled to length 1 in each part, and its error."""
-    part, n_parts = _parts(mdp, compared.remaining)
+    possible = (mdp.probability > 0.0) & compared.remaining[:, :, None]
+    graph = outcome_graph(mdp.next_state, possible)
+    n_parts, part = connected_components(graph, directed=False)
 
     def dot(x: FloatArray, y: FloatArray) -> FloatArray:
         return group_sums(part, x * y, n_parts)[part]
@@ -247,33 +245,21 @@ def _new_terms(
                 term = term - overlap * other
                 error = error + np.abs(overlap) * other_error
         length = np.sqrt(dot(term, term))
-        is_new = length > compared._tolerance * (before + np.sqrt(dot(error, error)))
+        is_new = length > compared.tolerance * (before + np.sqrt(dot(error, error)))
         scale = np.divide(1.0, length, out=np.zeros_like(length), where=is_new)
         term, error = scale * term, scale * error
-        if not is_new.any():
-            yield term, error
-            return
         yield term, error
+        if not is_new.any():
+            return
         basis.append((term, error))
 
 
-def _parts(mdp: OutcomeModel, remaining: BoolArray) -> tuple[IntArray, int]:
-    """Return the part of each state (S,), and how many the remaining actions leave apart."""
-    state, action, k = np.nonzero((mdp.probability > 0.0) & remaining[:, :, None])
-    S = mdp.n_states
-    graph = sparse.csr_array(
-        (np.ones(state.size), (state, mdp.next_state[state, action, k])), shape=(S, S)
-    )
-    n_parts, part = connected_components(graph, directed=False)
-    return part.astype(np.int64), int(n_parts)
-
-
-def _is_settled(mdp: OutcomeModel, compared: _Comparison) -> bool:
+def _is_settled(mdp: OutcomeModel, compared: Comparison) -> bool:
     """Whether the actions left in each state do the same, so that no term tells them apart."""
-    if compared.is_decided:
-        return True
     remaining = compared.remaining
     tied = np.flatnonzero(np.count_nonzero(remaining, axis=1) > 1)
+    if not tied.size:
+        return True
     first = remaining[tied].argmax(axis=1)
     S, A, K = mdp.next_state.shape
     # Rows (state, action) of p, with the outcomes that lead to one state added up.
@@ -309,14 +295,12 @@ def _discounted_term(mdp: OutcomeModel, chain: MarkovChain, discount: float) -> 
 def drift(mdp: OutcomeModel, y: FloatArray) -> FloatArray:
     """Return Σ_s' p(s'|s, a) (y(s') - y(s)), shape (S, A)."""
     change = y[mdp.next_state] - y[:, None, None]
-    drift: FloatArray = np.einsum("sak,sak->sa", mdp.probability, change)
-    return drift
+    return np.asarray(np.einsum("sak,sak->sa", mdp.probability, change))
 
 
 def _around(mdp: OutcomeModel, size: FloatArray) -> FloatArray:
     """Return size(s) + Σ_s' p(s'|s, a) size(s'), shape (S, A)."""
-    ahead: FloatArray = np.einsum("sak,sak->sa", mdp.probability, size[mdp.next_state])
-    return ahead + size[:, None]
+    return expected_ahead(mdp, size) + size[:, None]
 
 
 def _spread(chain: MarkovChain, error: FloatArray) -> FloatArray:

@@ -83,7 +83,7 @@ class RangedGthFactors:
         Nonnegative; every state must be able to reach one with a positive exit.
     """
 
-    may_underflow = False
+    name = "ranged GTH"
 
     def __init__(self, N: FloatArray, exit_rate: FloatArray) -> None:
         n = self.n_operations = exit_rate.size
@@ -97,8 +97,10 @@ class RangedGthFactors:
             a[below, below] = a[below, below] + a[below, k, None] * a[None, k, below]
         self._a, self._pivot = a, pivot
 
-    def solve(self, c: FloatArray) -> FloatArray:
-        """Return the solution of A x = c; c is (n,) or (n, m)."""
+    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
+        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
+        if transposed:
+            return self._solve_transposed(c)
         a, x = self._a, Ranged.of(c.reshape(len(c), -1))
         n = len(c)
         for k in range(n):
@@ -108,8 +110,7 @@ class RangedGthFactors:
             x[k] = (x[k] + carried) / self._pivot[k]
         return finite(x.rounded().reshape(c.shape))
 
-    def solve_transposed(self, c: FloatArray) -> FloatArray:
-        """Return the solution of x A = c; c is (n,)."""
+    def _solve_transposed(self, c: FloatArray) -> FloatArray:
         a, x = self._a, Ranged.of(c)
         n = len(c)
         for k in range(n):

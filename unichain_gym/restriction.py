@@ -62,13 +62,6 @@ def pick(names: Sequence[str | int], states: IntArray) -> tuple[str | int, ...]:
     return tuple(names[state] for state in states.tolist())
 
 
-def transition_graph(mdp: OutcomeModel) -> sparse.csr_array:
-    """Return which transitions some action makes possible, an entry each, shape (S, S)."""
-    state, action, k = np.nonzero(mdp.probability)
-    place = state, mdp.next_state[state, action, k]
-    return sparse.csr_array((np.ones(state.size), place), shape=(mdp.n_states, mdp.n_states))
-
-
 def restrict_mdp(mdp: Model, states: IntArray, start: FloatArray) -> Model:
     """Return an MDP of some of the states, without the actions that may lead out of them.
 

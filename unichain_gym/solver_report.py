@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unichain_gym.arrays import FloatArray
-from unichain_gym.certified import EPSILON
 from unichain_gym.elimination import SMALLEST
 from unichain_gym.limits import Limits
+from unichain_gym.rounding import EPSILON
 from unichain_gym.summary import format_table
 
 
@@ -111,7 +111,7 @@ def _error_bounds(
     if U.size:
         solver = limits.recurrent_solver
         p = limits.stationary / limits.stationary[limits.ground][limits.label]
-        p_error = solver.error_bound_transposed(limits.inflow, p[U])
+        p_error = solver.error_bound(limits.inflow, p[U], transposed=True)
         c = (values - mean)[limits.recurrent][U]
         x = solver.solve(c)
         largest = float(np.abs(x).max())

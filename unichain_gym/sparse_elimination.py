@@ -53,6 +53,8 @@ class _Round:
 class SparseGthFactors:
     """Factors of A = diag(N 1 + e) - N; make them with `eliminate`."""
 
+    name = "sparse GTH"
+
     def __init__(
         self, rate: FloatArray, rounds: list[_Round], core: GthFactors, core_size: int
     ) -> None:
@@ -64,32 +66,20 @@ class SparseGthFactors:
         self.n_operations = core_size + 4 * len(rounds)
 
     @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
-    def solve(self, c: FloatArray) -> FloatArray:
-        """Return the solution of A x = c; c is (n,) or (n, m)."""
+    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
+        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
         sources = []
-        c = (c.T / self._rate).T
+        c = c if transposed else (c.T / self._rate).T
         for step in self._rounds:
             source = (c[step.gone].T / step.pivot).T
             sources.append(source)
-            c = c[step.rest] + step.to_gone @ source
-        x = self._core.solve(c)
+            c = c[step.rest] + (step.from_gone.T if transposed else step.to_gone) @ source
+        x = self._core.solve(c, transposed)
         for step, source in zip(reversed(self._rounds), reversed(sources), strict=True):
-            carried = (step.from_gone @ x).T / step.pivot
-            x = _merge(step, carried.T + source, x)
-        return finite(x)
-
-    @np.errstate(over="ignore", invalid="ignore")  # `finite` finds it
-    def solve_transposed(self, c: FloatArray) -> FloatArray:
-        """Return the solution of x A = c; c is (n,)."""
-        sources = []
-        for step in self._rounds:
-            source = c[step.gone] / step.pivot
-            sources.append(source)
-            c = c[step.rest] + source @ step.from_gone
-        x = self._core.solve_transposed(c)
-        for step, source in zip(reversed(self._rounds), reversed(sources), strict=True):
-            x = _merge(step, source + (x @ step.to_gone) / step.pivot, x)
-        return finite(x / self._rate)
+            carried = (step.to_gone.T if transposed else step.from_gone) @ x
+            on_rest, x = x, np.empty((step.gone.size + step.rest.size, *x.shape[1:]))
+            x[step.gone], x[step.rest] = (carried.T / step.pivot).T + source, on_rest
+        return finite(x / self._rate if transposed else x)
 
 
 def eliminate(
@@ -146,9 +136,3 @@ def _independent_set(N: sparse.csr_array, rng: np.random.Generator) -> BoolArray
     # Only the cheaper states: the dear ones become cheaper, or dense, later.
     limit = 2.0 * np.partition(fill, n // 10)[n // 10] + 2.0
     return np.asarray((rank < lowest) & (fill <= limit))
-
-
-def _merge(step: _Round, on_gone: FloatArray, on_rest: FloatArray) -> FloatArray:
-    x = np.empty((step.gone.size + step.rest.size, *on_rest.shape[1:]))
-    x[step.gone], x[step.rest] = on_gone, on_rest
-    return x

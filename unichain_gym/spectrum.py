@@ -33,6 +33,7 @@ from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import ConvergenceError
 from unichain_gym.limits import Limits
 from unichain_gym.linear import find_solver
+from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import (
     Structure,
     edges,
@@ -48,7 +49,6 @@ REVERSIBLE = 1e-10
 DENSE_COMPONENT = 1_000
 N_WANTED, N_BASIS = 6, 40
 ARPACK_WORK = 2e10
-EPSILON = float(np.finfo(np.float64).eps)
 
 
 def spectral_gap(P: sparse.csr_array, structure: Structure, periods: IntArray) -> float:

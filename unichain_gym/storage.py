@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import secrets
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile, is_zipfile
@@ -55,15 +57,11 @@ def _read_fields(archive: Mapping[str, Any], what: str) -> dict[str, Any]:
     if missing:
         raise InvalidModelError(f"{what}: it lacks {', '.join(missing)}")
     fields: dict[str, Any] = {field: archive[field] for field in ARRAYS}
-    fields["name"] = _read_name(str(archive["name"]))
+    name = str(archive["name"])  # as JSON, or from older releases as plain text
+    fields["name"] = str(json.loads(name)) if name.startswith('"') else name
     if "state_names" in archive:
         fields["state_names"] = json.loads(str(archive["state_names"]))
     return fields
-
-
-def _read_name(text: str) -> str:
-    """Return a name stored as JSON, or as plain text."""
-    return str(json.loads(text)) if text.startswith('"') else text
 
 
 @contextmanager
@@ -71,14 +69,15 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that takes the place of ``path`` once it is written, and not if that fails.
 
     As `open` would, it leaves a symbolic link in place and writes what that points to, keeps the
-    permissions of an existing file, and writes to what is no regular file directly.
+    permissions of an existing file, and writes to what is no regular file directly. What a
+    process that was killed has left of the same file is removed by the next.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         with target.open("wb") as file:
             yield file
         return
-    draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    draft = _draft_of(target)
     try:
         with draft.open("xb") as file:
             yield file
@@ -90,3 +89,30 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _draft_of(target: Path) -> Path:
+    """Return a path beside a target that no other process takes; remove those of killed ones."""
+    # Numbers of processes hold for a host and, where there are containers, for one of them.
+    place = platform.node()
+    with suppress(OSError):
+        place += os.readlink("/proc/self/ns/pid")
+    prefix = f".{sha256(f'{place} {target.name}'.encode()).hexdigest()[:12]}."
+    # A folder that cannot be listed, or somebody else's file, is no obstacle to writing.
+    with suppress(OSError, ValueError):
+        for left in target.parent.glob(f"{prefix}*.tmp"):
+            if not _runs(int(left.name.split(".")[2])):
+                left.unlink(missing_ok=True)
+    return target.with_name(f"{prefix}{os.getpid()}.{secrets.token_hex(4)}.tmp")
+
+
+def _runs(process: int) -> bool:
+    """Whether there is such a process; where that cannot be told, there may be."""
+    if os.name == "posix":
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+    return True

@@ -10,12 +10,14 @@ possible, not from how likely they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,14 @@ def edges(P: sparse.csr_array) -> tuple[IntArray, IntArray]:
     return row, P.indices.astype(np.int64)
 
 
+def outcome_graph(next_state: IntArray, possible: BoolArray) -> sparse.csr_array:
+    """Return which transitions the possible ones of outcomes (S, A, K) make, an entry each."""
+    S = len(next_state)
+    state, action, k = np.nonzero(possible)
+    place = state, next_state[state, action, k]
+    return sparse.csr_array((np.ones(state.size), place), shape=(S, S))
+
+
 def off_diagonal(N: sparse.csr_array) -> sparse.csr_array:
     """Return a matrix without its diagonal."""
     row, column = edges(N)
@@ -103,7 +113,7 @@ def row_sums(P: sparse.csr_array) -> FloatArray:
     return np.asarray(P.sum(axis=1), dtype=np.float64)
 
 
-def group_sums(label: IntArray, values: FloatArray, n_groups: int) -> FloatArray:
+def group_sums(label: NDArray[np.integer[Any]], values: FloatArray, n_groups: int) -> FloatArray:
     """Return the sum of the values of each label, shape (n_groups,)."""
     return np.bincount(label, weights=values, minlength=n_groups).astype(np.float64, copy=False)
 

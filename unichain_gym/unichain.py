@@ -23,7 +23,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from unichain_gym.arrays import BoolArray, IntArray
-from unichain_gym.structure import find_structure
+from unichain_gym.structure import find_structure, outcome_graph
 
 MAX_REMOVALS = 200
 MAX_VISITED = 50_000_000  # outcomes, over all removals
@@ -74,10 +74,7 @@ def maximal_end_components(
         # Keep the actions that stay within a part, and split each part into what these connect.
         stays = (~possible | (label[next_state] == label[:, None, None])).all(axis=2)
         stays &= allowed & (label >= 0)[:, None]
-        state, action, k = np.nonzero(possible & stays[:, :, None])
-        graph = sparse.csr_array(
-            (np.ones(state.size), (state, next_state[state, action, k])), shape=(S, S)
-        )
+        graph = outcome_graph(next_state, possible & stays[:, :, None])
         _, component = connected_components(graph, connection="strong")
         alive = stays.any(axis=1)
         label = np.full(S, -1)

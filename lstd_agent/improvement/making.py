@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import FloatArray
@@ -17,12 +18,10 @@ from lstd_agent.improvement.vectors import VectorImprover
 from lstd_agent.trials.encoding import CountedEncoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.policies import make_actor
-from lstd_agent.trials.rollouts import AnyEnv
-from lstd_agent.trials.sharding import EnvSource, spaces_of
 
 
 def make_improver(
-    env: AnyEnv | EnvSource,
+    spaces: tuple[Space[Any], Space[Any]],
     ends: bool,
     observations: ObservationKind,
     n_errors: float,
@@ -37,7 +36,7 @@ def make_improver(
     InvalidInputError
         If features or a policy do not fit the task.
     """
-    space, action_space = spaces_of(env)
+    space, action_space = spaces
     n_actions, first_action = discrete_actions(action_space)
     given = _constant if features is None else features
     encoding = make_encoding(space, given, ends, observations)

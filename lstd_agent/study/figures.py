@@ -20,10 +20,10 @@ from lstd_agent.figure_style import (
     new_figure,
     styled,
 )
+from lstd_agent.study import estimator_tables
 from lstd_agent.study.complexity_study import BACKUPS, WANTED
 from lstd_agent.study.complexity_tables import curves, multiples_of_lowest_limit
 from lstd_agent.study.estimator_study import BASELINES, OURS
-from lstd_agent.study.estimator_tables import ORACLE, medians, oracle
 from lstd_agent.study.reference_study import COMBINATIONS, combination_name, median_multiples
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampling_study import PANELS
@@ -156,9 +156,9 @@ def reference_multiples(rows: Sequence[Row]) -> Figure:
 @styled
 def estimator_multiples(rows: Sequence[Row]) -> Figure:
     """Draw ε_MS as a multiple of the projection limit: a line an estimator, a dot a row."""
-    by_line = medians(rows)
+    by_line = estimator_tables.median_multiples(rows)
     shown = {name: [row[name] for row in by_line.values()] for name in OURS}
-    shown[ORACLE] = oracle(by_line)
+    shown[estimator_tables.ORACLE] = estimator_tables.oracle(by_line)
     shown |= {name: [row[name] for row in by_line.values()] for name in BASELINES}
     figure = new_figure(WIDTH, 1.2 + 0.34 * len(shown))
     axes = figure.subplots()

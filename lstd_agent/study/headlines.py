@@ -9,6 +9,8 @@ from lstd_agent.study import claims, tables
 from lstd_agent.study.complexity_tables import curves, rule_table
 from lstd_agent.study.estimator_tables import summary_table
 from lstd_agent.study.exact_claims import exact_claims
+from lstd_agent.study.markdown import table
+from lstd_agent.study.multiples import Line
 from lstd_agent.study.reference_study import (
     COMBINATIONS,
     Combination,
@@ -73,9 +75,8 @@ def headlines(
     """
     ratios = tables.log_ratios(tables.mean_cells(exact), tables.paper_cells())
     judged = [*exact_claims(exact), *sampled_claims(sampled)]
-    glossary = [f"| {name} | {meaning} |" for name, meaning in GLOSSARY.items()]
     parts = (
-        "\n".join(["| | |", "|---|---|", *glossary]),
+        glossary(),
         _agreement(ratios, len({row["seed"] for row in exact})),
         JUDGING,
         claims.markdown_table(judged).strip(),
@@ -88,32 +89,31 @@ def headlines(
     return "\n\n".join(parts) + "\n"
 
 
+def glossary() -> str:
+    """Return what the names mean, as a table."""
+    return table(["", ""], GLOSSARY.items(), "l")
+
+
 def _agreement(ratios: Mapping[tables.Cell, float], n_seeds: int) -> str:
-    lines = [
-        f"| exact study, {n_seeds} seeds | mean abs log10(ours / paper) | cells |",
-        "|---|---:|---:|",
-    ]
+    heads = (f"exact study, {n_seeds} seeds", "mean abs log10(ours / paper)", "cells")
+    rows = []
     for name, schemes in (
         ("p01 and p02am, both errors", ("p01", "p02am")),
         ("all schemes but pinf, both errors", tuple(s for s in SCHEMES if s != "pinf")),
     ):
         chosen = [abs(ratio) for cell, ratio in ratios.items() if cell[3] in schemes]
-        lines.append(f"| {name} | {mean(chosen):.2f} | {len(chosen)} |")
-    return "\n".join(lines)
+        rows.append([name, f"{mean(chosen):.2f}", len(chosen)])
+    return table(heads, rows, "lr")
 
 
-def _references(medians: Mapping[tuple[str, str, float], Mapping[Combination, float]]) -> str:
-    lines = [
-        "| calibration | median total rems / projection limit | best alone in | tied for best in |",
-        "|---|---:|---:|---:|",
-    ]
+def _references(medians: Mapping[Line, Mapping[Combination, float]]) -> str:
     best = [[c for c in row if row[c] == min(row.values())] for row in medians.values()]
+    n, rows = len(medians), []
     for combination in COMBINATIONS:
         middle = median(row[combination] for row in medians.values())
         alone = sum(winners == [combination] for winners in best)
         tied = sum(combination in winners and len(winners) > 1 for winners in best)
-        lines.append(
-            f"| {combination_name(combination)} | {middle:.3g} | {alone} of {len(medians)} rows | "
-            f"{tied} of {len(medians)} rows |"
-        )
-    return "\n".join(lines)
+        name = combination_name(combination)
+        rows.append([name, f"{middle:.3g}", f"{alone} of {n} rows", f"{tied} of {n} rows"])
+    heads = ("calibration", "median total rems / projection limit", "best alone in")
+    return table([*heads, "tied for best in"], rows, "lr")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -11,6 +13,17 @@ from lstd_agent.features.tables import GaussianFeatures
 from lstd_agent.trials.counting import TransitionCounts
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
 from unichain_gym.population import simulate_counts
+
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class SampleTask(Generic[Settings]):
+    """One set of samples: an environment and a seed, and what rows depend on beside their key."""
+
+    env: str
+    seed: int
+    settings: Settings
 
 
 def largest_first(environments: Sequence[str], n_seeds: int) -> Iterator[tuple[str, int, int]]:

@@ -22,6 +22,8 @@ _SHOWING = (
     "commands",
     "benchmarks",
     "claims.py",
+    "markdown.py",
+    "multiples.py",
     "tables.py",
     "score_tables.py",
     "control_results.py",

@@ -117,6 +117,10 @@ class RowStore:
     def __contains__(self, key: tuple[Any, ...]) -> bool:
         return key in self._rows
 
+    def lacks(self, keys: Iterable[tuple[Any, ...]]) -> bool:
+        """Whether a row of any of these keys is missing."""
+        return any(key not in self for key in keys)
+
     @property
     def rows(self) -> list[Row]:
         """All rows of this setting, sorted by key."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -40,6 +40,9 @@ KEY = ("env", "n_features", "seed", "n_trials", "scheme")
 
 # How many copies of the environment run at once; the law of the samples does not depend on it.
 _NUM_ENVS = 5_000
+
+Engine = Literal["trials", "population"]
+Estimator = Literal["quadratic", "linear"]
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,8 @@ class SamplingSettings:
     rcond : float
     """
 
-    engine: str = "trials"
-    estimator: str = "quadratic"
+    engine: Engine = "trials"
+    estimator: Estimator = "quadratic"
     n_stored: int = 2_000
     tail: TailName = "window"
     reference: RuleName = "most_common"

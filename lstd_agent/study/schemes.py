@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,17 +49,18 @@ class Regime:
     n_anchors_max: int
 
 
-def regimes(n_states: int) -> list[Regime]:
+def regimes(n_states: int, among: Container[float] = RHOS) -> list[Regime]:
     """Return the regimes that an environment is studied in (eq. ``nfea_nanchor_tuples``).
 
-    A ρ is left out where it gives no feature, or as many as the next smaller ρ.
+    A ρ is left out where it gives no feature, or as many as the next smaller ρ; and those that are
+    not ``among`` the wanted ones.
     """
     # A little slack keeps, say, 0.29 · 100 from falling below 29.
     n_features = [int(rho * n_states + 1e-9) for rho in RHOS]
     return [
         Regime(rho, d, int(1.0 / rho))
         for rho, d, smaller in zip(RHOS, n_features, (*n_features[1:], 0), strict=True)
-        if d > smaller
+        if d > smaller and rho in among
     ]
 
 

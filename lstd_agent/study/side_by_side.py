@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from lstd_agent.study import claims, tables
 from lstd_agent.study.exact_claims import exact_claims
-from lstd_agent.study.headlines import GLOSSARY, JUDGING
+from lstd_agent.study.headlines import JUDGING, glossary
+from lstd_agent.study.markdown import table
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampled_claims import sampled_claims
 from lstd_agent.study.schemes import RHOS, SCHEMES
@@ -89,15 +90,14 @@ def side_by_side(exact: Sequence[Row], sampled: Sequence[Row], origin: str) -> s
     origin : str
         Where the rows come from, for the head of the page.
     """
-    glossary = [f"| {name} | {meaning} |" for name, meaning in GLOSSARY.items()]
     judged = [*exact_claims(exact), *sampled_claims(sampled)]
     parts = (
         f"<!-- written by scripts/update_results.py; {origin} -->\n\n",
-        _HEAD + "\n" + "\n".join(["| | |", "|---|---|", *glossary]) + "\n",
+        f"{_HEAD}\n{glossary()}\n",
         _TABLES,
         paired_tables(tables.mean_cells(exact), tables.paper_cells()),
         _FIGURES,
-        f"{JUDGING}\n\n{claims.markdown_table(judged).strip()}\n",
+        f"{JUDGING}\n\n{claims.markdown_table(judged)}",
     )
     return "".join(parts)
 
@@ -112,21 +112,17 @@ def paired_tables(ours: Mapping[Cell, float], paper: Mapping[Cell, float]) -> st
     parts = []
     for number, rho in enumerate(RHOS, 2):
         for metric, title in METRICS.items():
-            lines = [
-                f"**Table {number}, ρ = {rho}: {title}**",
-                "",
-                "| env | | " + " | ".join(SCHEMES) + " |",
-                "|---|---|" + "---:|" * len(SCHEMES),
-            ]
             theirs = dict(tables.table_rows(paper, rho, metric))
+            rows = []
             for env, values in tables.table_rows(ours, rho, metric):
                 other = theirs.get(env, {})
-                own = [_cell(values.get(s), other.get(s)) for s in SCHEMES]
-                lines.append(f"| {env} | ours | " + " | ".join(own) + " |")
-                texts = [two_digits(other[s]) if s in other else "" for s in SCHEMES]
-                lines.append("| | paper | " + " | ".join(texts) + " |")
-            if len(lines) > 4:
-                parts.append("\n".join(lines) + "\n")
+                rows += [
+                    [env, "ours", *(_cell(values.get(s), other.get(s)) for s in SCHEMES)],
+                    ["", "paper", *(two_digits(other[s]) if s in other else "" for s in SCHEMES)],
+                ]
+            if rows:
+                shown = table(["env", "", *SCHEMES], rows, "llr")
+                parts.append(f"**Table {number}, ρ = {rho}: {title}**\n\n{shown}\n")
     return "\n".join(parts)
 
 

@@ -157,6 +157,11 @@ class PairSums:
         weights = solver.solve(self.y - gain * self.f)[0]
         return weights, gain, float(ratio @ self.Z @ weights) / total
 
+    def seen(self, features: FloatArray) -> BoolArray:
+        """Return whether pairs with features (..., D) were seen often enough to tell of them."""
+        n_samples = self._solver(DEFAULT_RCOND).n_samples
+        return np.asarray(n_samples(features) >= MIN_SAMPLES)
+
     def _solver(self, rcond: float) -> _Solver:
         if self.n == 0:
             raise NotFittedError("there is no transition of which the action that follows is known")
@@ -251,7 +256,12 @@ class _Solver:
         """Return the fit, with M the sum of f f^T e²."""
         size, U = np.linalg.eigh(M)
         root = inverse @ (U * np.sqrt(np.maximum(size, 0.0))) / self._n
-        return PairFit(weights, root, Christoffel.of(self._Z, self._scale))
+        return PairFit(weights, root, self.n_samples)
+
+    @property
+    def n_samples(self) -> Christoffel:
+        """How many samples tell of pairs with features (..., D)."""
+        return Christoffel.of(self._Z, self._scale)
 
 
 def _rows(

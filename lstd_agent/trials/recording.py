@@ -173,7 +173,7 @@ class SequentialTrials:
     def __init__(self, encoding: Encoding, t_max: int | None) -> None:
         self.t_max = t_max
         self.terminated = False
-        self._encoding = encoding
+        self.encoding = encoding
         self._hold = encoding.hold
         self._finished: list[tuple[States, FloatArray, list[Taken]]] = []
         self._held: list[Any] = []
@@ -212,7 +212,7 @@ class SequentialTrials:
             )
         if terminated:
             living = np.ones(1, dtype=bool)
-            _refuse_unless_it_ends(self._encoding, living, len(self._rewards))
+            _refuse_unless_it_ends(self.encoding, living, len(self._rewards))
             self.terminated = True
         else:
             self._held.append(self._hold(observation))
@@ -245,7 +245,7 @@ class SequentialTrials:
         states = self._encode_held()
         if self.terminated:
             states = np.concatenate((states, np.repeat(states[-1:], t_max + 2 - len(states), 0)))
-            states[n:] = self._encoding.terminal
+            states[n:] = self.encoding.terminal
         rewards = np.concatenate((np.asarray(self._rewards), np.zeros(n_missing)))
         self.t_max = t_max
         self._finished.append((states, rewards, self._taken))
@@ -254,11 +254,11 @@ class SequentialTrials:
     def _encode_held(self) -> States:
         """Return the states of the trial under way; an error names the timestep."""
         try:
-            return self._encoding.encode_held(self._held)
+            return self.encoding.encode_held(self._held)
         except InvalidInputError:
             for t, held in enumerate(self._held):
                 try:
-                    self._encoding.encode_held([held])
+                    self.encoding.encode_held([held])
                 except InvalidInputError as error:
                     raise InvalidInputError(
                         f"{error} at timestep {t}. This trial is lost: drop_trial() forgets it"
@@ -284,7 +284,7 @@ class SequentialTrials:
         stored: Any = np.empty(0)
         if n_stored:
             by_trial = states[:-1, :n_stored].swapaxes(0, 1)
-            stored = np.ascontiguousarray(_compact(self._encoding, by_trial))
+            stored = np.ascontiguousarray(_compact(self.encoding, by_trial))
         return Round(recorder.of_whole(states, rewards, taken), stored, counted)
 
     def _all_taken(self, rewards: FloatArray) -> Taken | None:

@@ -43,7 +43,9 @@ def test_elimination_without_subtraction_solves_both_systems(n: int) -> None:
     c = rng.random((n, 2))
     factors = GthFactors(N, leave)
     np.testing.assert_allclose(factors.solve(c), np.linalg.solve(A, c), rtol=1e-9)
-    np.testing.assert_allclose(factors.solve_transposed(c), np.linalg.solve(A.T, c), rtol=1e-9)
+    np.testing.assert_allclose(
+        factors.solve(c, transposed=True), np.linalg.solve(A.T, c), rtol=1e-9
+    )
 
 
 def test_a_nearly_closed_transient_block_is_left_after_the_exact_time() -> None:

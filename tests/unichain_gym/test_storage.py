@@ -6,6 +6,8 @@ import json
 import os
 import pickle
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from unichain_gym import TabularMDP, make_mdp
 from unichain_gym.errors import InvalidModelError
+from unichain_gym.storage import replacing
 
 
 def test_saved_mdp_is_loaded_unchanged(tmp_path: Path):
@@ -107,6 +110,27 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: py
         make_mdp("h6").save(path)
     assert TabularMDP.load(path).name == "h3"
     assert os.listdir(tmp_path) == ["mdp.npz"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="whether a process runs is not told there")
+def test_what_a_killed_process_left_is_removed_by_the_next_to_write_the_file(tmp_path: Path):
+    """And nothing else is: not what a running process writes, nor what is of another file."""
+    path, other = tmp_path / "mdp.npz", tmp_path / "other.npz"
+    writer = (
+        "import os; from pathlib import Path; from unichain_gym.storage import replacing\n"
+        "with replacing(Path({!r})) as file: file.write(b'half'); file.flush(); {}"
+    )
+    kill = "os.kill(os.getpid(), 9)"
+    for target in (path, path, other):
+        subprocess.run([sys.executable, "-c", writer.format(str(target), kill)], check=False)
+    left_of_other = max(tmp_path.iterdir(), key=lambda draft: draft.stat().st_mtime_ns)
+    assert len(list(tmp_path.iterdir())) == 2  # the second to write `path` removed the first's
+    with replacing(path) as running:
+        make_mdp("h3").save(path)
+        assert len(set(tmp_path.iterdir()) - {path, left_of_other}) == 1
+        running.write(b"whole")
+    assert set(tmp_path.iterdir()) == {path, left_of_other}
+    assert path.read_bytes() == b"whole"
 
 
 def test_permissions_are_those_of_any_file_and_kept(tmp_path: Path):

@@ -99,8 +99,7 @@ class VectorActions:
         """Return action values (n, A) of another policy, those of its bias."""
         asked = self.pairs(states)
         sums = PairSums.of(self._all, self.pairs, self._actions_of(policy, self._all))
-        seen = regress_pairs([self._all], self.pairs, lambda _: 0.0).seen(asked)
-        return np.where(seen, self._solved(sums, asked), np.nan)
+        return np.where(sums.seen(asked), self._solved(sums, asked), np.nan)
 
     def without_each(self, states: States, gains: list[float]) -> tuple[FloatArray, IntArray]:
         """Return action values (B, n, A) by all batches but each, and their numbers of trials."""
