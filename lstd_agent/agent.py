@@ -40,7 +40,8 @@ from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
 from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.start_value import start_bias
-from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
+from lstd_agent.trials.collector import Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.exploration import Explore

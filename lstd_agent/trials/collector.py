@@ -19,38 +19,33 @@ from lstd_agent.delegation import delegated
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
-from lstd_agent.trials.action_counts import ActionCounts, TakenActions
-from lstd_agent.trials.batches import Batches
+from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind, States, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
-from lstd_agent.trials.logged_actions import action_numbers
-from lstd_agent.trials.logged_policy import check_actions
+from lstd_agent.trials.logged_actions import action_numbers, check_actions
 from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
 from lstd_agent.trials.merging import (
     check_same_kind,
-    counted_round,
     counts_of,
-    logged_round,
     merge_batches,
+    round_of_counts,
+    round_of_trials,
 )
-from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.recording import RecorderMaker, Round, Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, single_spaces
 from lstd_agent.trials.same_policy import StatedPolicy
 from lstd_agent.trials.sharding import EnvSource, runner_of, spaces_of
-from lstd_agent.trials.storage import Storage
 from lstd_agent.trials.user_loop import UserLoop
 from lstd_agent.trials.vector_encoding import VectorEncoding
 
 Termination = Literal["raise", "absorb"]
 """What a trial that terminates is: an error, or one that stays in a terminal state."""
-
-DEFAULT_MAX_BYTES = 2**30
 
 
 class TrialCollector:
@@ -119,9 +114,8 @@ class TrialCollector:
 
     def reset(self) -> None:
         """Forget all trials, observations and policies; the options stay."""
-        self._batches = Batches(self.n_batches, self.n_stored_trials)
-        self._storage = Storage(self._batches, self.max_bytes)
-        self.loop = UserLoop(self._storage, self._known_encoding)
+        self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
+        self.loop = UserLoop(self._batches, self._known_encoding)
         self._stated: StatedPolicy | None = None
         self.encoding: Encoding | None = None
         self.actions: tuple[int, int] | None = None
@@ -201,10 +195,10 @@ class TrialCollector:
             request = replace(request, n_stored=self._batches.n_stored_missing)
 
         def plan(states: States) -> RecorderMaker:
-            return self._storage.plan(encoding, request.n_trials, request.t_max, states)
+            return self._batches.plan(encoding, request.n_trials, request.t_max, states)
 
         def keep(finished: Round) -> None:
-            self._storage.add(encoding, finished)
+            self._batches.add(finished, encoding)
             self.encoding, self._stated = encoding, stated
             if isinstance(action_space, spaces.Discrete):
                 self.actions = discrete_actions(action_space)
@@ -277,17 +271,18 @@ class TrialCollector:
             return
         if isinstance(data, KeptTrials):
             encoding = self._encoding_of(None)
-            finished = logged_round(self._storage, encoding, data)
+            finished = round_of_trials(self._batches, encoding, data)
         else:
             counts = counts_of(data)
             encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
-            finished = counted_round(encoding, counts)
+            finished = round_of_counts(encoding, counts)
         self._count_waiting()
         self._batches.check_t_max(finished.sums.t_max)
-        self._storage.add(encoding, finished)
+        self._batches.add(finished, encoding)
         self.encoding = encoding
-        if isinstance(finished.taken, TakenActions) and self.actions is None:
-            self.actions = max(1, int(finished.taken.action.max()) + 1), 0
+        actions = getattr(finished.sums, "actions", None)
+        if actions is not None and self.actions is None:
+            self.actions = max(1, int(actions.max()) + 1), 0
 
     def add_trials(
         self,
@@ -313,7 +308,7 @@ class TrialCollector:
         encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max, numbers)
         self._batches.check_t_max(encoded.t_max)
         for finished in encoded.rounds(self._batches):
-            self._storage.add(encoding, finished)
+            self._batches.add(finished, encoding)
         self.encoding = encoding
         self._stated, self.actions = stated, numbers
 
@@ -327,14 +322,14 @@ class TrialCollector:
         if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
             self._check_policy(other.policy, False)
         self._count_waiting()
-        merge_batches(self._storage, encoding, theirs, other.encoding)
+        merge_batches(self._batches, encoding, theirs, other.encoding)
         self.encoding = encoding
         self._stated = other._stated if self._stated is None else self._stated
         self.actions = self.actions or other.actions
 
     def use_features(self, features: Features) -> None:
         """Use other features, of the trials so far too; see `SeminormLSTDAgent.use_features`."""
-        if self.batches.sums and isinstance(self.batches.sums[0], MomentSums):
+        if self.batches.are_moments:
             raise InvalidInputError(
                 "the trials were condensed into moments of the features so far, which say nothing "
                 "of others: collect again, within max_bytes"
