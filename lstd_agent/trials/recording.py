@@ -81,13 +81,6 @@ class LockstepTrials:
         How many of them to keep whole.
     actions : ActionCountRecorder, optional
         A fresh one, where it is asked for what actions lead to.
-
-    Attributes
-    ----------
-    n_timesteps : int
-        How many have been observed.
-    states : ndarray
-        The current ones.
     """
 
     def __init__(
@@ -158,11 +151,7 @@ class LockstepTrials:
 class SequentialTrials:
     """Trials that are observed one after the other.
 
-    Parameters
-    ----------
-    encoding : Encoding
-    t_max : int or None
-        The last timestep; None takes it from the first trial that ends.
+    Their last timestep ``t_max``, if it is not known, is that of the first trial that ends.
     """
 
     def __init__(self, encoding: Encoding, t_max: int | None) -> None:
