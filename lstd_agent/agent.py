@@ -30,8 +30,9 @@ from lstd_agent.statistics.backups import WantedBackup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
 from lstd_agent.summary import describe
+from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
-from lstd_agent.system.fit_system import CalibrationName, Neighborhood, System
+from lstd_agent.system.fit_system import CalibrationName
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import SearchName
 from lstd_agent.system.references import RuleName

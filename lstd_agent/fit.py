@@ -16,7 +16,7 @@ from lstd_agent.fit_options import FitOptions
 from lstd_agent.refits import Occupancies, Refits, determined_by_model, of_each
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.start_groups import StartGroups
-from lstd_agent.system.fit_system import System
+from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.recording import Sums

@@ -22,8 +22,8 @@ from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep, WantedBackup, check_backup
+from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD
-from lstd_agent.system.fit_system import System
 from lstd_agent.system.references import ReferenceStates
 from lstd_agent.system.selection import Choice, Tried
 from lstd_agent.trials.action_counts import ActionCounts

@@ -41,7 +41,7 @@ from lstd_agent.packing import (
     unpack_system,
     unpack_taken,
 )
-from lstd_agent.system.fit_system import System
+from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import Choice
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import TransitionCounts

@@ -35,7 +35,7 @@ from lstd_agent.semigradient.steps import StepPath, coordinates
 from lstd_agent.semigradient.sweeps import check_direction, sweep_backwards
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
-from lstd_agent.system.fit_system import System
+from lstd_agent.system.approximators import System
 from lstd_agent.system.gain import check_gain, estimate_gain
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import check_anchors, neighborhood_windows

@@ -121,10 +121,10 @@ def test_a_backlogs_value_does_not_hang_on_the_features(features: Any, n_anchors
         agent = SeminormLSTDAgent(features, n_anchors)
         agent.collect(Backlogs(20, start, drains), lambda x: np.zeros(len(x), int), 400, t_max, 1)
         agent.fit()
-        found = agent.compare([start], [0.0])
-        at_start = agent.predict([[start]], [0]) - agent.predict([[0.0]], [t_max])
-        for each in (found.difference, at_start[0]):
-            assert each == pytest.approx(value, rel=0.1)
+        found = agent.predict([[start], [0.0]])
+        at_start = agent.predict([[start], [0.0]], [0, t_max])
+        for here, none in (found, at_start):
+            assert here - none == pytest.approx(value, rel=0.1)
 
 
 @pytest.mark.parametrize(("drains", "start"), [(True, 21.0), (False, 20.0)])
