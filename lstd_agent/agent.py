@@ -181,7 +181,8 @@ class SeminormLSTDAgent:
     Notes
     -----
     Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the calibration by default
-    is ours. Methods that change the agent return it, so that calls can be chained.
+    is ours. Methods that change the agent return it, so that calls can be chained. Whatever is
+    asked of the fit raises `NotFittedError` before `fit`.
 
     Examples
     --------
@@ -559,6 +560,7 @@ class SeminormLSTDAgent:
             warnings.warn("; ".join(found), FitWarning, stacklevel=2)
         return self
 
+    # What is asked of the fit, the trials and their actions is described where it is answered.
     predict = delegated(Fit.predict, to="_last_fit")
     coverage = delegated(Fit.coverage, to="_last_fit")
     determined = delegated(Fit.determined, to="_last_fit")
