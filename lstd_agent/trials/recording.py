@@ -42,9 +42,8 @@ class Recorder(Protocol):
         """Return the sums of whole trials: states (t_max + 2, n, ...), rewards (t_max + 1, n)."""
 
 
-# What rounds of single trials are cut by.
-_ROUNDS = 20
-_ROUND_TIMESTEPS = 2**18
+# Rounds of single trials are a share of those so far, and of a few megabytes at most.
+_ROUNDS, _ROUND_TIMESTEPS = 20, 2**18
 
 RecorderMaker: TypeAlias = Callable[[], Recorder]
 
