@@ -43,7 +43,6 @@ from lstd_agent.trials.rollouts import AnyEnv, single_spaces
 from lstd_agent.trials.same_policy import StatedPolicy
 from lstd_agent.trials.sharding import EnvSource, runner_of, spaces_of
 from lstd_agent.trials.user_loop import UserLoop
-from lstd_agent.trials.vector_encoding import VectorEncoding
 
 Termination = Literal["raise", "absorb"]
 """What a trial that terminates is: an error, or one that stays in a terminal state."""
@@ -141,14 +140,8 @@ class TrialCollector:
     def counts(self) -> TransitionCounts:
         """The counts of all trials so far, where observations are counted.
 
-        They can be given to another agent's `add`, whatever its features.
-
-        Raises
-        ------
-        NotFittedError
-            Without any trials.
-        InvalidInputError
-            If observations are vectors.
+        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
+        without any trials, and `InvalidInputError` if observations are vectors.
         """
         total = self._total()
         if not isinstance(total, TransitionCounts):
@@ -162,14 +155,8 @@ class TrialCollector:
     def kept_trials(self) -> KeptTrials:
         """All trials so far, where vector observations are kept as they came.
 
-        They can be given to another agent's `add`, whatever its features.
-
-        Raises
-        ------
-        NotFittedError
-            Without any trials.
-        InvalidInputError
-            If observations are counted, or trials were condensed into moments.
+        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
+        without any trials, and `InvalidInputError` if they are counted or condensed into moments.
         """
         total = self._total()
         if not isinstance(total, KeptTrials):
@@ -455,9 +442,6 @@ class TrialCollector:
         self.loop.flush()
         if self.encoding is None:
             return
-        encoding, batches = self.encoding, self._batches
-        if isinstance(encoding, VectorEncoding) and not encoding.is_measured and batches.are_kept:
-            encoding.measure(KeptTrials.together(batches.sums).observations)
-        given = encoding.given
-        if isinstance(given, Standardized):
-            self.features = given
+        self._batches.measure(self.encoding)
+        if isinstance(self.encoding.given, Standardized):
+            self.features = self.encoding.given
