@@ -8,7 +8,9 @@ exploratory actions among them, serve the evaluation of every policy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from functools import reduce
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +26,13 @@ _LARGEST_KEY = 2**62
 
 
 class Taken(NamedTuple):
-    """Actions that trials took.
+    """Actions that n trials took: at a timestep, or at all of them, time first.
 
     Attributes
     ----------
-    action : ndarray of int, shape (n,)
+    action : ndarray of int, shape (n,) or (t_max + 1, n)
         From 0.
-    explored : ndarray of bool, shape (n,)
+    explored : ndarray of bool, of the same shape
         Which were exploratory.
     """
 
@@ -234,55 +236,10 @@ class ActionCounts:
         return _sums_by(self.pair, weights, size).reshape(self.n_states, self.n_actions)
 
 
-@dataclass(frozen=True, eq=False)
-class TakenActions:
-    """Which actions trials took, beside trials that are kept as they are.
-
-    Attributes
-    ----------
-    action : ndarray of int, shape (n, t_max + 1)
-        From 0.
-    explored : ndarray of bool, shape (n, t_max + 1)
-        Which were exploratory.
-    """
-
-    action: IntArray
-    explored: BoolArray
-
-    def __add__(self, other: TakenActions) -> TakenActions:
-        return TakenActions(
-            np.concatenate((self.action, other.action)),
-            np.concatenate((self.explored, other.explored)),
-        )
-
-
-class ActionRecorder(Protocol):
-    """Records which actions trials take, timestep by timestep."""
-
-    def record(self, state: Any, taken: Taken, reward: FloatArray, next_state: Any) -> None:
-        """Record the next timestep of all trials, or several of them, time first."""
-
-    def sums(self) -> ActionCounts | TakenActions:
-        """Return what has been recorded."""
-
-
-class TakenActionsRecorder:
-    """Keeps which actions trials take."""
-
-    def __init__(self) -> None:
-        self._actions: list[IntArray] = []
-        self._explored: list[BoolArray] = []
-
-    def record(self, state: Any, taken: Taken, reward: FloatArray, next_state: Any) -> None:
-        """Keep the actions of the next timestep, or of several."""
-        self._actions.append(np.atleast_2d(taken.action))
-        self._explored.append(np.atleast_2d(taken.explored))
-
-    def sums(self) -> TakenActions:
-        """Return the actions of all timesteps."""
-        actions = np.concatenate(self._actions).T
-        narrow = np.ascontiguousarray(actions, dtype=np.min_scalar_type(int(actions.max())))
-        return TakenActions(narrow, np.ascontiguousarray(np.concatenate(self._explored).T))
+def together(*taken: ActionCounts | None) -> ActionCounts | None:
+    """Return what actions led to in all of some trials; None where that was never recorded."""
+    known = [each for each in taken if each is not None]
+    return reduce(add, known) if known else None
 
 
 class ActionCountRecorder:

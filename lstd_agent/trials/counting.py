@@ -17,6 +17,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.trials.action_counts import Taken
 from lstd_agent.trials.lengths import add_lengths, check_lengths, has_gaps, trials_at
 
 
@@ -177,14 +178,15 @@ class CountRecorder:
         state: IntArray,
         reward: FloatArray,
         next_state: IntArray,
-        explored: BoolArray | None = None,
+        taken: Taken | None = None,
     ) -> None:
         """Count the next timestep's transitions of all trials, each array of shape (n,).
 
         Those that were explored do not count.
         """
-        if explored is not None and explored.any():
-            state, reward, next_state = state[~explored], reward[~explored], next_state[~explored]
+        if taken is not None and taken.explored.any():
+            own = ~taken.explored
+            state, reward, next_state = state[own], reward[own], next_state[own]
         self._n_at.append(state.size)
         S = self.n_states
         present, count = _count(state * S + next_state, S * S)
@@ -210,30 +212,26 @@ class CountRecorder:
         self,
         states: IntArray,
         rewards: FloatArray,
-        lengths: IntArray | None = None,
-        explored: BoolArray | None = None,
+        taken: Taken | None = None,
+        own: BoolArray | None = None,
     ) -> TransitionCounts:
         """Return the counts of whole trials: states (t_max + 2, n), rewards (t_max + 1, n).
 
-        With ``lengths`` (n,) only so many timesteps of each count, and not those that were
-        explored (t_max + 1, n).
+        Of those transitions that ``own`` (t_max + 1, n) tells; by default, that were not explored.
         """
         S, (T, n) = self.n_states, rewards.shape
-        timestep, has, n_at = np.arange(T)[:, None], None, None
-        if lengths is not None:
-            has = timestep < lengths
-        if explored is not None and explored.any():
-            has = ~explored if has is None else has & ~explored
-        if has is not None:
-            n_at = has.sum(axis=1)
+        timestep = np.arange(T)[:, None]
+        if taken is not None and taken.explored.any():
+            own = ~taken.explored
+        n_at = None if own is None else own.sum(axis=1)
         if T * S * S >= 2**62:
             for t in range(T):
-                at = slice(None) if has is None else has[t]
+                at = slice(None) if own is None else own[t]
                 self.record(states[t][at], rewards[t][at], states[t + 1][at])
             return replace(self.sums(n), n_at=n_at)
         left = timestep * S + states[:-1]
         pairs = left * S + states[1:]
-        here = slice(None) if has is None else has
+        here = slice(None) if own is None else own
         present, count = np.unique(pairs[here].ravel(), return_counts=True)
         visited, place = np.unique(left[here].ravel(), return_inverse=True)
         sums = np.bincount(place, weights=rewards[here].ravel())

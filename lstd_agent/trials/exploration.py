@@ -25,6 +25,10 @@ Explore: TypeAlias = int | float | Callable[[Any], Any]
 a probability of one at each timestep of the first half, or another policy for all of them."""
 
 
+ActionNumbers: TypeAlias = tuple[int, int]
+"""How many Discrete actions there are, and the first of them."""
+
+
 def check_explore(explore: Any, t_max: int) -> Explore:
     """Return how to explore, or raise `InvalidInputError` unless trials can be explored so.
 
@@ -184,7 +188,7 @@ def action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | Non
     return allowed
 
 
-def discrete_actions(action_space: Space[Any]) -> tuple[int, int]:
+def discrete_actions(action_space: Space[Any]) -> ActionNumbers:
     """Return the number of actions and the first one, or raise unless they are Discrete."""
     if not isinstance(action_space, spaces.Discrete):
         raise InvalidInputError(
@@ -194,14 +198,14 @@ def discrete_actions(action_space: Space[Any]) -> tuple[int, int]:
     return int(action_space.n), int(action_space.start)
 
 
-def are_none(chosen: NDArray[Any], actions: tuple[int, int]) -> BoolArray:
+def are_none(chosen: NDArray[Any], actions: ActionNumbers) -> BoolArray:
     """Return which numbers are none of the Discrete actions, so many from the first one on."""
     n_actions, first = actions
     number = chosen - first
     return np.asarray((number % 1 != 0) | (number < 0) | (number >= n_actions))
 
 
-def in_words(actions: tuple[int, int]) -> str:
+def in_words(actions: ActionNumbers) -> str:
     """Return the range of Discrete actions as a text."""
     n_actions, first = actions
     return f"{first} to {first + n_actions - 1}"

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import Rows, dense
+from lstd_agent.trials.action_counts import Taken
 from lstd_agent.trials.lengths import trials_at
 from lstd_agent.trials.moment_sums import MomentSums
 
@@ -149,12 +150,13 @@ class KeptTrials:
             raise InvalidInputError(
                 f"rewards must be finite; got {paid[trial, t]} at timestep {t} of trial {trial}"
             )
+        were_explored = _checked_by_timestep("explored", explored, "b", paid.shape)
         return cls(
             states.reshape(m, n + 1, -1),
             paid,
             _checked_lengths(lengths, m, n),
             _checked_by_timestep("actions", actions, "iu", paid.shape),
-            _checked_by_timestep("explored", explored, "b", paid.shape),
+            were_explored if np.any(were_explored) else None,
         )
 
     @property
@@ -368,39 +370,47 @@ class TrialRecorder:
     def __init__(self) -> None:
         self._states: list[NDArray[Any]] = []
         self._rewards: list[FloatArray] = []
+        self._taken: list[Taken] = []
 
     def record(
         self,
         state: NDArray[Any],
         reward: FloatArray,
         next_state: NDArray[Any],
-        explored: BoolArray | None = None,
+        taken: Taken | None = None,
     ) -> None:
-        """Keep the next timestep's transitions of all trials, arrays of n rows.
-
-        Which actions were exploratory is kept with the actions.
-        """
+        """Keep the next timestep's transitions of all trials, arrays of n rows."""
         if not self._states:
             self._states.append(state.copy())
         # Copies, since an environment may write its next observations into the same array.
         self._states.append(next_state.copy())
         self._rewards.append(reward.copy())
+        if taken is not None:
+            self._taken.append(taken)
 
     def sums(self, n_trials: int) -> KeptTrials:
         """Return the trials."""
-        return KeptTrials(np.stack(self._states, axis=1), np.stack(self._rewards, axis=1))
+        kept = KeptTrials(np.stack(self._states, axis=1), np.stack(self._rewards, axis=1))
+        taken = [np.stack(parts) for parts in zip(*self._taken, strict=True)]
+        return kept if not taken else _with_actions(kept, Taken(*taken))
 
     @staticmethod
     def of_whole(
-        states: NDArray[Any],
-        rewards: FloatArray,
-        lengths: IntArray | None = None,
-        explored: BoolArray | None = None,
+        states: NDArray[Any], rewards: FloatArray, taken: Taken | None = None
     ) -> KeptTrials:
         """Return whole trials: states (t_max + 2, n, k) and rewards (t_max + 1, n)."""
-        return KeptTrials(
-            np.ascontiguousarray(states.swapaxes(0, 1)), np.ascontiguousarray(rewards.T), lengths
+        kept = KeptTrials(
+            np.ascontiguousarray(states.swapaxes(0, 1)), np.ascontiguousarray(rewards.T)
         )
+        return kept if taken is None else _with_actions(kept, taken)
+
+
+def _with_actions(kept: KeptTrials, taken: Taken) -> KeptTrials:
+    """Return trials with the actions that they took, arrays (t_max + 1, n), in little memory."""
+    dtype = np.min_scalar_type(int(taken.action.max()))
+    actions = np.ascontiguousarray(taken.action.T, dtype=dtype)
+    explored = np.ascontiguousarray(taken.explored.T) if taken.explored.any() else None
+    return replace(kept, actions=actions, explored=explored)
 
 
 def _of_all(portions: Sequence[KeptTrials], name: str, missing: Any) -> Any:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.features.rows import Rows, dense
+from lstd_agent.trials.action_counts import Taken
 from lstd_agent.trials.lengths import add_lengths, check_lengths, trials_at
 
 
@@ -168,7 +169,7 @@ class MomentRecorder:
         state: NDArray[Any],
         reward: FloatArray,
         next_state: NDArray[Any],
-        explored: BoolArray | None = None,
+        taken: Taken | None = None,
     ) -> None:
         """Add the next timestep's transitions of all trials, arrays of n rows.
 
@@ -181,8 +182,8 @@ class MomentRecorder:
             f = self._features(state)
         successor = self._features(next_state)
         self._following = (next_state, successor)
-        if explored is not None:
-            own = ~explored
+        if taken is not None:
+            own = ~taken.explored
             f, successor, reward = f[own], successor[own], reward[own]
             self._cut.append((successor.T @ np.ones(len(reward)), len(reward)))
         self._sums.append(
@@ -205,11 +206,11 @@ class MomentRecorder:
         return replace(MomentSums(n_trials, *parts), successor_sums=successor_sums, n_at=n_at)
 
     def of_whole(
-        self, states: NDArray[Any], rewards: FloatArray, explored: BoolArray | None = None
+        self, states: NDArray[Any], rewards: FloatArray, taken: Taken | None = None
     ) -> MomentSums:
         """Return the moments of whole trials: states (t_max + 2, n, k), rewards (t_max + 1, n)."""
         by_timestep = list(states)
         for t, reward in enumerate(rewards):
-            at = None if explored is None else explored[t]
+            at = None if taken is None else Taken(taken.action[t], taken.explored[t])
             self.record(by_timestep[t], reward, by_timestep[t + 1], at)
         return self.sums(rewards.shape[1])

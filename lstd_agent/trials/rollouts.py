@@ -20,12 +20,7 @@ from tqdm import tqdm
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.progress import progress_bar
-from lstd_agent.trials.action_counts import (
-    ActionCountRecorder,
-    ActionRecorder,
-    Taken,
-    TakenActionsRecorder,
-)
+from lstd_agent.trials.action_counts import ActionCountRecorder, Taken
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.exploration import Exploration
 from lstd_agent.trials.observations import replace
@@ -144,13 +139,11 @@ class _Rounds:
         self.seed = None
         return observation, info
 
-    def _action_recorder(self) -> ActionRecorder | None:
-        """Return what counts or keeps the actions taken, where that is asked for."""
+    def _action_recorder(self) -> ActionCountRecorder | None:
+        """Return what counts what the actions taken lead to, where that is asked for."""
         encoding = self.encoding
-        if self.exploration is None:
+        if self.exploration is None or not isinstance(encoding, CountedEncoding):
             return None
-        if not isinstance(encoding, CountedEncoding):
-            return TakenActionsRecorder()
         terminal = encoding.terminal if encoding.ends else None
         return ActionCountRecorder(encoding.n_states, self.exploration.n_actions, terminal)
 

@@ -22,6 +22,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.action_counts import together
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.observations import as_batch
 from lstd_agent.trials.parallel import WorkerError, run_tasks
@@ -188,9 +189,7 @@ def collect_shard(shard: Shard) -> Outcome:
             stored = rounds[0].stored
             if len(finished.stored):
                 stored = np.concatenate((stored, finished.stored))
-            taken = rounds[0].taken
-            if taken is not None and finished.taken is not None:
-                taken = taken + finished.taken  # type: ignore[operator]
+            taken = together(rounds[0].taken, finished.taken)
             finished = Round(rounds[0].sums + finished.sums, stored, taken)  # type: ignore[operator]
         rounds[:] = [finished]
 
