@@ -47,7 +47,7 @@ from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, States
 from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 FORMAT_VERSION = 2
 

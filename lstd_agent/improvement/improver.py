@@ -9,7 +9,8 @@ from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.packing import Arrays
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.recorders import RecorderMaker
+from lstd_agent.trials.recording import Round
 
 
 class Earned(NamedTuple):

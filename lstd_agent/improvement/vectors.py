@@ -20,8 +20,9 @@ from lstd_agent.statistics.christoffel import Christoffel
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairFit, Transitions, fit_pairs
 from lstd_agent.trials.encoding import States, VectorEncoding
-from lstd_agent.trials.kept_trials import KeptTrials, TrialRecorder
-from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.recorders import RecorderMaker, TrialRecorder
+from lstd_agent.trials.recording import Round
 
 # Changes are looked for at so many observations, of which a few at the edge do not matter.
 _N_SAMPLES = 1000

@@ -14,11 +14,11 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.features.rows import Rows, dense
+from lstd_agent.features.rows import Rows, RowsOf, dense
 from lstd_agent.statistics.backups import Step
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import Equations, Factors, FeatureBasis, Moments
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
+from lstd_agent.trials.kept_trials import KeptTrials
 
 
 class WindowSums(Protocol):

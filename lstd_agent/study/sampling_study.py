@@ -25,8 +25,9 @@ from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import TailName, find_anchors
 from lstd_agent.system.references import RuleName
 from lstd_agent.trials.batches import Batches
-from lstd_agent.trials.counting import CountRecorder, TransitionCounts
+from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
+from lstd_agent.trials.recorders import CountRecorder
 from lstd_agent.trials.recording import Round
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import collect_rounds

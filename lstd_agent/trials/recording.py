@@ -9,44 +9,20 @@ of its timesteps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken
-from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
-from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import MomentSums
-
-Sums: TypeAlias = TransitionCounts | MomentSums | KeptTrials
-"""What a portion of trials leaves behind; two of the same kind add up."""
-
-
-class Recorder(Protocol):
-    """Adds up trials of one kind."""
-
-    def record(
-        self, state: Any, reward: FloatArray, next_state: Any, taken: Taken | None = None
-    ) -> None:
-        """Record the next timestep of all trials; what was explored is none of the policy's."""
-
-    def sums(self, n_trials: int) -> Sums:
-        """Return what has been recorded of complete trials."""
-
-    def of_whole(self, states: Any, rewards: FloatArray, taken: Taken | None = None) -> Sums:
-        """Return the sums of whole trials: states (t_max + 2, n, ...), rewards (t_max + 1, n)."""
-
+from lstd_agent.trials.recorders import Recorder, Sums
 
 # What rounds of single trials are cut by.
 _ROUNDS = 20
 _ROUND_TIMESTEPS = 2**18
-
-RecorderMaker: TypeAlias = Callable[[], Recorder]
 
 
 @dataclass(frozen=True, eq=False)

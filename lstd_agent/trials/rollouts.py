@@ -25,13 +25,8 @@ from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.exploration import Exploration
 from lstd_agent.trials.observations import replace
 from lstd_agent.trials.policies import Actor, Policy, make_actor
-from lstd_agent.trials.recording import (
-    LockstepTrials,
-    Recorder,
-    RecorderMaker,
-    Round,
-    SequentialTrials,
-)
+from lstd_agent.trials.recorders import Recorder, RecorderMaker
+from lstd_agent.trials.recording import LockstepTrials, Round, SequentialTrials
 from lstd_agent.trials.request import Request
 
 # A plain environment's trials are added up together in rounds of at most this many, and of
