@@ -56,12 +56,7 @@ class TableEnv(gym.Env[Any, Any]):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its standard error, from independent runs.
-
-    Parameters
-    ----------
-    value, error : float
-    """
+    """A number and its standard error, from independent runs."""
 
     value: float
     error: float

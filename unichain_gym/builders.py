@@ -166,8 +166,28 @@ def read_transitions(
     return outcomes
 
 
-def dense_arrays(mdp: OutcomeModel) -> tuple[FloatArray, FloatArray]:
-    """Return P and R, each of shape (S, A, S); see `TabularMDP.to_arrays`."""
+def dense_arrays(mdp: OutcomeModel) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return dense arrays of an MDP, as `TabularMDP.from_arrays` takes them.
+
+    Where actions are absent, it takes them with ``allowed=mdp.allowed_actions``.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+
+    Returns
+    -------
+    P : ndarray, shape (S, A, S)
+        Rows of zeros where a state lacks an action.
+    R : ndarray, shape (S, A, S)
+        The expected reward of each transition; 0 where it is impossible.
+    initial : ndarray, shape (S,)
+
+    Raises
+    ------
+    ModelTooLargeError
+        If P would have more than 10^8 entries.
+    """
     S, A, K = mdp.next_state.shape
     if S * A * S > MAX_ENTRIES:
         raise ModelTooLargeError(
@@ -180,4 +200,4 @@ def dense_arrays(mdp: OutcomeModel) -> tuple[FloatArray, FloatArray]:
     P = group_sums(place, p, S * A * S)
     R = group_sums(place, p * mdp.reward.ravel(), S * A * S)
     np.divide(R, P, out=R, where=P > 0.0)
-    return P.reshape(S, A, S), R.reshape(S, A, S)
+    return P.reshape(S, A, S), R.reshape(S, A, S), mdp.initial_distribution.copy()

@@ -98,6 +98,15 @@ def read_count(name: str, value: int) -> int:
     return int(value)
 
 
+def check_discount(discount: float, instead: str) -> None:
+    """Raise `InvalidArgumentError` unless a discount is in [0, 1)."""
+    if not 0.0 <= discount < 1.0:
+        raise InvalidArgumentError(
+            f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
+            f"case use {instead}"
+        )
+
+
 def read_generator(rng: np.random.Generator | int) -> np.random.Generator:
     """Return a generator, or one of a seed, or raise `InvalidArgumentError`."""
     try:
@@ -146,7 +155,40 @@ def check_distribution(p: FloatArray, what: str) -> None:
         raise InvalidModelError(f"{what} sums to {1.0 + residual!r}, not 1; normalize it")
 
 
-def settle_outcomes(
+def read_table(
+    next_state: ArrayLike,
+    probability: ArrayLike,
+    reward: ArrayLike,
+    initial: ArrayLike,
+    drop_below: float | None,
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an MDP by the names of its fields, checked, as read-only copies."""
+    following = np.array(read_integers(next_state, "next_state"), order="C")
+    given = read_floats(probability, "probability")
+    r = np.array(read_reals(reward, "reward"), order="C")
+    start = np.array(read_distribution(initial, "initial_distribution", drop_below))
+    if following.ndim != 3 or not following.shape == given.shape == r.shape:
+        raise InvalidModelError(
+            "next_state, probability and reward must share one shape (S, A, K); got "
+            f"{following.shape}, {given.shape} and {r.shape}"
+        )
+    if 0 in following.shape:
+        raise InvalidModelError(
+            f"an MDP needs a state, an action and an outcome; got (S, A, K) {following.shape}"
+        )
+    p = _settle_outcomes(following, given, drop_below)
+    _check_outcomes(following, p, r)
+    if start.shape != following.shape[:1]:
+        raise InvalidModelError(
+            f"initial_distribution must have shape ({following.shape[0]},), one entry a "
+            f"state; got {start.shape}"
+        )
+    check_distribution(start, "initial_distribution")
+    fields = {"next_state": following, "probability": p, "reward": r, "initial_distribution": start}
+    return {name: read_only(array) for name, array in fields.items()}
+
+
+def _settle_outcomes(
     next_state: IntArray, probability: NDArray[np.floating[Any]], drop_below: float | None
 ) -> FloatArray:
     """Return a copy of the probabilities (S, A, K) in double, rounding seen to."""
@@ -161,7 +203,7 @@ def settle_outcomes(
     return np.array(drop_residues(doubles, row, S * A, place, drop_below), order="C")
 
 
-def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
+def _check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
     """Raise `InvalidModelError` for the first invalid entry of an outcome table (S, A, K).
 
     A row of zeros, an action that the state lacks, is valid unless the state has no other.

@@ -41,14 +41,7 @@ def oscillator(n_trials: int, t_max: int) -> KeptTrials:
 
 
 def vector_fits(kind: str, size: int) -> tuple[Work, Work]:
-    """Return a fit, and a ridge regression on the same features.
-
-    Parameters
-    ----------
-    kind : {"dense", "tiles", "trials"}
-        What there are so many of.
-    size : int
-    """
+    """Return a fit, and a ridge regression on the same features, with so many of a kind."""
     trials = oscillator(size, 20) if kind == "trials" else oscillator(300, 200)
     features: Any
     if kind == "tiles":

@@ -27,7 +27,8 @@ def results(
 ) -> dict[str, Any]:
     """Return everything learned, beside everything exact there is, as numbers and columns."""
     neighborhoods = agent.neighborhoods_
-    visits = counts_of(agent).visits.sum(axis=0)
+    statistics: Any = agent.statistics  # counts: states are Discrete
+    visits = statistics.visits.sum(axis=0)
     observation = first_state + np.arange(visits.size)
     estimated = agent.predict(observation)
     gain = {"estimated": agent.gain_}
@@ -56,14 +57,9 @@ def results(
     return report
 
 
-def counts_of(agent: SeminormLSTDAgent) -> Any:
-    """Return the statistics of an agent that has observed Discrete states, which are counts."""
-    return agent.statistics
-
-
 def total_errors(agent: SeminormLSTDAgent, chain: MarkovChain) -> dict[str, Any]:
     """Return both errors summed over all timesteps, or why they are left out."""
-    statistics = counts_of(agent)
+    statistics: Any = agent.statistics  # counts: states are Discrete
     n_states, d = statistics.features.shape
     needed = error_bytes(chain, n_states, d, statistics.t_max)
     free = available_memory()
@@ -156,7 +152,8 @@ def as_arrays(
             arrays |= {f"{name}_{part}": array for part, array in value.items()}
         else:
             arrays[name] = value
-    system, statistics, content = agent.system_, counts_of(agent), BytesIO()
+    system, content = agent.system_, BytesIO()
+    statistics: Any = agent.statistics
     np.savez(
         content,
         **arrays,

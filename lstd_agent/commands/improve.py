@@ -37,13 +37,13 @@ from lstd_agent.commands.evaluation_inputs import (
     hinting_at_restart,
     make_copies,
 )
+from lstd_agent.commands.optimal import Optimum
 from lstd_agent.commands.outputs import check_picture, check_writable, put_out, saved
 from lstd_agent.commands.running import MOST_FEATURES, at_least, interrupted_status, run, say
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import picture
 from lstd_agent.study.provenance import one_line, provenance
 from unichain_gym import TabularMDP
-from unichain_gym.errors import UnichainError
 
 _EXAMPLES = """examples:
   unichain improve Unichain-h36c-v0
@@ -141,36 +141,6 @@ def _line(each: dict[str, Any]) -> str:
         f"{each['number']:9d} {each['n_steps']:12,d} {each['gain']:12.6g} "
         f"{each['start_value']:13.6g} {each['n_changes']:8d}"
     )
-
-
-class Optimum:
-    """The exact optimum of a model: the largest gain and, with that, the largest bias."""
-
-    def __init__(self, mdp: TabularMDP) -> None:
-        self.mdp = mdp
-        found = mdp.optimal_policy("bias")
-        self.gain = float(mdp.initial_distribution @ found.gain)
-        self.start_value = float(mdp.initial_distribution @ found.bias)
-        self.span = float(np.ptp(found.bias))
-        self.actions = found.optimal_actions
-
-    def of(self, policy: Any) -> dict[str, Any]:
-        """Return what a policy, an action (from 0) a state, is by the exact model."""
-        mdp, states = self.mdp, np.arange(self.mdp.n_states)
-        actions = np.where(
-            mdp.allowed_actions[states, policy], policy, np.argmax(mdp.allowed_actions, axis=1)
-        )
-        facts: dict[str, Any] = {
-            "optimal_gain": self.gain,
-            "optimal_start_value": self.start_value,
-            "n_optimal_actions": int(self.actions[states, actions].sum()),
-        }
-        try:
-            chain = mdp.induce(actions)
-            start = float(mdp.initial_distribution @ chain.bias)
-            return {"exact_gain": chain.gain, "exact_start_value": start, **facts}
-        except UnichainError:  # a policy of several recurrent classes has no one gain
-            return {"exact_gain": None, "exact_start_value": None, **facts}
 
 
 def make_report(
@@ -307,11 +277,7 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
 def exploration(text: str) -> int | float:
     """Read ``--explore``: a number of actions, or a probability."""
     try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"needs a number; got {text!r}") from None
 

@@ -26,7 +26,8 @@ from lstd_agent.commands.outputs import check_picture, put_out
 from lstd_agent.commands.running import run
 from lstd_agent.figure_style import COLORS, WIDTH, new_figure, picture, styled
 from lstd_agent.study.provenance import one_line, provenance
-from unichain_gym.errors import InvalidModelError
+from unichain_gym import TabularMDP
+from unichain_gym.errors import InvalidModelError, UnichainError
 from unichain_gym.optimal import Criterion, OptimalPolicy
 
 if TYPE_CHECKING:
@@ -111,6 +112,36 @@ def report(env_id: str, found: OptimalPolicy) -> dict[str, Any]:
         "bias": found.bias,
         "value": found.value,
     }
+
+
+class Optimum:
+    """The exact optimum of a model: the largest gain and, with that, the largest bias."""
+
+    def __init__(self, mdp: TabularMDP) -> None:
+        self.mdp = mdp
+        found = mdp.optimal_policy("bias")
+        self.gain = float(mdp.initial_distribution @ found.gain)
+        self.start_value = float(mdp.initial_distribution @ found.bias)
+        self.span = float(np.ptp(found.bias))
+        self.actions = found.optimal_actions
+
+    def of(self, policy: Any) -> dict[str, Any]:
+        """Return what a policy, an action (from 0) a state, is by the exact model."""
+        mdp, states = self.mdp, np.arange(self.mdp.n_states)
+        actions = np.where(
+            mdp.allowed_actions[states, policy], policy, np.argmax(mdp.allowed_actions, axis=1)
+        )
+        facts: dict[str, Any] = {
+            "optimal_gain": self.gain,
+            "optimal_start_value": self.start_value,
+            "n_optimal_actions": int(self.actions[states, actions].sum()),
+        }
+        try:
+            chain = mdp.induce(actions)
+            start = float(mdp.initial_distribution @ chain.bias)
+            return {"exact_gain": chain.gain, "exact_start_value": start, **facts}
+        except UnichainError:  # a policy of several recurrent classes has no one gain
+            return {"exact_gain": None, "exact_start_value": None, **facts}
 
 
 @styled

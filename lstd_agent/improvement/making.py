@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import Space
@@ -13,11 +13,13 @@ from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import Features
 from lstd_agent.improvement.counted import CountedImprover
-from lstd_agent.improvement.improver import Improver
 from lstd_agent.improvement.vectors import VectorImprover
 from lstd_agent.trials.encoding import CountedEncoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.policies import make_actor
+
+Improver: TypeAlias = CountedImprover | VectorImprover
+"""A policy, and samples of this and other policies by which it is improved."""
 
 
 def make_improver(

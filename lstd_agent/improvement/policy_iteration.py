@@ -24,7 +24,7 @@ from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
 from lstd_agent.features.tables import Features
 from lstd_agent.improvement.making import make_improver
-from lstd_agent.improvement.record import Iteration, best_of, draw_learning
+from lstd_agent.improvement.record import Iteration, best_of, draw_learning, record
 from lstd_agent.improvement.task import Task
 from lstd_agent.packing import pack_space, unpack_space
 from lstd_agent.persistence import read, write
@@ -211,7 +211,7 @@ class PolicyIteration:
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())
         changes = improver.improve()
-        done = Iteration.of(number, self.t_max + 1, earned, gain, start_value, changes)
+        done = record(number, self.t_max + 1, earned, gain, start_value, changes)
         self.iterations.append(done)
         self.converged = changes <= improver.few_changes
         return done

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, styled
-from lstd_agent.improvement.improver import Earned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +22,13 @@ _SHOWN = {
     "start_value": "start value (in units of reward)",
     "n_changes": "changed actions",
 }
+
+
+class Earned(NamedTuple):
+    """Mean rewards of trials: over the second half of all timesteps, and over all, (n,)."""
+
+    tail: FloatArray
+    whole: FloatArray
 
 
 @dataclass(frozen=True)
@@ -68,31 +74,30 @@ class Iteration:
     reward_error: float
     n_changes: int
 
-    @classmethod
-    def of(
-        cls,
-        number: int,
-        n_steps: int,
-        earned: Earned,
-        gain: float,
-        start_value: float,
-        changes: int,
-    ) -> Iteration:
-        """Return the record of trials of so many steps each, by what they earned."""
-        tail, whole = earned
-        n_trials = len(whole) * (number + 1)
-        return cls(
-            number=number,
-            n_trials=n_trials,
-            n_steps=n_trials * n_steps,
-            gain=gain,
-            start_value=start_value,
-            tail_reward=float(tail.mean()),
-            tail_error=_standard_error(tail),
-            reward=float(whole.mean()),
-            reward_error=_standard_error(whole),
-            n_changes=changes,
-        )
+
+def record(
+    number: int,
+    n_steps: int,
+    earned: Earned,
+    gain: float,
+    start_value: float,
+    changes: int,
+) -> Iteration:
+    """Return the record of trials of so many steps each, by what they earned."""
+    tail, whole = earned
+    n_trials = len(whole) * (number + 1)
+    return Iteration(
+        number=number,
+        n_trials=n_trials,
+        n_steps=n_trials * n_steps,
+        gain=gain,
+        start_value=start_value,
+        tail_reward=float(tail.mean()),
+        tail_error=_standard_error(tail),
+        reward=float(whole.mean()),
+        reward_error=_standard_error(whole),
+        n_changes=changes,
+    )
 
 
 def _standard_error(samples: FloatArray) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
-from lstd_agent.improvement.improver import Improver
+from lstd_agent.improvement.making import Improver
 from lstd_agent.trials.recording import Round
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, single_spaces

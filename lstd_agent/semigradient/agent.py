@@ -24,17 +24,24 @@ from lstd_agent.errors import (
     check_integer,
 )
 from lstd_agent.features.tables import Features
-from lstd_agent.semigradient.samples import Reader, reader, with_ones
-from lstd_agent.semigradient.steps import Coordinates, StepPath
+from lstd_agent.semigradient.samples import (
+    Reader,
+    reader,
+    sampled_values,
+    some_timesteps,
+    with_ones,
+)
+from lstd_agent.semigradient.steps import StepPath, coordinates
 from lstd_agent.semigradient.sweeps import check_direction, sweep_backwards
+from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
-from lstd_agent.system.fit_system import System
+from lstd_agent.system.approximators import System
 from lstd_agent.system.gain import check_gain, estimate_gain
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import check_anchors, neighborhood_windows
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import CountsLike
-from lstd_agent.trials.encoding import CountedEncoding, Encoding
+from lstd_agent.trials.encoding import Encoding
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -174,12 +181,11 @@ class SeminormTDAgent:
         self._t_max = t_max
         if self._path is None:
             windows = neighborhood_windows(self.anchors, t_max, "window")
-            self._warn_of_direction(collector, encoding, windows)
-            initial = self._solved if self._solved is not None else self._initial_weights()
-            self._path = StepPath(*_coordinates(encoding, at), windows, initial)
-            self._begun_with = (
-                0.0 if initial is None else float(np.abs(_values(at, initial, t_max)).max())
-            )
+            self._warn_of_direction(_statistics(collector, encoding), windows)
+            initial = self._begin_with
+            self._path = StepPath(*coordinates(encoding, at), windows, initial)
+            if initial is not None:
+                self._begun_with = float(np.abs(sampled_values(at, initial, t_max)).max())
         self._encoding = encoding
         self._path.take(at, sums.n_trials, self.gain, self._rng)
         self.n_trials += sums.n_trials
@@ -205,22 +211,18 @@ class SeminormTDAgent:
         """
         collector, t_max = self._collected(trials)
         encoding = self._encoding_of(collector)
-        statistics = make_statistics(encoding, collector.batches.total, collector.batches.trials)
-        gain = self.gain
+        statistics, gain = _statistics(collector, encoding), self.gain
         if gain is None:
             gain = estimate_gain(statistics, "linked", DEFAULT_RCOND)
-        initial = self._solved if self._solved is not None else self._initial_weights()
         windows = neighborhood_windows(self.anchors, t_max, "window")
-        solved, n_sweeps = sweep_backwards(statistics, windows, gain, DEFAULT_RCOND, initial)
-        self._solved, self.n_sweeps_, self.gain_ = solved, n_sweeps, gain
+        self._solved, self.n_sweeps_ = sweep_backwards(
+            statistics, windows, gain, DEFAULT_RCOND, self._begin_with
+        )
+        self.gain_ = gain
         self._encoding, self._t_max, self._path = encoding, t_max, None
         return self
 
-    def _warn_of_direction(
-        self, collector: TrialCollector, encoding: Encoding, windows: IntArray
-    ) -> None:
-        batches = collector.batches
-        statistics = make_statistics(encoding, batches.total, batches.trials)
+    def _warn_of_direction(self, statistics: SampledStatistics, windows: IntArray) -> None:
         if len(statistics.feature_scale) > _MOST_CHECKED:
             return
         try:
@@ -302,10 +304,11 @@ class SeminormTDAgent:
             )
         return self._encoding
 
-    def _initial_weights(self) -> FloatArray | None:
-        """Return the weights (n, d + 1) to begin with, each of the neighbourhood then."""
-        if self.initial is None:
-            return None
+    @property
+    def _begin_with(self) -> FloatArray | None:
+        """The weights (n, d + 1) to begin with: so far, or initial ones of the neighbourhoods."""
+        if self._solved is not None or self.initial is None:
+            return self._solved
         if isinstance(self.initial, SeminormTDAgent):
             given, anchors = self.initial._weights(), self.initial.anchors
         else:
@@ -316,9 +319,11 @@ class SeminormTDAgent:
     def _check_bounded(self, at: Reader, t_max: int) -> None:
         """Raise unless values are such as rewards may add up to."""
         assert self._solved is not None
-        rewards = max(float(np.abs(at(t).rewards - self.gain_).max()) for t in _some(t_max))
+        rewards = max(
+            float(np.abs(at(t).rewards - self.gain_).max()) for t in some_timesteps(t_max)
+        )
         most = _FAR_OFF * max((t_max + 1) * rewards, self._begun_with)
-        far_off = ~(np.abs(_values(at, self._solved, t_max)).max(axis=0) <= most)
+        far_off = ~(np.abs(sampled_values(at, self._solved, t_max)).max(axis=0) <= most)
         if far_off.any():
             raise EvaluationError(
                 "semi-gradient steps diverge in the neighborhood that begins at timestep "
@@ -328,23 +333,5 @@ class SeminormTDAgent:
             )
 
 
-def _some(t_max: int) -> range:
-    """Return some twenty timesteps."""
-    return range(0, t_max + 1, max(1, t_max // 20))
-
-
-def _values(at: Reader, solved: FloatArray, t_max: int) -> FloatArray:
-    """Return values of some samples, by each neighbourhood, shape (m, n)."""
-    return np.concatenate([at(t).here for t in _some(t_max)]) @ solved.T
-
-
-def _coordinates(encoding: Encoding, at: Reader) -> tuple[Coordinates, Coordinates]:
-    """Return those of all neighbourhoods but the last, and of the last."""
-    if isinstance(encoding, CountedEncoding):
-        table = encoding.table
-        inner = Coordinates.of_table(with_ones(table))
-        return inner, Coordinates.of_table(table).without_intercept()
-    size = np.sqrt((at(0).here ** 2).mean(axis=0))
-    size[size == 0.0] = 1.0
-    inner = Coordinates(np.diag(1.0 / size), np.diag(size))
-    return inner, Coordinates(inner.B[:, :-1], inner.inverse[:-1])
+def _statistics(collector: TrialCollector, encoding: Encoding) -> SampledStatistics:
+    return make_statistics(encoding, collector.batches.total, collector.batches.trials)

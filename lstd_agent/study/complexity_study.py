@@ -55,13 +55,7 @@ _WITH_LAMBDA = ("1", "2", "8")
 
 @dataclass(frozen=True)
 class ComplexitySettings:
-    """What every row depends on.
-
-    Attributes
-    ----------
-    n_trials : tuple of int
-    rcond : float
-    """
+    """Which numbers of trials, and what every row depends on: the rank cutoff."""
 
     n_trials: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
     rcond: float = DEFAULT_RCOND

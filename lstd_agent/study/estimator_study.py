@@ -36,7 +36,8 @@ from lstd_agent.study.problems import SampleTask, largest_first, population_coun
 from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.study.sampled import SCHEMES, SampledRegime, sampled_regimes
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
-from lstd_agent.system.fit_system import System, fit_system
+from lstd_agent.system.approximators import System
+from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.selection import backup_name, choose_backup
 from lstd_agent.trials.counting import TransitionCounts
@@ -72,18 +73,10 @@ _N_UPDATES = tuple(10**k for k in range(2, 8))
 
 @dataclass(frozen=True)
 class EstimatorSettings:
-    """What every row depends on.
-
-    Attributes
-    ----------
-    n_trials : int
-    n_batches : int
-        In which they are drawn, for choices that the agent makes by held-out batches.
-    rcond : float
-    """
+    """What every row depends on."""
 
     n_trials: int = 10_000
-    n_batches: int = 20
+    n_batches: int = 20  # for choices that the agent makes by held-out batches
     rcond: float = DEFAULT_RCOND
 
 

@@ -65,14 +65,14 @@ def ratio_heat_map(ratios: Mapping[Cell, float]) -> Figure:
         axes.set_title(f"total {metric[-4:]}")
         axes.set_facecolor("0.6")
         axes.grid(visible=False)
-    grey = "; grey: no figure" if np.isnan(grid).any() else ""
+    gray = "; gray: no figure" if np.isnan(grid).any() else ""
     figure.colorbar(
         image,
         ax=halves,
         location="top",
         aspect=40,
         extend="both",
-        label=f"log10 of ours over the paper's{grey}",
+        label=f"log10 of ours over the paper's{gray}",
     )
     return figure
 
@@ -197,11 +197,11 @@ def sample_complexity(rows: Sequence[Row]) -> Figure:
         axes.set_xlabel("trials")
         axes.set_title(f"backup: {backup}")
     log_scale(panels[0])
-    panels[0].set_ylabel("total rems / limit of one\nneighbourhood a timestep")
+    panels[0].set_ylabel("total rems / limit of one\nneighborhood a timestep")
     for by_wanted, axes in zip(by_backup.values(), panels, strict=True):
         last = max(n for by_trials in by_wanted.values() for n in by_trials)
         ends = [by_trials[last] for by_trials in by_wanted.values()]
         colors = [COLORS[WANTED.index(wanted)] for wanted in by_wanted]
         label_ends(axes, last, ends, list(by_wanted), colors, line_height=0.045)
-    figure.suptitle("By the number of neighbourhoods; medians over environments and ρ")
+    figure.suptitle("By the number of neighborhoods; medians over environments and ρ")
     return figure

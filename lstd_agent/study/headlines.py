@@ -44,7 +44,6 @@ JUDGING = (
     "*undecided with these seeds*."
 )
 
-
 COMPARING = (
     "Beside other estimators, on the same samples: total rems over the projection limit, medians "
     "over seeds; median, quartiles and worst over the rows (a scheme, an environment and a ρ). "
@@ -66,13 +65,7 @@ def headlines(
     estimators: Sequence[Row],
     complexity: Sequence[Row],
 ) -> str:
-    """Return the results section of the README.
-
-    Parameters
-    ----------
-    exact, sampled, references, estimators, complexity : sequence of Row
-        Of the five studies.
-    """
+    """Return the results section of the README, from the rows of five studies."""
     ratios = tables.log_ratios(tables.mean_cells(exact), tables.paper_cells())
     judged = [*exact_claims(exact), *sampled_claims(sampled)]
     parts = (

@@ -54,15 +54,7 @@ def code_version() -> str:
 
 
 def provenance(arguments: Sequence[str], **facts: Any) -> dict[str, Any]:
-    """Return where a result comes from, as JSON-able facts.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-        Of the command that made it.
-    **facts
-        More, such as the seed.
-    """
+    """Return where a result comes from, as JSON-able facts: the command, and the caller's."""
     return {
         "command": " ".join(arguments),
         **facts,

@@ -28,13 +28,7 @@ Curves = Mapping[Curve, FloatArray]
 
 
 def sampled_claims(rows: Iterable[Row]) -> list[Claim]:
-    """Judge the claims about the figure.
-
-    Parameters
-    ----------
-    rows : iterable of Row
-        Of `run_sampling_study`; the same seeds for all.
-    """
+    """Judge the claims about the figure by rows of `run_sampling_study`, the same seeds for all."""
     by_panel = {(panel.env, panel.n_features): panel for panel in PANELS}
     points = over_seeds(
         (

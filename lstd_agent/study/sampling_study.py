@@ -72,17 +72,9 @@ CHECKPOINTS = {
 class SamplingSettings:
     """What every row of the sampling study depends on.
 
-    Attributes
-    ----------
-    engine : {"trials", "population"}
-        Stepping environments, or drawing all trials' counts at once (`population_counts`).
-    estimator : {"quadratic", "linear"}
-        Of the MMD: all pairs of trials, or the paper's disjoint pairs (of at most
-        ``n_stored`` trials, engine ``"trials"`` only).
-    n_stored : int
-    tail : {"window", "settled"}
-    reference : {"most_common", "occupancy"}
-    rcond : float
+    The engine steps environments, or draws all trials' counts at once (`population_counts`). The
+    estimator of the MMD is by all pairs of trials, or by the paper's disjoint pairs of at most
+    ``n_stored`` trials, which the engine ``"trials"`` alone can give.
     """
 
     engine: Engine = "trials"

@@ -15,8 +15,9 @@ from lstd_agent.study.exact import (
     settled_time,
     until_settled,
 )
+from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import mean_discrepancy, optimal_transport, total_variation
-from lstd_agent.system.fit_system import System, fit_system
+from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.neighborhoods import AnchorSearch, TailName
 from lstd_agent.system.references import RuleName
 from unichain_gym import MarkovChain

@@ -81,15 +81,7 @@ each, so that it starts high in ε_PB and falls as trials come in, where the oth
 
 
 def side_by_side(exact: Sequence[Row], sampled: Sequence[Row], origin: str) -> str:
-    """Return the page, in Markdown.
-
-    Parameters
-    ----------
-    exact, sampled : sequence of Row
-        Of the exact and of the sampling study.
-    origin : str
-        Where the rows come from, for the head of the page.
-    """
+    """Return the page, in Markdown, with the origin of the two studies' rows at its head."""
     judged = [*exact_claims(exact), *sampled_claims(sampled)]
     parts = (
         f"<!-- written by scripts/update_results.py; {origin} -->\n\n",
@@ -103,12 +95,7 @@ def side_by_side(exact: Sequence[Row], sampled: Sequence[Row], origin: str) -> s
 
 
 def paired_tables(ours: Mapping[Cell, float], paper: Mapping[Cell, float]) -> str:
-    """Write all tables in Markdown, a row of the paper's below each of ours.
-
-    Parameters
-    ----------
-    ours, paper : mapping of Cell to float
-    """
+    """Write all tables in Markdown, a row of the paper's below each of ours."""
     parts = []
     for number, rho in enumerate(RHOS, 2):
         for metric, title in METRICS.items():

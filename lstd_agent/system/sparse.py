@@ -31,7 +31,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 from lstd_agent.statistics.interface import SparseStatistics
 from lstd_agent.statistics.pooled import leading_to, solve_dominant
-from lstd_agent.system.linked import LinkedSolution
+from lstd_agent.system.approximators import Solution
 
 # Relative to the scaled diagonal of Z; refinement leaves less than its square.
 _DIAGONAL = 1e-11
@@ -47,10 +47,10 @@ _UNSOLVED = 1e-9
 
 def solve_backwards_sparse(
     statistics: SparseStatistics, windows: IntArray, gain: float
-) -> LinkedSolution:
+) -> Solution:
     """Solve the linked system; see `lstd_agent.system.linked.solve_backwards`."""
     n = len(windows)
-    main, zero_features = statistics.zero(windows[-1])
+    _, zero_features = statistics.zero(windows[-1])
     F = statistics.sparse_features
     d = F.shape[1]
     weights, offsets = np.zeros((n, d)), np.zeros(n)
@@ -68,7 +68,7 @@ def solve_backwards_sparse(
             offsets[k] = -zero_features @ weights[k]
     nothing_open = np.zeros((n, d + 1, 0))
     unknown = np.full(n, np.nan)
-    return LinkedSolution(weights, offsets, rank, n_samples, unknown, nothing_open, main)
+    return Solution(weights, offsets, rank, n_samples, unknown, nothing_open)
 
 
 def sparse_gain(statistics: SparseStatistics, first: int, last: int) -> float:

@@ -11,6 +11,7 @@ limit. The choice follows from the sizes alone, which are known before the first
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import add
@@ -21,7 +22,7 @@ import numpy as np
 from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
 from lstd_agent.features.rows import RowsOf
 from lstd_agent.trials.action_counts import ActionCounts, together
-from lstd_agent.trials.encoding import CountedEncoding, Encoding, States, VectorEncoding
+from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
 from lstd_agent.trials.recorders import (
@@ -32,6 +33,7 @@ from lstd_agent.trials.recorders import (
     TrialRecorder,
 )
 from lstd_agent.trials.recording import Round
+from lstd_agent.trials.vector_encoding import VectorEncoding
 
 DEFAULT_MAX_BYTES = 2**30
 
@@ -191,6 +193,23 @@ class Batches:
         """Store whole trials (m, t_max + 1, ...), as many as there is room for."""
         if len(trials) and self.n_stored_missing:
             self._stored.append(trials[: self.n_stored_missing])
+
+    def restore(
+        self, sums: list[Sums], taken: Sequence[ActionCounts | None], trials: States | None
+    ) -> None:
+        """Take the parts of other batches, such as a file holds, checked; there are none so far."""
+        for each in sums:
+            if self.sums:
+                self.check_t_max(each.t_max)
+                self.sums[0].check_adds(each)
+            self.sums.append(each)
+        if len(taken) != len(sums):
+            raise InvalidInputError(
+                f"there are {len(sums)} batches of trials, and {len(taken)} of actions"
+            )
+        self.taken.extend(taken)
+        if trials is not None:
+            self.keep(trials)
 
     def condense(self, features: RowsOf, n_batches: int, n_stored_trials: int) -> None:
         """Put moments in place of kept trials, and keep a sample of them whole."""

@@ -22,13 +22,7 @@ from lstd_agent.features.tables import Features, is_table
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
-from lstd_agent.trials.encoding import (
-    Encoding,
-    ObservationKind,
-    States,
-    VectorEncoding,
-    make_encoding,
-)
+from lstd_agent.trials.encoding import Encoding, ObservationKind, States, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
@@ -49,6 +43,7 @@ from lstd_agent.trials.rollouts import AnyEnv, single_spaces
 from lstd_agent.trials.same_policy import StatedPolicy
 from lstd_agent.trials.sharding import EnvSource, runner_of, spaces_of
 from lstd_agent.trials.user_loop import UserLoop
+from lstd_agent.trials.vector_encoding import VectorEncoding
 
 Termination = Literal["raise", "absorb"]
 """What a trial that terminates is: an error, or one that stays in a terminal state."""
@@ -59,16 +54,8 @@ class TrialCollector:
 
     Parameters
     ----------
-    features : Features
-        Of observations; see `lstd_agent.features.tables`.
-    on_termination : {"raise", "absorb"}
-    n_stored_trials, n_batches : int
-        How many trials to keep whole, and in how many batches to keep sums apart.
-    observations : {"auto", "counted", "vectors"}
-        How observations are kept; see `lstd_agent.trials.encoding.make_encoding`.
-    max_bytes : int
-        Trials of vectors are kept as they are within this, and condensed into moments beyond;
-        see `lstd_agent.trials.batches`.
+    features, on_termination, n_stored_trials, n_batches, observations, max_bytes
+        As of `SeminormLSTDAgent`.
 
     Attributes
     ----------
@@ -89,23 +76,15 @@ class TrialCollector:
 
     Methods
     -------
-    collect
-        Run trials in an environment.
-    attach, act, observe, end_trial, drop_trial
-        Its calls.
-    add, merge
-        Trials that somebody else has collected.
-    add_trials
-        Logged trials.
-    use_features, reset
-        Other features, of the same trials; no trials.
+    collect, attach, act, observe, end_trial, drop_trial, add, add_trials, merge, use_features,
+    reset
+        As of the agent.
     restore
-        What a file holds.
+        Take what a file holds.
 
     Notes
     -----
-    The methods that the agent has too are described there, by `SeminormLSTDAgent`. Whatever
-    raises `InvalidInputError` has changed nothing.
+    Whatever raises `InvalidInputError` has changed nothing.
 
     Examples
     --------
@@ -206,15 +185,7 @@ class TrialCollector:
         return self._batches.total
 
     def collect(self, env: AnyEnv | EnvSource, policy: Policy, request: Request) -> None:
-        """Run trials and add them; see `SeminormLSTDAgent.collect`.
-
-        Parameters
-        ----------
-        env : Env, VectorEnv, str or callable
-        policy : array_like or callable
-        request : Request
-            How many trials, how long, and how they are run.
-        """
+        """Run trials and add them; see `SeminormLSTDAgent.collect`."""
         run = runner_of(env, request)
         space, action_space = spaces_of(env)
         encoding = self._encoding_of(space)
@@ -399,19 +370,7 @@ class TrialCollector:
         """
         if space is not None:
             self.encoding = self._encoding_of(space)
-        for sums in batches:
-            if self._batches.sums:
-                self._batches.check_t_max(sums.t_max)
-                self._batches.sums[0].check_adds(sums)
-            self._batches.sums.append(sums)
-        taken = [None] * len(batches) if taken is None else taken
-        if len(taken) != len(batches):
-            raise InvalidInputError(
-                f"there are {len(batches)} batches of trials, and {len(taken)} of actions"
-            )
-        self._batches.taken.extend(taken)
-        if trials is not None:
-            self._batches.keep(trials)
+        self._batches.restore(batches, [None] * len(batches) if taken is None else taken, trials)
         self._stated = None if policy is None else StatedPolicy.of(policy)
         self.actions = actions
 

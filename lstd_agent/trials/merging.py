@@ -11,10 +11,11 @@ from lstd_agent.features.parameters import same_features
 from lstd_agent.trials.action_counts import together
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
-from lstd_agent.trials.encoding import CountedEncoding, Encoding, States, VectorEncoding
+from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged_rounds import counted_round
 from lstd_agent.trials.recording import Round
+from lstd_agent.trials.vector_encoding import VectorEncoding
 
 
 def counts_of(data: CountsLike) -> TransitionCounts:

@@ -57,6 +57,13 @@ class LockstepTrials:
         How many of them to keep whole.
     actions : ActionCountRecorder, optional
         A fresh one, where it is asked for what actions lead to.
+
+    Attributes
+    ----------
+    n_timesteps : int
+        How many have been observed.
+    states : ndarray
+        The current ones.
     """
 
     def __init__(
@@ -69,7 +76,7 @@ class LockstepTrials:
     ) -> None:
         self.n_timesteps = 0
         self._encoding = encoding
-        self._state = states
+        self.states = states
         self._n_stored = n_stored
         self._stored: list[States] = []
         self._recorder = recorder
@@ -77,14 +84,9 @@ class LockstepTrials:
         self._living: BoolArray | None = None
 
     @property
-    def states(self) -> States:
-        """The current states."""
-        return self._state
-
-    @property
     def living(self) -> BoolArray:
         """Which trials have not terminated, shape (n,)."""
-        return np.ones(len(self._state), dtype=bool) if self._living is None else self._living
+        return np.ones(len(self.states), dtype=bool) if self._living is None else self._living
 
     def advance(
         self,
@@ -93,16 +95,9 @@ class LockstepTrials:
         terminated: BoolArray | None = None,
         taken: Taken | None = None,
     ) -> None:
-        """Record the next timestep of all trials.
+        """Record the next timestep of all trials: rewards (n,), states (n, ...), and by what.
 
-        Parameters
-        ----------
-        reward : ndarray, shape (n,)
-        next_state : ndarray, shape (n,) or (n, k)
-        terminated : ndarray of bool, shape (n,), optional
-            What a trial that has terminated before observes does not matter.
-        taken : Taken, optional
-            By which actions, where that is recorded.
+        Whatever a trial that has terminated before observes does not matter.
         """
         if self._living is not None:
             reward = np.where(self._living, reward, 0.0)
@@ -118,18 +113,18 @@ class LockstepTrials:
         if self._living is not None:
             next_state = next_state.copy()
             next_state[~self._living] = self._encoding.terminal
-        self._recorder.record(self._state, reward, next_state, taken)
+        self._recorder.record(self.states, reward, next_state, taken)
         if self._actions is not None:
             assert taken is not None
-            self._actions.record(self._state, taken, reward, next_state)
+            self._actions.record(self.states, taken, reward, next_state)
         if self._n_stored:
-            self._stored.append(_compact(self._encoding, self._state[: self._n_stored]))
-        self._state = next_state
+            self._stored.append(_compact(self._encoding, self.states[: self._n_stored]))
+        self.states = next_state
         self.n_timesteps += 1
 
     def finish(self) -> Round:
         """Return what the trials leave behind, all of them over the same timesteps."""
-        sums = self._recorder.sums(len(self._state))
+        sums = self._recorder.sums(len(self.states))
         taken = None if self._actions is None else self._actions.sums()
         if not self._stored:
             return Round(sums, np.empty(0), taken)
@@ -197,13 +192,7 @@ class SequentialTrials:
             self._taken.append(taken)
 
     def end(self) -> None:
-        """Finish the trial under way.
-
-        Raises
-        ------
-        InvalidInputError
-            If it is not as long as the others, or one of its observations is none.
-        """
+        """Finish the trial under way, or raise if it is not like the others."""
         n = self.n_timesteps
         if self.t_max is None and self.terminated:
             raise InvalidInputError(
@@ -267,8 +256,7 @@ class SequentialTrials:
         """Return the actions of the finished trials, arrays (t_max + 1, n), if they are known."""
         if not any(taken for _, _, taken in self._finished):
             return None
-        action = np.zeros(rewards.shape, dtype=np.int64)
-        explored = np.zeros(rewards.shape, dtype=bool)
+        action, explored = np.zeros(rewards.shape, np.int64), np.zeros(rewards.shape, bool)
         for trial, (_, _, taken) in enumerate(self._finished):
             for t, each in enumerate(taken):
                 action[t, trial], explored[t, trial] = each.action[0], each.explored[0]

@@ -354,7 +354,7 @@ def test_vectors_are_explored_by_any_behaviour() -> None:
     rng = np.random.default_rng(0)
     explore = lambda x: np.where(rng.random(len(x)) < 0.5, 2, rng.integers(3, size=len(x)))  # noqa: E731
     search = PolicyIteration(Backlog(50), 40, 50, features=BUMPS, explore=explore, seed=0).run(2)
-    taken = search._improver.portions[1].actions[:, :20]  # type: ignore[attr-defined]
+    taken = search._improver.portions[1].actions[:, :20]  # type: ignore[union-attr]
     assert np.bincount(taken.ravel(), minlength=3) / taken.size == pytest.approx(
         [1 / 6, 1 / 6, 2 / 3], abs=0.05
     )

@@ -251,22 +251,25 @@ def test_ctrl_c_before_a_trial_has_finished_says_so(
     assert captured.err == "interrupted: no trial has finished\n"
 
 
-def test_a_progress_bar_shows_on_a_terminal_and_not_in_a_pipe() -> None:
-    command = [sys.executable, str(SCRIPT), "Unichain-h6-v0", *FEW]
-    pipe = subprocess.run(command, capture_output=True, check=True, text=True)
-    assert pipe.stderr == ""
+def test_a_progress_bar_shows_on_a_terminal_and_not_elsewhere(
+    script: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main(["Unichain-h6-v0", *FEW]) == 0
+    elsewhere = capsys.readouterr()
+    assert elsewhere.err == ""
     pty = pytest.importorskip("pty", reason="no pseudo-terminals on this system")
     fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
     terminal, stderr = pty.openpty()
     rows_and_columns = struct.pack("HHHH", 24, 80, 0, 0)
     fcntl.ioctl(stderr, termios.TIOCSWINSZ, rows_and_columns)
+    command = [sys.executable, str(SCRIPT), "Unichain-h6-v0", *FEW]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as run:
         assert run.stdout is not None
         shown = run.stdout.read()
     os.close(stderr)
     assert "step" in os.read(terminal, 100_000).decode()
     os.close(terminal)
-    assert shown == pipe.stdout
+    assert shown == elsewhere.out
 
 
 BAD_ARGUMENTS = [
