@@ -16,7 +16,7 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken
+from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken, together
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.recorders import Recorder, Sums
 
@@ -41,6 +41,12 @@ class Round:
     sums: Sums
     stored: States
     taken: ActionCounts | None = None
+
+    def __add__(self, other: Round) -> Round:
+        pair: Any = self.sums, other.sums  # of one kind
+        stored = [each.stored for each in (self, other) if len(each.stored)]
+        kept = np.concatenate(stored) if stored else self.stored
+        return Round(pair[0] + pair[1], kept, together(self.taken, other.taken))
 
 
 class LockstepTrials:
