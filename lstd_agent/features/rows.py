@@ -93,6 +93,16 @@ def dense(rows: Rows) -> FloatArray:
     return array
 
 
+def squared_distances(x: Rows, y: Rows) -> FloatArray:
+    """Return squared distances (n, m) between rows of x (n, d) and y (m, d), dense or CSR."""
+    # ‖x - y‖² by one matrix product; rounding may leave a tiny negative number.
+    squared: FloatArray = dense(x @ y.T)
+    squared *= -2.0
+    squared += (x * x).sum(axis=1)[:, None]
+    squared += (y * y).sum(axis=1)
+    return np.maximum(squared, 0.0, out=squared)
+
+
 def pad_rows(rows: Rows, n: int) -> Rows:
     """Return feature rows with n rows of zeros after them."""
     if n == 0:

@@ -238,8 +238,7 @@ class KeptTrials:
     @property
     def n_at(self) -> IntArray | None:
         """How many trials have each timestep, where some were cut short."""
-        own = self.own
-        return None if own is None else np.asarray(own.sum(axis=0))
+        return None if (own := self.own) is None else np.asarray(own.sum(axis=0))
 
     def states(self, n: int | None = None) -> NDArray[Any]:
         """Return the states (n, t_max + 1, k) of the first n trials, or of all, as they came.
@@ -264,15 +263,11 @@ class KeptTrials:
     @property
     def reward_sums(self) -> FloatArray:
         """Sums of rewards of the policy's own transitions at each timestep, shape (t_max + 1,)."""
-        own = self.own
-        sums: FloatArray = self.rewards.sum(axis=0, where=True if own is None else own)
-        return sums
+        own = True if self.own is None else self.own
+        return np.asarray(self.rewards.sum(axis=0, where=own))
 
     def condense(self, features: RowsOf, windows: IntArray | None = None) -> MomentSums:
         """Return the moments of features, summed over trials and each window of timesteps.
-
-        They are computed straight from the trials, some at a time: no moments of single
-        timesteps are held besides the result, and sparse features stay sparse.
 
         Parameters
         ----------
@@ -287,8 +282,7 @@ class KeptTrials:
             With one entry a window in place of one a timestep.
         """
         if windows is None:
-            start = np.arange(self.t_max + 1)
-            windows = np.stack((start, start + 1), axis=1)
+            windows = np.arange(self.t_max + 1)[:, None] + np.arange(2)
         return moments_of(self.observations, self.rewards, self.own, features, windows)
 
 
@@ -324,12 +318,8 @@ def _checked_lengths(lengths: ArrayLike | None, m: int, n: int) -> IntArray | No
     if lengths is None:
         return None
     checked = np.asarray(lengths)
-    if (
-        checked.shape != (m,)
-        or checked.dtype.kind not in "iu"
-        or checked.min() < 1
-        or checked.max() > n
-    ):
+    are_numbers = checked.shape == (m,) and checked.dtype.kind in "iu"
+    if not are_numbers or checked.min() < 1 or checked.max() > n:
         raise InvalidInputError(
             f"the lengths of {m} trials are {m} integers from 1 to {n}; got {lengths!r}"
         )
