@@ -7,64 +7,52 @@ latest `Fit`.
 
 from __future__ import annotations
 
-import inspect
 import os
 import warnings
-from collections.abc import Iterable
 from concurrent.futures import Executor
+from dataclasses import fields
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
-import gymnasium as gym
 from numpy.typing import ArrayLike
 
-from lstd_agent import persistence, plotting, summary
-from lstd_agent.action_values import action_coverage, action_standard_errors, action_values
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
-from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
+from lstd_agent.action_values import ActionEvidence
+from lstd_agent.delegation import chained, delegated
+from lstd_agent.diagnostics import check_own_trials, check_single_class, diagnose
+from lstd_agent.errors import FitWarning, NotFittedError
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features
-from lstd_agent.fit import Comparison, Fit, FitOptions
-from lstd_agent.statistics.backups import WantedBackup, check_backup
+from lstd_agent.fit import Fit
+from lstd_agent.fit_options import AgentTailName, FitOptions
+from lstd_agent.persistence import SavedAgent, read, save
+from lstd_agent.plotting import draw
+from lstd_agent.statistics.backups import WantedBackup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
-from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
-from lstd_agent.system.fit_system import CALIBRATIONS, CalibrationName, Neighborhood, System
-from lstd_agent.system.gain import check_gain
-from lstd_agent.system.minimizer import DEFAULT_RCOND, check_rcond
-from lstd_agent.system.model import check_model
-from lstd_agent.system.neighborhoods import (
-    SEARCHES,
-    SearchName,
-    check_anchors,
-    check_n_anchors,
-    find_anchors,
-    only_anchors,
-)
-from lstd_agent.system.pair_features import PairFeatures
-from lstd_agent.system.references import RULES, RuleName
+from lstd_agent.summary import describe
+from lstd_agent.system.approximators import Neighborhood, System
+from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
+from lstd_agent.system.fit_system import CalibrationName
+from lstd_agent.system.minimizer import DEFAULT_RCOND
+from lstd_agent.system.neighborhoods import SearchName
+from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
-from lstd_agent.system.solvers import SOLVERS, SolverName
+from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.start_value import start_bias
-from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
+from lstd_agent.trials.collector import Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
-from lstd_agent.trials.encoding import ObservationKind
+from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.exploration import Explore
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.policies import Policy
+from lstd_agent.trials.recorders import Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv
 from lstd_agent.trials.sharding import EnvSource
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from typing_extensions import Self
-
-AgentTailName = Literal["window", "settled"]
-
-NUMBERS = (1, 2, 4, 8)
-"""Numbers of neighbourhoods that ``n_anchors="auto"`` tries."""
 
 
 class SeminormLSTDAgent:
@@ -75,15 +63,13 @@ class SeminormLSTDAgent:
     features : array_like, builder, callable or transformer
         State features; see `lstd_agent.features.tables` and `lstd_agent.features.vectors`.
     n_anchors : int, None or "auto"
-        Wanted number of neighbourhoods (at most); None is one for each timestep. ``"auto"`` tries
-        1, 2, 4 and 8, and takes the fewest that predict held-out trials as well as any, at the
-        cost of so many fits.
+        Wanted number of neighbourhoods (at most); None is one for each timestep. ``"auto"`` fits
+        1, 2, 4 and 8, and takes the fewest that predict held-out trials as well as any.
     anchors : array_like of int, optional
         The anchors themselves, instead of a search.
     search : {"exact", "doubling"}
         How the anchors are searched for: as close to the wanted number as can be got, or as in
-        the paper, which may jump past it to a single one. See
-        `lstd_agent.system.neighborhoods.find_anchors`.
+        the paper, which may jump past it (`lstd_agent.system.neighborhoods.find_anchors`).
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Between the state distributions of two timesteps, for the anchor search. A callable
         gets two distributions (S,). Vector observations have the linear MMD only, by default
@@ -104,26 +90,22 @@ class SeminormLSTDAgent:
         takes to be Markov states (see `lstd_agent.statistics.pooled`). Vector observations need
         their trials for more than one step, which are kept up to ``max_bytes``.
     gain : float or None
-        The gain; None estimates it from the second half of all timesteps; see
-        `lstd_agent.system.gain`.
+        None estimates it from the second half of all timesteps (`lstd_agent.system.gain`).
     on_termination : {"raise", "absorb"}
         What a trial that terminates is: an error, since this method is for continuing tasks, or
         one that stays, without reward, in a terminal state whose features and value are 0.
     rcond : float
-        Relative cutoff of the pseudoinverses. With Discrete observations nothing hangs on it
-        from 1e-12 to 1e-8, unless a neighbourhood's ``condition`` comes near its inverse: then
-        its samples hardly determine the values, and fewer features or wider neighbourhoods
-        help, not another cutoff. With vector observations see
-        `lstd_agent.system.minimizer.minimize`.
+        Relative cutoff of the pseudoinverses (`lstd_agent.system.minimizer.minimize`). With
+        Discrete observations nothing hangs on it from 1e-12 to 1e-8, unless a neighbourhood's
+        ``condition`` comes near its inverse: then its samples hardly determine the values, and
+        fewer features or wider neighbourhoods help.
     solver : {"svd", "qr", "lsmr"}
         How least squares are solved: by singular values, which find the smallest weights; by QR
         with pivots, which is several times as fast with hundreds of features; or by iterations,
-        which tell no ranks. Values that the samples determine are the same; see
-        `lstd_agent.system.solvers`.
+        which tell no ranks. Values that are determined are the same (`lstd_agent.system.solvers`).
     n_stored_trials : int
-        How many trials' observations to keep for the distance that pairs trials and, with
-        vector observations, for reference states. They take
-        n_stored_trials (t_max + 1) k numbers.
+        How many trials' observations to keep, each (t_max + 1) k numbers, for the distance that
+        pairs trials and, with vector observations, for reference states.
     n_batches : int
         In how many batches to keep the statistics, for `standard_errors`. With vector
         observations of d features they take n_batches (t_max + 1) (2 d² + 2 d + 1) numbers;
@@ -135,8 +117,8 @@ class SeminormLSTDAgent:
         How much memory trials of vectors may take before they are condensed into moments of
         the features, which cannot change any more then.
     standardize : bool
-        Whether features are functions of standardized observations, whose mean and deviation
-        are measured on the samples and kept in files: shorthand for ``Standardized(features)``.
+        Shorthand for ``Standardized(features)``: functions of standardized observations, whose
+        mean and deviation are measured on the samples and kept in files.
 
     Attributes
     ----------
@@ -145,7 +127,7 @@ class SeminormLSTDAgent:
     options : dict
         What the agent was made with.
     n_trials : int
-        Number of finished trials.
+        How many are finished.
     counts, kept_trials : TransitionCounts, KeptTrials
         All trials, where observations are counted, and where they are kept as they came.
     statistics, fitted_statistics_ : SampledStatistics
@@ -171,43 +153,36 @@ class SeminormLSTDAgent:
         The special cases: LSTD of the steady state, of tasks that end, and of each timestep.
     collect(env, policy, n_trials, t_max, seed)
         Run trials in an environment.
-    attach(env, policy), act(observation)
-        Begin a loop of one's own, and ask for actions in it.
-    observe(t, observation, reward, next_observation)
-        Record a transition of such a loop.
+    attach(env, policy), act(observation), observe(t, observation, reward, next_observation)
+        Begin a loop of one's own, ask for actions in it, and record its transitions.
     end_trial(), drop_trial()
         Finish its trial, or forget it.
     add(data), merge(other), add_trials(observations, rewards)
         Take trials that somebody else has collected, counted or as they were logged.
-    use_features(features)
-        Use other features, of the trials so far too.
-    reset()
-        Forget all trials and fits.
-    fit()
-        Fit the system to all trials so far.
-    predict(observations, t)
-        Calibrated relative values.
+    use_features(features), reset()
+        Use other features, of the trials so far too; forget all trials and fits.
+    fit(), predict(observations, t)
+        Fit the system to all trials so far; calibrated relative values.
     standard_errors(observations, t), coverage(observations, t), determined(observations, t)
         How far off they may be, how well they were seen, and whether samples determine them.
     action_values(observations, t), action_standard_errors(observations)
         What actions are worth, under any policy, and how far off that may be.
     action_coverage(observations)
-        How many transitions tell of each.
+        How many transitions tell of each action.
     compare(a, b, t)
         A difference of values, with its own standard error.
-    diagnostics()
-        How far the fit may be relied on.
+    diagnostics(), summary(), plot()
+        How far the fit may be relied on; an account of it as text, and as a figure.
     candidate(index)
         The observation of a candidate reference state.
-    summary(), plot()
-        An account of the fit as text, and as a figure.
     save(path), load(path)
         Write a file, and read it.
 
     Notes
     -----
     Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the calibration by default
-    is ours. Methods that change the agent return it, so that calls can be chained.
+    is ours. Methods that change the agent return it, so that calls can be chained. Whatever is
+    asked of the fit raises `NotFittedError` before `fit`.
 
     Examples
     --------
@@ -248,37 +223,32 @@ class SeminormLSTDAgent:
         max_bytes: int = DEFAULT_MAX_BYTES,
         standardize: bool = False,
     ) -> None:
-        self.n_anchors: int | Literal["auto"] | None = (
-            "auto" if n_anchors == "auto" else check_n_anchors(n_anchors)
-        )
+        self.n_anchors = n_anchors
         self.anchors = anchors
-        self.search: SearchName = check_choice("search", search, SEARCHES)
+        self.search = search
         self.distance = distance
-        self.calibration: CalibrationName = check_choice("calibration", calibration, CALIBRATIONS)
-        self.reference: RuleName = check_choice("reference", reference, RULES)
-        self.tail: AgentTailName = check_choice("tail", tail, ("window", "settled"))
-        self.backup = check_backup(backup)
-        self.gain = check_gain(gain)
-        self.rcond = check_rcond(rcond)
-        self.solver: SolverName = check_choice("solver", solver, SOLVERS)
-        if tail == "settled" and calibration == "linked":
-            raise InvalidInputError(
-                "tail='settled' leaves samples out, and a linked system uses them all: leave it "
-                "out, or use calibration='references'"
-            )
-        check_model(self.backup, calibration)
-        self._check_chosen_number()
+        self.calibration = calibration
+        self.reference = reference
+        self.tail = tail
+        self.backup = backup
+        self.gain = gain
+        self.rcond = rcond
+        self.solver = solver
+        vars(self).update(vars(self._fit_options))  # numbers as Python's own
         self.standardize = standardize
         features = self._standardized(features)
         self.collector = TrialCollector(
             features, on_termination, n_stored_trials, n_batches, observations, max_bytes
         )
+        self.on_termination = on_termination
+        self.n_stored_trials = self.collector.n_stored_trials
+        self.n_batches = self.collector.n_batches
+        self.observations = observations
+        self.max_bytes = self.collector.max_bytes
         self._fitted: Fit | None = None
 
     @classmethod
-    def paper(
-        cls, features: Features, n_anchors: int | None = 2, **options: Any
-    ) -> SeminormLSTDAgent:
+    def paper(cls, features: Features, n_anchors: int | None = 2, **options: Any) -> Self:
         """Exactly the paper's choices, where the defaults are ours.
 
         Doubling search by the linear MMD with a Gaussian kernel of width 1, the most common
@@ -286,14 +256,8 @@ class SeminormLSTDAgent:
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        n_anchors : int or None
-        **options
+        features, n_anchors, **options
             Of the agent.
-
-        Returns
-        -------
-        SeminormLSTDAgent
         """
         choices = {
             "search": "doubling",
@@ -305,18 +269,13 @@ class SeminormLSTDAgent:
         return cls(features, n_anchors, **{**choices, **options})
 
     @classmethod
-    def average_reward(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+    def average_reward(cls, features: Features, **options: Any) -> Self:
         """Average-reward LSTD on p*: one neighbourhood, fitted once the chain has settled.
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        **options
+        features, **options
             Of the agent.
-
-        Returns
-        -------
-        SeminormLSTDAgent
 
         Notes
         -----
@@ -326,7 +285,7 @@ class SeminormLSTDAgent:
         return cls(features, 1, calibration="references", tail="settled", **options)
 
     @classmethod
-    def transient(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+    def transient(cls, features: Features, **options: Any) -> Self:
         """LSTD of a task that terminates: one neighbourhood, weighted by visits until the end.
 
         Predictions are total rewards until termination. ``t_max`` must be long enough for
@@ -334,35 +293,25 @@ class SeminormLSTDAgent:
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        **options
+        features, **options
             Of the agent.
-
-        Returns
-        -------
-        SeminormLSTDAgent
 
         Notes
         -----
         Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
         second case. The terminal state's features are zero, so it weighs nothing in X, Z and y.
         """
-        options = {"backup": "one_step", **options}
-        return cls(features, 1, gain=0.0, on_termination="absorb", **options)
+        choices = {"backup": "one_step", **options}
+        return cls(features, 1, gain=0.0, on_termination="absorb", **choices)
 
     @classmethod
-    def stepwise(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+    def stepwise(cls, features: Features, **options: Any) -> Self:
         """One approximator for each timestep (section ``unify_morethantwo``).
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        **options
+        features, **options
             Of the agent.
-
-        Returns
-        -------
-        SeminormLSTDAgent
         """
         return cls(features, None, **options)
 
@@ -372,37 +321,12 @@ class SeminormLSTDAgent:
         return self.collector.features
 
     @property
-    def on_termination(self) -> Termination:
-        """What a trial that terminates is."""
-        return self.collector.on_termination
-
-    @property
-    def n_stored_trials(self) -> int:
-        """How many trials' observations to keep."""
-        return self.collector.n_stored_trials
-
-    @property
-    def n_batches(self) -> int:
-        """In how many batches to keep the statistics."""
-        return self.collector.n_batches
-
-    @property
-    def observations(self) -> ObservationKind:
-        """How observations are kept."""
-        return self.collector.observations
-
-    @property
-    def max_bytes(self) -> int:
-        """How much memory trials of vectors may take."""
-        return self.collector.max_bytes
-
-    @property
     def options(self) -> dict[str, Any]:
         """What the agent was made with, by name.
 
         ``SeminormLSTDAgent(**agent.options)`` is another like it, without trials.
         """
-        return {name: getattr(self, name) for name in _OPTIONS}
+        return {name: getattr(self, name) for name in signature(SeminormLSTDAgent).parameters}
 
     def collect(
         self,
@@ -439,8 +363,7 @@ class SeminormLSTDAgent:
         seed : int, optional
             The same seed, environment and policy give the same trials.
         batched : bool or None
-            Whether a callable policy takes batches; None finds out, see
-            `lstd_agent.trials.policies.CallableActor`.
+            Whether a callable policy takes batches; None finds out (`lstd_agent.trials.policies`).
         progress : bool or None
             Show a progress bar; None shows one on a terminal only.
         workers, executor
@@ -468,57 +391,11 @@ class SeminormLSTDAgent:
         WorkerError
             If workers keep dying.
         """
-        request = Request(
-            n_trials,
-            t_max,
-            seed,
-            batched,
-            progress,
-            workers,
-            executor,
-            shard_size,
-            is_same_policy,
-            explore=explore,
-        )
-        self.collector.collect(env, policy, request)
+        how = batched, progress, workers, executor, shard_size, is_same_policy, explore
+        self.collector.collect(env, policy, Request(n_trials, t_max, seed, *how))
         return self
 
-    def attach(
-        self,
-        env: AnyEnv,
-        policy: Policy | None = None,
-        *,
-        t_max: int | None = None,
-        seed: int | None = None,
-        batched: bool | None = None,
-        is_same_policy: bool = False,
-    ) -> Self:
-        """Tell what `observe` will see, and what `act` shall do, in the user's own loop.
-
-        Parameters
-        ----------
-        env : Env or VectorEnv
-            Only its spaces are used.
-        policy : array_like or callable, optional
-            As in `collect`.
-        t_max : int, optional
-            The last timestep of every trial; without it that of the first finished one.
-        seed : int, optional
-            Of a stochastic policy's draws.
-        batched : bool or None
-            As in `collect`.
-        is_same_policy : bool
-            As in `collect`.
-
-        Raises
-        ------
-        InvalidInputError
-            If a trial is under way, or an argument does not fit. Then nothing has changed.
-        """
-        self.collector.attach(
-            env, policy, t_max=t_max, seed=seed, batched=batched, is_same_policy=is_same_policy
-        )
-        return self
+    attach = chained(TrialCollector.attach, to="collector")
 
     def act(self, observation: Any) -> Any:
         """Return the policy's action for an observation, or its actions for a batch.
@@ -536,7 +413,7 @@ class SeminormLSTDAgent:
         NotFittedError
             If `attach` gave no policy.
         """
-        return self.collector.act(observation)
+        return self.collector.loop.act(observation)
 
     def observe(
         self,
@@ -569,24 +446,10 @@ class SeminormLSTDAgent:
         TerminationError
             If the trial terminates and that is not to be absorbed.
         """
-        self.collector.observe(t, observation, reward, next_observation, terminated)
+        self.collector.loop.observe(t, observation, reward, next_observation, terminated)
 
-    def end_trial(self) -> None:
-        """Finish the trial, or the trials in lockstep, that have been observed up to here.
-
-        The first to finish tells ``t_max``, unless `attach` did. One that terminated may be
-        shorter.
-
-        Raises
-        ------
-        InvalidInputError
-            If it is not as long as the others, or one of its observations is none.
-        """
-        self.collector.end_trial()
-
-    def drop_trial(self) -> None:
-        """Forget the trial, or the trials in lockstep, under way."""
-        self.collector.drop_trial()
+    end_trial = delegated(TrialCollector.end_trial, to="collector")
+    drop_trial = delegated(TrialCollector.drop_trial, to="collector")
 
     def add(self, data: CountsLike | KeptTrials | SeminormLSTDAgent) -> Self:
         """Add trials that somebody else has collected, as one round.
@@ -608,69 +471,7 @@ class SeminormLSTDAgent:
         self.collector.add(data.collector if isinstance(data, SeminormLSTDAgent) else data)
         return self
 
-    def add_trials(
-        self,
-        observations: Any,
-        rewards: Iterable[ArrayLike] | None = None,
-        actions: Iterable[ArrayLike] | None = None,
-        *,
-        terminated: ArrayLike | None = None,
-        t_max: int | None = None,
-        policy: Policy | None = None,
-        batched: bool | None = None,
-        is_same_policy: bool = False,
-        observation_space: gym.Space[Any] | None = None,
-        action_space: gym.Space[Any] | None = None,
-    ) -> Self:
-        """Add logged trials, of whatever lengths.
-
-        A trial that is shorter than the longest was cut short, which is no end of the task: its
-        transitions count for what they show, and each timestep's equations use the trials that
-        have it. Occupancies, mean rewards and the gain are those of the trials that were there.
-        Equations stay right if trials were cut short for what was observed, since they are of
-        single transitions; means over those that were left are means over them alone.
-
-        Parameters
-        ----------
-        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
-            As `LoggedTrials.of` takes them: one more than there are rewards, the last one what
-            followed the last reward. Tables come by `LoggedTrials.from_frame`.
-        rewards : array_like (m, n) or list of array_like (n,)
-            ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
-        actions : array_like (m, n, ...) or list of array_like, optional
-            Discrete ones serve `action_values`, whoever chose them.
-        terminated : array_like of bool, shape (m,), optional
-            Which trials ended with their last transition, with ``on_termination="absorb"``.
-        t_max : int, optional
-            The last timestep: what was logged beyond is left out. By default the longest trial's,
-            or that of the trials so far.
-        policy : array_like or callable, optional
-            Whose trials they are said to be: refused if it never takes one of the actions, or
-            hardly as often. Without it they are taken for those of the policy that is evaluated.
-        batched, is_same_policy : bool
-            As in `collect`.
-        observation_space : Space, optional
-            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
-            floats are unbounded without it.
-        action_space : Space, optional
-            Without one, integers are Discrete actions from 0 to the largest that was logged.
-
-        Raises
-        ------
-        InvalidInputError
-            If they cannot be trials of this task and policy. Then nothing has changed.
-        TerminationError
-            If a trial terminated, unless that is to be absorbed.
-        """
-        self.collector.add_trials(
-            as_logged(observations, rewards, actions, terminated, action_space),
-            t_max=t_max,
-            policy=policy,
-            batched=batched,
-            is_same_policy=is_same_policy,
-            observation_space=observation_space,
-        )
-        return self
+    add_trials = chained(TrialCollector.add_trials, to="collector")
 
     def merge(self, other: SeminormLSTDAgent) -> Self:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
@@ -685,8 +486,7 @@ class SeminormLSTDAgent:
         Raises
         ------
         InvalidInputError
-            If the two have other observations, timesteps, policies or moments. Then nothing has
-            changed.
+            If the two have other observations, timesteps, policies or moments; nothing is added.
         """
         self.collector.merge(other.collector)
         return self
@@ -726,32 +526,12 @@ class SeminormLSTDAgent:
 
     @property
     def counts(self) -> TransitionCounts:
-        """The counts of all trials so far, where observations are counted.
-
-        They can be given to another agent's `add`, whatever its features.
-
-        Raises
-        ------
-        NotFittedError
-            Without any trials.
-        InvalidInputError
-            If observations are vectors.
-        """
+        """The counts of all trials so far; see `TrialCollector.counts`."""
         return self.collector.counts
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """All trials so far, where vector observations are kept as they came.
-
-        They can be given to another agent's `add`, whatever its features.
-
-        Raises
-        ------
-        NotFittedError
-            Without any trials.
-        InvalidInputError
-            If observations are counted, or trials were condensed into moments.
-        """
+        """All trials of vectors so far; see `TrialCollector.kept_trials`."""
         return self.collector.kept_trials
 
     def fit(self) -> Self:
@@ -771,224 +551,30 @@ class SeminormLSTDAgent:
             If the tail has not settled, the samples do not determine the values of the start, or
             its mean value is not what the rewards seen from there on add up to.
         """
-        statistics, encoding = self.statistics, self.collector.encoding
-        assert encoding is not None
+        statistics, batches, encoding = self._samples
         check_single_class(statistics, encoding)
         check_own_trials(statistics)
-        anchors = self._anchors_of(statistics)
-        batches = list(self.collector.batches.sums)
-        self._fitted = Fit.of(statistics, anchors, batches, encoding, self._fit_options())
+        self._fitted = Fit.of(statistics, batches, encoding, self._fit_options)
         found = self.diagnostics().warnings
         if found:
             warnings.warn("; ".join(found), FitWarning, stacklevel=2)
         return self
 
-    def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return calibrated relative values.
+    # What is asked of the fit, the trials and their actions is described where it is answered.
+    predict = delegated(Fit.predict, to="_last_fit")
+    coverage = delegated(Fit.coverage, to="_last_fit")
+    determined = delegated(Fit.determined, to="_last_fit")
+    standard_errors = delegated(Fit.standard_errors, to="_last_fit")
+    compare = delegated(Fit.compare, to="_last_fit")
+    candidate = delegated(Fit.candidate, to="_last_fit")
 
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-            Any that the space holds; those never seen too: see `coverage`.
-        t : int or array_like of int, shape (m,), optional
-            Timesteps at which the observations are made; beyond ``t_max`` the last
-            neighbourhood answers. Without it each state is answered by the neighbourhood
-            that has most samples of it.
+    action_values = delegated(ActionEvidence.action_values, to="_action_evidence")
+    action_standard_errors = delegated(ActionEvidence.action_standard_errors, to="_action_evidence")
+    action_coverage = delegated(ActionEvidence.action_coverage, to="_action_evidence")
 
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            Estimates of b(s) - b(main reference state); in linked systems of vectors, of b(s).
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If an observation or a timestep is out of range.
-        """
-        return self._last_fit.predict(observations, t)
-
-    def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return how well the neighbourhood that predicts has seen the observations.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            The share of the neighbourhood's samples that was at the observation; 0 where it was
-            never seen and the prediction is all generalization. For vector observations what
-            the Christoffel function says of it (see `lstd_agent.statistics.moments`).
-        """
-        return self._last_fit.coverage(observations, t)
-
-    def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
-        """Return whether the samples determine the values of observations.
-
-        A linked system keeps track of what its samples leave open, by ``backup="model"`` which
-        states lead to the main reference state; in others a value counts as determined where
-        `coverage` is positive.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray of bool, shape (m,) or ()
-        """
-        return self._last_fit.determined(observations, t)
-
-    def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return standard errors of the predictions, by batches of trials (jackknife).
-
-        The error of the offset and of an estimated gain is included; that of the choice of
-        anchors and reference states is not. Trials are batched by rounds of collection.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            Infinite where the samples do not determine the value, or those of a single batch
-            alone do.
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`, or if there are fewer than two batches of trials.
-        """
-        return self._last_fit.standard_errors(observations, t)
-
-    def action_values(
-        self,
-        observations: Any,
-        t: ArrayLike | None = None,
-        *,
-        policy: Policy | None = None,
-        pair_features: PairFeatures | None = None,
-    ) -> FloatArray:
-        """Return what actions are worth, with the policy ever after: q(s, a).
-
-        They come from transitions of recorded actions, whoever chose them: see ``explore`` of
-        `collect`, and `add_trials`. Of counted observations they are those of the pooled counts
-        (see `lstd_agent.system.action_values`), whatever the features; of vectors, LSTDQ in
-        features of pairs (see `lstd_agent.system.pair_fit`).
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-        t : int or array_like of int, shape (m,), optional
-            Timesteps at which the actions are taken: then successors are valued as `predict`
-            values them a timestep later.
-        policy : array_like or callable, optional
-            Another policy than that of the trials, whose gain is told by the same transitions. A
-            function takes batches, and answers alike each time.
-        pair_features : callable, optional
-            Of vectors (n, k) and actions (n,) from 0, to features of pairs (n, d). By default the
-            agent's features and a constant, apart for each action.
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Relative like the values of `predict`; of another policy, those of its bias. NaN where
-            the samples do not tell: of pairs never seen, or of which too much leads to where
-            nothing was seen.
-
-        Raises
-        ------
-        NotFittedError
-            If no trials tell actions; before `fit`, unless of a policy that is given here, or as
-            an array, which then is relative to a state of its own.
-        InvalidInputError
-            If an argument does not fit.
-        """
-        return action_values(self.collector, self._fitted, observations, t, policy, pair_features)
-
-    def action_standard_errors(
-        self,
-        observations: Any,
-        *,
-        policy: Policy | None = None,
-        pair_features: PairFeatures | None = None,
-    ) -> FloatArray:
-        """Return standard errors of `action_values`, by batches of trials (jackknife).
-
-        Those of successors' values and of the gain are part of them. Of counted observations they
-        are at least those of the mean of r + v(s') over an action's own transitions, by which
-        `PolicyIteration` tells better actions: successors' values are common to all actions.
-
-        Parameters
-        ----------
-        observations, policy, pair_features
-            As in `action_values`.
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Infinite where the samples do not tell the value, or, of counted observations, those
-            of a single batch alone do.
-
-        Raises
-        ------
-        NotFittedError
-            Where `action_values` does; if there are fewer than two batches of trials; of counted
-            trials of a function, unless it is given as ``policy``.
-        """
-        return action_standard_errors(
-            self.collector, self._fitted, observations, policy, pair_features
-        )
-
-    def action_coverage(self, observations: Any) -> FloatArray:
-        """Return how many transitions tell of each action.
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Numbers of transitions; of vectors, how many what was seen amounts to, by default
-            features of pairs.
-        """
-        return action_coverage(self.collector, observations)
-
-    def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
-        """Return how much more the first is worth than the second, with its standard error.
-
-        Values share errors, of the gain above all, so that a difference's own standard error is
-        not what theirs add up to.
-
-        Parameters
-        ----------
-        a, b : one observation, or a batch of which the mean value counts
-        t : optional
-            As in `predict`, for both.
-
-        Returns
-        -------
-        Comparison
-            With ``difference`` and ``standard_error``.
-        """
-        return self._last_fit.compare(a, b, t)
-
-    def diagnostics(self) -> Diagnostics:
-        """Return how far the fit may be relied on; ``print`` it.
-
-        Returns
-        -------
-        Diagnostics
-        """
-        return diagnose(self._last_fit)
+    diagnostics = delegated(diagnose, to="_last_fit")
+    summary = delegated(describe, to="_last_fit")
+    plot = delegated(draw, to="_last_fit")
 
     @property
     def system_(self) -> System:
@@ -1029,35 +615,24 @@ class SeminormLSTDAgent:
         """The (flat) observation whose value is 0.
 
         By the last neighbourhood in linked systems, and before features are fitted to it by
-        ``"model"``.
-
-        None where that is the terminal state, or, in linked systems of vectors, the mean over the
-        settled tail.
+        ``"model"``. None where that is the terminal state, or, in linked systems of vectors, the
+        mean over the settled tail.
         """
         return self._last_fit.main_reference
-
-    def candidate(self, index: int) -> Any:
-        """Return the (flat) observation of a candidate reference state.
-
-        Parameters
-        ----------
-        index : int
-            As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None for -1 and
-            the terminal state.
-
-        Returns
-        -------
-        observation or None
-        """
-        return self._last_fit.candidate(index)
 
     @property
     def statistics(self) -> SampledStatistics:
         """The sufficient statistics of all trials collected so far."""
+        return self._samples[0]
+
+    @property
+    def _samples(self) -> tuple[SampledStatistics, list[Sums], Encoding]:
+        """All trials as a fit takes them: their statistics, their batches, and what is observed."""
         batches, encoding = self.collector.batches, self.collector.encoding
         if encoding is None or not batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        return make_statistics(encoding, batches.total, batches.trials)
+        statistics = make_statistics(encoding, batches.total, batches.trials)
+        return statistics, list(batches.sums), encoding
 
     @property
     def _last_fit(self) -> Fit:
@@ -1065,93 +640,32 @@ class SeminormLSTDAgent:
             raise NotFittedError("the agent is not fitted yet: call fit first")
         return self._fitted
 
+    @property
+    def _action_evidence(self) -> ActionEvidence:
+        return ActionEvidence(self.collector, self._fitted)
+
+    @property
     def _fit_options(self) -> FitOptions:
-        return FitOptions(
-            self.calibration,
-            self.reference,
-            self.tail,
-            self.gain,
-            self.rcond,
-            self.backup,
-            self.solver,
-        )
-
-    def _anchors_of(self, statistics: SampledStatistics) -> IntArray | list[IntArray]:
-        """Return the anchors: given, the only ones possible, or found by the search.
-
-        Or those of several numbers of neighbourhoods, to choose from.
-        """
-        if self.anchors is not None:
-            return check_anchors(self.anchors, statistics.t_max)
-        if self.n_anchors != "auto":
-            return self._anchors_found(statistics, self.n_anchors)
-        self._check_chosen_number()
-        found = [self._anchors_found(statistics, n) for n in NUMBERS]
-        by_number = {len(anchors): anchors for anchors in found}
-        return [by_number[n] for n in sorted(by_number)]
-
-    def _check_chosen_number(self) -> None:
-        by_data = self.calibration == "linked" and self.backup == "auto"
-        if self.n_anchors == "auto" and not by_data:
-            raise InvalidInputError(
-                "n_anchors='auto' chooses among linked systems together with their backups: give "
-                "a number, or leave calibration and backup out"
-            )
-
-    def _anchors_found(self, statistics: SampledStatistics, n_anchors: int | None) -> IntArray:
-        only = only_anchors(n_anchors, statistics.t_max)
-        if only is not None:
-            return only  # any distance would do, even one that a single trial does not have
-        distance = sampled_distance(self.distance, statistics)
-        return find_anchors(distance, statistics.t_max, n_anchors, self.search)
+        """The options of a fit as they are set, checked."""
+        return FitOptions(**{each.name: getattr(self, each.name) for each in fields(FitOptions)})
 
     def __repr__(self) -> str:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"
         state = "not fitted" if self._fitted is None else f"{len(self.system_.anchors)} fitted"
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
-    def summary(self) -> str:
-        """Return a readable account of the fit: a table of the neighbourhoods.
-
-        Returns
-        -------
-        str
-        """
-        return summary.describe(self._last_fit)
-
-    def plot(self) -> Figure:
-        """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
-
-        Values have bars of two standard errors each way, of at most 200 observations in up to ten
-        neighbourhoods; where the samples do not determine a value there is none.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Save it with ``figure.savefig(path)``; a notebook shows it.
-
-        Raises
-        ------
-        MissingDependencyError
-            Without matplotlib.
-        """
-        return plotting.draw(self._last_fit, self.distance)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent to a ``.npz`` file, trials' statistics and fit included.
 
-        Features and distances that are functions are not written (a function of Discrete
-        observations is, as its table), nor is the policy; `load` takes them again. So is a
-        trial under way left out.
+        Functions are not written, but for features of counted observations, as a table: `load`
+        takes features and distances again. A trial under way is left out.
 
         Parameters
         ----------
         path : path
             Written as it is named, all or nothing.
         """
-        fitted = self._fitted
-        system, choice = (None, None) if fitted is None else (fitted.system, fitted.choice)
-        persistence.save(path, self.options, self.collector, system, choice)
+        save(path, self.options, self.collector, self._fitted)
 
     @classmethod
     def load(
@@ -1160,7 +674,7 @@ class SeminormLSTDAgent:
         *,
         features: Features | None = None,
         distance: DistributionDistance | None = None,
-    ) -> SeminormLSTDAgent:
+    ) -> Self:
         """Read an agent from a file that `save` wrote. Runs no code from it.
 
         Parameters
@@ -1169,33 +683,14 @@ class SeminormLSTDAgent:
         features, distance : callable, optional
             Only where they are functions, which a file does not hold.
 
-        Returns
-        -------
-        SeminormLSTDAgent
-
         Raises
         ------
         InvalidInputError
             If the file is not an agent's, of a newer format, or lacks a function.
         """
-        saved = persistence.load(path, features, distance)
-        agent = cls(**saved.options)
-        collector = agent.collector
-        collector.restore(
-            saved.space, saved.batches, saved.trials, saved.policy, saved.taken, saved.actions
-        )
-        if saved.system is not None:
-            assert collector.encoding is not None
-            assert saved.choice is not None
-            agent._fitted = Fit(
-                saved.system,
-                agent.statistics,
-                list(collector.batches.sums),
-                collector.encoding,
-                agent._fit_options(),
-                saved.choice,
-            )
+        saved = SavedAgent(path, *read(path))
+        agent = cls(**saved.options(features, distance))
+        saved.restore(agent.collector)
+        if fitted := saved.fitted():
+            agent._fitted = Fit(*agent._samples, agent._fit_options, *fitted)
         return agent
-
-
-_OPTIONS = tuple(inspect.signature(SeminormLSTDAgent).parameters)

@@ -5,43 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.backups import WantedBackup, is_one_step
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.fit_options import FitOptions
+from lstd_agent.refits import Occupancies, Refits, determined_by_model, of_each
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.start_groups import StartGroups
-from lstd_agent.system.fit_system import CalibrationName, System, fit_system, refit
-from lstd_agent.system.gain import estimate_gain
-from lstd_agent.system.neighborhoods import TailName
-from lstd_agent.system.references import RuleName
-from lstd_agent.system.selection import (
-    OPEN_TOLERANCE,
-    Choice,
-    choose_backup,
-    choose_number,
-)
-from lstd_agent.system.solvers import SolverName
+from lstd_agent.system.approximators import System
+from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding, States
-from lstd_agent.trials.recording import Sums
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """How a system is fitted; see `lstd_agent.agent.SeminormLSTDAgent`."""
-
-    calibration: CalibrationName
-    reference: RuleName
-    tail: TailName
-    gain: float | None
-    rcond: float
-    backup: WantedBackup = "auto"
-    solver: SolverName = "svd"
+from lstd_agent.trials.recorders import Sums
 
 
 @dataclass(frozen=True)
@@ -71,20 +49,12 @@ class Comparison:
         return f"{self.difference:.{places}f} ± {error:.{places}f}"
 
 
-class _Refit(NamedTuple):
-    """The same system fitted to other trials, and its occupancies."""
-
-    system: System
-    occupancy_of: Callable[[States], FloatArray]
-
-
 @dataclass(frozen=True, eq=False)
 class Fit:
     """A system, what it was fitted to, and how: predictions, coverage, standard errors.
 
     Attributes
     ----------
-    system : System
     statistics : SampledStatistics
         Of all trials.
     batches : list of sums
@@ -92,78 +62,134 @@ class Fit:
     encoding : Encoding
         Of the observations.
     options : FitOptions
+    system : System
     choice : Choice
         Of the backup: asked for, or by the data.
     """
 
-    system: System
     statistics: SampledStatistics
     batches: Sequence[Sums]
     encoding: Encoding
     options: FitOptions
+    system: System
     choice: Choice
 
     @classmethod
     def of(
         cls,
         statistics: SampledStatistics,
-        anchors: IntArray | Sequence[IntArray],
         batches: Sequence[Sums],
         encoding: Encoding,
         options: FitOptions,
     ) -> Fit:
-        """Fit a system with these anchors, or with those of several that the data choose."""
-        gain = _gain(statistics, options)
-        if isinstance(anchors, np.ndarray):
-            choice = _choice(statistics, anchors, batches, gain, options)
-        else:
-            anchors, choice = choose_number(statistics, batches, anchors, gain, options.rcond)
-        system = fit_system(
-            statistics,
-            anchors,
-            gain,
-            calibration=options.calibration,
-            reference=options.reference,
-            tail=options.tail,
-            rcond=options.rcond,
-            backup=choice.backup,
-            solver=options.solver,
-        )
-        return cls(system, statistics, batches, encoding, options, choice)
+        """Fit a system to trials."""
+        return cls(statistics, batches, encoding, options, *options.fit(statistics, batches))
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return calibrated relative values; see `SeminormLSTDAgent.predict`."""
+        """Return calibrated relative values.
+
+        Parameters
+        ----------
+        observations : one observation, or a batch of m
+            Any that the space holds; those never seen too: see `coverage`.
+        t : int or array_like of int, shape (m,), optional
+            Timesteps at which the observations are made; beyond ``t_max`` the last
+            neighbourhood answers. Without it each state is answered by the neighbourhood
+            that has most samples of it.
+
+        Returns
+        -------
+        ndarray, shape (m,) or ()
+            Estimates of b(s) - b(main reference state); in linked systems of vectors, of b(s).
+
+        Raises
+        ------
+        InvalidInputError
+            If an observation or a timestep is out of range.
+        """
         states, neighborhood, shape = self._answering(observations, t)
         return self.system.values(self.encoding.rows(states), neighborhood).reshape(shape)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return the occupancies of observations; see `SeminormLSTDAgent.coverage`."""
+        """Return how well the neighbourhood that predicts has seen the observations.
+
+        Parameters
+        ----------
+        observations, t
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray, shape (m,) or ()
+            The share of the neighbourhood's samples that was at the observation; 0 where it was
+            never seen and the prediction is all generalization. For vector observations what
+            the Christoffel function says of it (see `lstd_agent.statistics.moments`).
+        """
         states, neighborhood, shape = self._answering(observations, t)
-        return _of_each(self.occupancy_of(states), neighborhood).reshape(shape)
+        return of_each(self.occupancy_of(states), neighborhood).reshape(shape)
 
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
         """Return whether the samples determine the values of observations.
 
         A value is determined if the neighbourhood that predicts it has seen the observation, and
-        what the samples leave open, there and in all later neighbourhoods, hardly changes it.
+        what the samples leave open, there and in all later neighbourhoods, hardly changes it. Of
+        that a linked system keeps track; by ``backup="model"`` it is told by which states lead to
+        the main reference state.
+
+        Parameters
+        ----------
+        observations, t
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray of bool, shape (m,) or ()
         """
         states, neighborhood, shape = self._answering(observations, t)
         return self.states_determined(states, neighborhood).reshape(shape)
 
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return standard errors of predictions; see `SeminormLSTDAgent.standard_errors`."""
+        """Return standard errors of the predictions, by batches of trials (jackknife).
+
+        The error of the offset and of an estimated gain is included; that of the choice of
+        anchors and reference states is not. Trials are batched by rounds of collection.
+
+        Parameters
+        ----------
+        observations, t
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray, shape (m,) or ()
+            Infinite where the samples do not determine the value, or those of a single batch
+            alone do.
+
+        Raises
+        ------
+        NotFittedError
+            If there are fewer than two batches of trials.
+        """
         states, neighborhood, shape = self._answering(observations, t)
         return self.errors_of_states(states, neighborhood).reshape(shape)
 
-    def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
-        """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
-        features = self.encoding.rows(states)
-        errors = self._jackknife(lambda system: system.values(features, neighborhood))
-        errors = np.hypot(errors, self._unseen_outcomes(states, neighborhood))
-        return np.where(self._robust(states, neighborhood), errors, np.inf)
-
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
-        """Return the difference of two values or mean values; see `SeminormLSTDAgent.compare`."""
+        """Return how much more the first is worth than the second, with its standard error.
+
+        Values share errors, of the gain above all, so that a difference's own standard error is
+        not what theirs add up to.
+
+        Parameters
+        ----------
+        a, b : one observation, or a batch of which the mean value counts
+        t : optional
+            As in `predict`, for both.
+
+        Returns
+        -------
+        Comparison
+            With ``difference`` and ``standard_error``.
+        """
         sides = [self._answering(observations, t)[:2] for observations in (a, b)]
         features = [self.encoding.rows(states) for states, _ in sides]
 
@@ -174,24 +200,35 @@ class Fit:
             )
             return np.array([first - second])
 
-        error = float(self._jackknife(difference)[0])
-        for states, neighborhood in sides:
-            unseen = self._unseen_outcomes(states, neighborhood)
+        error = float(self._refits.jackknife(difference)[0])
+        for f, (states, neighborhood) in zip(features, sides, strict=True):
+            unseen = self._refits.unseen_outcomes(f, states, neighborhood)
             error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
             if not self._robust(states, neighborhood).all():
                 error = np.inf
         return Comparison(float(difference(self.system)[0]), error)
 
+    def candidate(self, index: int) -> Any:
+        """Return the (flat) observation of a candidate reference state.
+
+        Parameters
+        ----------
+        index : int
+            As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None for -1 and
+            the terminal state.
+
+        Returns
+        -------
+        observation or None
+        """
+        if index in (-1, self.statistics.terminal):
+            return None
+        return self.encoding.decode(self.statistics.candidate(index))
+
     @property
     def main_reference(self) -> Any:
         """The observation whose value is 0; see `SeminormLSTDAgent.main_reference_`."""
         return self.candidate(self.system.references.main)
-
-    def candidate(self, index: int) -> Any:
-        """Return a candidate reference state as an observation, None for -1 or the terminal one."""
-        if index in (-1, self.statistics.terminal):
-            return None
-        return self.encoding.decode(self.statistics.candidate(index))
 
     def _answering(
         self, observations: Any, t: ArrayLike | None
@@ -199,8 +236,7 @@ class Fit:
         """Return states, the neighbourhood that predicts each, and the shape of the answer."""
         states, shape = self.encoding.encode_any(observations)
         if t is None:
-            samples = self.occupancy_of(states) * np.maximum(self.system.n_samples, 1)[:, None]
-            return states, np.asarray(np.argmax(samples, axis=0)), shape
+            return states, self.most_sampled(states), shape
         position = np.arange(len(states)).reshape(shape)
         neighborhood = self.system.neighborhood_at(np.asarray(t))
         try:
@@ -212,24 +248,19 @@ class Fit:
             ) from None
         return states[position.ravel()], neighborhood.ravel(), position.shape
 
+    def most_sampled(self, states: States) -> IntArray:
+        """Return the neighbourhoods (m,) that have most samples of encoded observations (m,)."""
+        samples = self.occupancy_of(states) * np.maximum(self.system.n_samples, 1)[:, None]
+        return np.asarray(np.argmax(samples, axis=0))
+
     @cached_property
-    def occupancy_of(self) -> Callable[[States], FloatArray]:
+    def occupancy_of(self) -> Occupancies:
         """Occupancies (n, m) of encoded observations (m,) in the windows."""
         return self.statistics.occupancy_of(self.system.windows)
 
-    @cached_property
-    def _independent_samples(self) -> Callable[[States], FloatArray]:
-        if self.choice.backup != "model":
-            return self.statistics.independent_samples(self.system.windows)
-        # Values are those of all timesteps' transitions.
-        whole = np.array([[0, self.system.t_max + 1]])
-        samples = self.statistics.independent_samples(whole)
-        n = len(self.system.windows)
-        return lambda states: np.repeat(samples(states), n, axis=0)
-
     def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
-        seen = _of_each(self.occupancy_of(states), neighborhood) > 0.0
+        seen = of_each(self.occupancy_of(states), neighborhood) > 0.0
         if self.choice.backup == "model":
             return np.asarray(seen & self._determined_by_model[states])
         if self.system.open_directions.size == 0:
@@ -242,52 +273,34 @@ class Fit:
 
     @cached_property
     def _determined_by_model(self) -> BoolArray:
-        return _determined_by_model(self.statistics, self.system)
+        return determined_by_model(self.statistics, self.system)
+
+    @cached_property
+    def _refits(self) -> Refits:
+        return Refits(self.system, self.statistics, self.batches, self.options, self.choice.backup)
+
+    def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
+        """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
+        features = self.encoding.rows(states)
+        errors = self._refits.jackknife(lambda system: system.values(features, neighborhood))
+        errors = np.hypot(errors, self._refits.unseen_outcomes(features, states, neighborhood))
+        return np.where(self._robust(states, neighborhood), errors, np.inf)
 
     def _robust(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Whether values are determined, and by more than the trials of a single batch."""
-        robust = self.states_determined(states, neighborhood)
-        for other in self._without_each:
-            robust &= _of_each(other.occupancy_of(states), neighborhood) > 0.0
-        return robust
-
-    def _unseen_outcomes(self, states: States, neighborhood: IntArray) -> FloatArray:
-        """Return what outcomes that were never seen may add to standard errors.
-
-        An outcome that n samples did not show may still have a probability of 3/n (at 95 %, two
-        standard errors); what it would change, the values of the other states that the
-        neighbourhood visits tell.
-        """
-        occupancy, candidates = self.system.occupancy, self.statistics.candidate_features
-        n: FloatArray = np.maximum(_of_each(self._independent_samples(states), neighborhood), 1.0)
-        values = self.system.values(self.encoding.rows(states), neighborhood)
-        spread: FloatArray = np.zeros(len(states))
-        for k in np.unique(neighborhood):
-            weight = occupancy[k] / max(occupancy[k].sum(), 1e-300)
-            others = self.system.values(candidates, np.full(candidates.shape[0], k))
-            mean = weight @ others
-            here = neighborhood == k
-            spread[here] = np.sqrt(weight @ (others - mean) ** 2 + (values[here] - mean) ** 2)
-        return 1.5 * spread / n
-
-    def _jackknife(self, estimate: Callable[[System], FloatArray]) -> FloatArray:
-        without = np.stack([estimate(other.system) for other in self._without_each])
-        return batch_standard_errors(estimate(self.system), without, self._batch_sizes)
-
-    @property
-    def _batch_sizes(self) -> IntArray:
-        return np.array([sums.n_trials for sums in self.batches])
+        seen = self._refits.seen_without_each(states, neighborhood)
+        return np.asarray(seen & self.states_determined(states, neighborhood))
 
     @property
     def gains_without_each(self) -> list[float]:
         """The gain by all batches but each."""
-        return [other.system.gain for other in self._without_each]
+        return [other.system.gain for other in self._refits.without_each]
 
     def start_error(self) -> float:
         """Return the standard error of the start's mean value as it is predicted."""
         features = self.statistics.mean_features(0)[None]
         first = np.zeros(1, dtype=np.int64)
-        return float(self._jackknife(lambda system: system.values(features, first))[0])
+        return float(self._refits.jackknife(lambda system: system.values(features, first))[0])
 
     def start_groups(self, matters: Callable[[StartGroups], bool]) -> StartGroups:
         """Return what trials from like starts earn; see `lstd_agent.statistics.start_groups`."""
@@ -297,83 +310,3 @@ class Fit:
             return system.values(features, system.neighborhood_at(t))
 
         return self.statistics.start_groups(self.batches, values_of, system.gain, matters)
-
-    @cached_property
-    def _without_each(self) -> list[_Refit]:
-        """The same system fitted to all batches but each."""
-        if len(self.batches) < 2:
-            raise NotFittedError(
-                f"standard errors compare batches of trials, and there is {len(self.batches)}: "
-                "with n_batches > 1, collect in several rounds (several calls, or a vector "
-                "environment with fewer copies than trials; 20 rounds are good), then fit"
-            )
-        one_step = is_one_step(self.choice.backup)
-        portions = self.statistics.portions(self.batches, one_step=one_step)
-        return [self._refitted(others) for others in sums_without_each(portions)]
-
-    def _refitted(self, sums: Sums) -> _Refit:
-        statistics = self.statistics.of(sums, self.system.references.main)
-        if _lacks_a_window(statistics, self.system.windows):
-            return _Refit(self.system, lambda states: self.occupancy_of(states) * 0.0)
-        system = refit(
-            self.system,
-            statistics,
-            _gain(statistics, self.options),
-            calibration=self.options.calibration,
-            reference=self.options.reference,
-            rcond=self.options.rcond,
-            backup=self.choice.backup,
-            solver=self.options.solver,
-        )
-        occupancy_of = statistics.occupancy_of(system.windows)
-        if self.choice.backup == "model":
-            occupancy_of = _where(_determined_by_model(statistics, system), occupancy_of)
-        return _Refit(system, occupancy_of)
-
-
-def _lacks_a_window(statistics: SampledStatistics, windows: IntArray) -> bool:
-    """Whether all trials were cut short before a window, or before the tail that tells the gain."""
-    before = np.append(0, np.cumsum(statistics.trials_at))
-    tail = [[(statistics.t_max + 1) // 2, statistics.t_max + 1]]
-    start, stop = np.concatenate((windows, tail)).T
-    return bool((before[stop] == before[start]).any())
-
-
-def _where(
-    determined: BoolArray, occupancy_of: Callable[[States], FloatArray]
-) -> Callable[[States], FloatArray]:
-    """Return occupancies that are 0 at the states that are not determined."""
-    return lambda states: occupancy_of(states) * determined[states]
-
-
-def _of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:
-    """Return of an array (n, m) the entries of neighbourhoods (m,)."""
-    return np.asarray(by_neighborhood[neighborhood, np.arange(len(neighborhood))])
-
-
-def _determined_by_model(statistics: SampledStatistics, system: System) -> BoolArray:
-    """Return of which states the pooled transitions determine the values."""
-    model = statistics.pooled(system.gain, system.references.main)
-    return np.asarray(model.open_share <= OPEN_TOLERANCE)
-
-
-def _choice(
-    statistics: SampledStatistics,
-    anchors: IntArray,
-    batches: Sequence[Sums],
-    gain: float,
-    options: FitOptions,
-) -> Choice:
-    """Return the backup that was asked for, or choose it by the data."""
-    if options.backup != "auto":
-        return Choice(options.backup, "asked for")
-    if options.calibration == "references":
-        return Choice("one_step", "reference states are for single steps, as in the paper")
-    return choose_backup(statistics, batches, anchors, gain, options.rcond)
-
-
-def _gain(statistics: SampledStatistics, options: FitOptions) -> float:
-    """Return the gain that was given, or estimate it."""
-    if options.gain is not None:
-        return options.gain
-    return estimate_gain(statistics, options.calibration, options.rcond)

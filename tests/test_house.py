@@ -13,13 +13,13 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "drafts", "progress", "figure_style", "standard_errors"),
+    ("errors", "arrays", "delegation", "drafts", "progress", "figure_style", "standard_errors"),
     ("features",),
     ("trials",),
     ("statistics",),
     ("system",),
-    ("fit",),
-    ("pair_values", "action_values", "misfit", "tail", "diagnostics"),
+    ("fit_options", "refits", "fit"),
+    ("vector_actions", "counted_actions", "action_values", "misfit", "tail", "diagnostics"),
     ("packing", "persistence", "plotting", "summary"),
     ("agent",),
     ("baselines", "improvement", "sb3", "semigradient"),

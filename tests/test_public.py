@@ -36,6 +36,7 @@ SET_WHEN_MADE = {
     ],
     lstd_agent.SeminormLSTDAgent: ["collector"],
     lstd_agent.SeminormTDAgent: ["n_trials", "n_sweeps_", "gain_"],
+    lstd_agent.TrialCollector: ["encoding", "actions", "loop"],
     lstd_agent.PolicyIteration: ["converged", "iterations"],
 }
 

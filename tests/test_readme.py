@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+
+from lstd_agent.commands import evaluate
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -59,16 +59,15 @@ def test_every_core_has_a_row_in_the_table_of_environments() -> None:
         assert float(gain) == pytest.approx(best, abs=5e-5)
 
 
-def test_the_first_command_prints_what_is_shown() -> None:
+def test_the_first_command_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     main = next(line for line in README.splitlines() if line.startswith("python3 -m venv .venv"))
-    script, *arguments = shlex.split(main.split(" && ")[2])[1:]
-    run = subprocess.run(
-        [sys.executable, str(ROOT / script), *arguments], capture_output=True, text=True, check=True
-    )
+    _, *arguments = shlex.split(main.split(" && ")[2])[1:]
+    assert evaluate.main(arguments) == 0
+    shown_now = capsys.readouterr().out
     shown = re.search(r"^```text\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
     assert shown is not None
     first, last = (part.splitlines() for part in shown[1].split("  ...\n"))
-    printed = run.stdout[run.stdout.index("gain ") :].splitlines()
+    printed = shown_now[shown_now.index("gain ") :].splitlines()
     number = re.compile(r"-?\d+(?:\.\d+)?")
     for line, promised in zip(
         printed[: len(first)] + printed[-len(last) :], first + last, strict=True

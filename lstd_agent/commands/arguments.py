@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lstd_agent.commands.running import at_least
-from lstd_agent.system.references import RULES
 
 
 def new_parser(
@@ -72,29 +71,16 @@ def add_quiet_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
-def add_subset_argument(
-    parser: argparse.ArgumentParser, name: str, choices: Sequence[Any], what: str = ""
-) -> None:
-    """Add ``--names``, which takes some of the choices and has all of them by default."""
-    parser.add_argument(
-        f"--{name}s",
-        nargs="+",
-        type=type(choices[0]),
-        choices=choices,
-        default=list(choices),
-        metavar=name.upper(),
-        help=f"{what}among {', '.join(map(str, choices))} (all)",
-    )
-
-
-def add_reference_argument(parser: argparse.ArgumentParser) -> None:
-    """Add --reference, the paper's rule by default."""
-    parser.add_argument(
-        "--reference",
-        choices=RULES,
-        default="most_common",
-        help="rule for reference states (default: most_common, the paper's)",
-    )
+def subset(name: str, choices: Sequence[Any], what: str = "") -> dict[str, Any]:
+    """Return how an argument takes some of the choices: by default all of them."""
+    return {
+        "nargs": "+",
+        "type": type(choices[0]),
+        "choices": choices,
+        "default": list(choices),
+        "metavar": name,
+        "help": f"{what}among {', '.join(map(str, choices))} (all)",
+    }
 
 
 def add_size_arguments(parser: argparse.ArgumentParser, seeds: int = 20) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +16,14 @@ import numpy as np
 
 import unichain_gym
 from lstd_agent import GaussianFeatures, OneHot, Restart, SeminormLSTDAgent
-from lstd_agent.commands.running import MOST_FEATURES, at_least, available_memory, say, with_unit
+from lstd_agent.commands.running import (
+    MOST_FEATURES,
+    at_least,
+    available_memory,
+    import_here,
+    say,
+    with_unit,
+)
 from lstd_agent.errors import InvalidInputError, TerminationError
 from unichain_gym.errors import ConvergenceError, PeriodicChainError
 
@@ -45,15 +49,7 @@ def find_id(name: str) -> str:
     """
     module, _, env_id = name.rpartition(":")
     if module:
-        # As for `python -m`: the module may be in the folder where the command was given.
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())
-        try:
-            import_module(module)
-        except Exception as error:
-            raise InvalidInputError(
-                f"cannot import {module} of {name!r}: {type(error).__name__}: {error}"
-            ) from error
+        import_here(module, name)
     mnemonic = re.fullmatch(r"Unichain-(\w+)-v0", env_id)
     if mnemonic and env_id not in gym.registry:
         _check_size(mnemonic[1])

@@ -14,11 +14,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, NoReturn
 
 import gymnasium as gym
 
-from lstd_agent.errors import EvaluationError
+from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.trials.parallel import WorkerError
 from unichain_gym.errors import UnichainError
 
@@ -117,6 +118,25 @@ def at_least(smallest: int, largest: int | None = None) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def import_here(module: str, text: str) -> Any:
+    """Import a module that the command line's text names.
+
+    Raises
+    ------
+    InvalidInputError
+        If it cannot be imported.
+    """
+    # As for `python -m`: the module may be in the folder where the command was given.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return import_module(module)
+    except Exception as error:
+        raise InvalidInputError(
+            f"cannot import {module} of {text!r}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def available_memory() -> int:

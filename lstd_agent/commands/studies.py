@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, get_args
 
-from lstd_agent.commands.arguments import (
-    add_reference_argument,
-    add_run_arguments,
-    add_subset_argument,
-)
+from lstd_agent.commands.arguments import subset
 from lstd_agent.commands.running import MOST_TRIALS, at_least
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.study import claims, complexity_study, figures, tables
@@ -33,12 +29,20 @@ from lstd_agent.study.reference_study import (
 )
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampled_claims import sampled_claims
-from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
+from lstd_agent.study.sampling_study import Engine, Estimator, SamplingSettings, run_sampling_study
 from lstd_agent.study.schemes import ENVIRONMENTS, RHOS, SCHEMES, regimes
+from lstd_agent.system.neighborhoods import TailName
+from lstd_agent.system.references import RULES
 from unichain_gym import make_mdp
 
 Contents = dict[str, str | Any]
 """By file name: a text, or a figure."""
+
+Arguments = Mapping[str, Mapping[str, Any]]
+"""Keywords of ``add_argument`` by flag."""
+
+# What the paper's studies let one choose of some of all.
+_SUBSETS = {"environments": "envs", "rhos": "rhos", "schemes": "schemes"}
 
 
 @dataclass(frozen=True)
@@ -50,36 +54,44 @@ class Study:
     purpose : str
     rows_name : str
         Of its files of rows, without suffix.
-    add_arguments : callable
-        Adds its own to a parser.
-    compute : callable
-        Gets the arguments and what `run_exact_study` and the others have in common.
+    settings : type
+        Its fields are set by the arguments of their names, where there are such.
+    run : callable
+        Such as `run_exact_study`.
     present : callable
         Gives the files and the text to print.
+    arguments : mapping
+        Those that it has beside what all have; their ``dest`` is a field of the settings, or a
+        subset of what is studied.
+    check : callable
+        Raises if arguments do not fit together.
+    n_seeds : int
+        By default.
     """
 
     purpose: str
     rows_name: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    compute: Callable[..., list[Row]]
+    settings: type
+    run: Callable[..., list[Row]]
     present: Callable[[list[Row]], tuple[Contents, str]]
+    arguments: Arguments = field(default_factory=dict)
+    check: Callable[[argparse.Namespace], None] = lambda args: None
+    n_seeds: int = 20
+
+    def compute(self, args: argparse.Namespace, **how: Any) -> list[Row]:
+        """Compute the rows that the arguments ask for, and return all of them."""
+        self.check(args)
+        given = vars(args)
+        chosen = {
+            each.name: tuple(sorted(set(value))) if isinstance(value, list) else value
+            for each in fields(self.settings)
+            if (value := given.get(each.name)) is not None
+        }
+        subsets = {name: given[dest] for name, dest in _SUBSETS.items() if dest in given}
+        return self.run(args.out, self.settings(**chosen), **subsets, **how)
 
 
-def _exact_arguments(parser: argparse.ArgumentParser) -> None:
-    add_subset_argument(parser, "env", ENVIRONMENTS)
-    add_subset_argument(parser, "rho", RHOS, "features per state, ")
-    add_subset_argument(parser, "scheme", SCHEMES)
-    parser.add_argument(
-        "--tail",
-        choices=("window", "settled", "stationary"),
-        default="window",
-        help="what the last neighborhood averages (default: window, as in the paper's tables)",
-    )
-    add_reference_argument(parser)
-    add_run_arguments(parser, default_out="results/exact")
-
-
-def _exact(args: argparse.Namespace, **how: Any) -> list[Row]:
+def _check_exact(args: argparse.Namespace) -> None:
     studied = {env: [r.rho for r in regimes(make_mdp(env).n_states)] for env in args.envs}
     if not any(rho in args.rhos for rhos in studied.values() for rho in rhos):
         listed = "; ".join(f"{env} at ρ = {', '.join(map(str, r))}" for env, r in studied.items())
@@ -87,9 +99,6 @@ def _exact(args: argparse.Namespace, **how: Any) -> list[Row]:
             f"nothing to compute: none of these environments is studied at ρ = "
             f"{', '.join(map(str, args.rhos))}, but {listed}"
         )
-    settings = ExactSettings(tail=args.tail, reference=args.reference)
-    subset = {"environments": args.envs, "rhos": args.rhos, "schemes": args.schemes}
-    return run_exact_study(args.out, settings, **subset, **how)
 
 
 def _present_exact(rows: list[Row]) -> tuple[Contents, str]:
@@ -107,98 +116,17 @@ def _present_exact(rows: list[Row]) -> tuple[Contents, str]:
     return contents, f"{comparison}\n{report}"
 
 
-def _sampling_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--engine",
-        choices=("trials", "population"),
-        default="trials",
-        help="step environments, or draw the counts of all trials at once (default: trials)",
-    )
-    parser.add_argument(
-        "--estimator",
-        choices=("quadratic", "linear"),
-        default="quadratic",
-        help="MMD of all pairs of trials, or the paper's of disjoint pairs (default: quadratic)",
-    )
-    parser.add_argument(
-        "--tail",
-        choices=("window", "settled"),
-        default="window",
-        help="what the last neighborhood averages (default: window, as in the paper)",
-    )
-    add_reference_argument(parser)
-    add_run_arguments(parser, default_out="results/sampling")
-
-
-def _sampling(args: argparse.Namespace, **how: Any) -> list[Row]:
+def _check_sampling(args: argparse.Namespace) -> None:
     if args.engine == "population" and args.estimator == "linear":
         raise InvalidInputError(
             "the linear estimator pairs single trials: it needs --engine trials"
         )
-    settings = SamplingSettings(
-        engine=args.engine, estimator=args.estimator, tail=args.tail, reference=args.reference
-    )
-    return run_sampling_study(args.out, settings, **how)
 
 
 def _present_sampling(rows: list[Row]) -> tuple[Contents, str]:
     report = claims.markdown(sampled_claims(rows))
     curves = figures.sampling_curves(rows)
     return {"claims.md": report, "curves.png": curves, "curves.pdf": curves}, report
-
-
-def _reference_arguments(parser: argparse.ArgumentParser) -> None:
-    add_subset_argument(parser, "env", ENVIRONMENTS)
-    parser.add_argument(
-        "--trials", type=at_least(2), default=10_000, help="number of trials (10,000)"
-    )
-    add_run_arguments(parser, default_out="results/references")
-
-
-def _references(args: argparse.Namespace, **how: Any) -> list[Row]:
-    settings = ReferenceSettings(n_trials=args.trials)
-    return run_reference_study(args.out, settings, environments=args.envs, **how)
-
-
-def _present_references(rows: list[Row]) -> tuple[Contents, str]:
-    report = markdown_comparison(rows)
-    return {"comparison.md": report, "comparison.png": figures.reference_multiples(rows)}, report
-
-
-def _control_arguments(parser: argparse.ArgumentParser) -> None:
-    add_subset_argument(parser, "env", CONTROL_ENVIRONMENTS)
-    parser.add_argument(
-        "--samples",
-        nargs="+",
-        type=at_least(1),
-        default=list(ControlSettings().checkpoints),
-        metavar="N",
-        help="numbers of transitions (5,000 to 100,000)",
-    )
-    add_run_arguments(parser, default_out="results/control")
-
-
-def _control(args: argparse.Namespace, **how: Any) -> list[Row]:
-    settings = ControlSettings(checkpoints=tuple(sorted(set(args.samples))))
-    return run_control_study(args.out, settings, environments=args.envs, **how)
-
-
-def _present_control(rows: list[Row]) -> tuple[Contents, str]:
-    report = markdown_control(rows)
-    return {"comparison.md": report, "curves.png": control_curves(rows)}, report
-
-
-def _estimator_arguments(parser: argparse.ArgumentParser) -> None:
-    add_subset_argument(parser, "env", ENVIRONMENTS)
-    parser.add_argument(
-        "--trials", type=at_least(20, MOST_TRIALS), default=10_000, help="number of trials (10,000)"
-    )
-    add_run_arguments(parser, default_out="results/estimators")
-
-
-def _estimators(args: argparse.Namespace, **how: Any) -> list[Row]:
-    settings = EstimatorSettings(n_trials=args.trials)
-    return run_estimator_study(args.out, settings, environments=args.envs, **how)
 
 
 def _present_estimators(rows: list[Row]) -> tuple[Contents, str]:
@@ -209,27 +137,35 @@ def _present_estimators(rows: list[Row]) -> tuple[Contents, str]:
     return contents, summary_table(rows) + "\n"
 
 
-def _complexity_arguments(parser: argparse.ArgumentParser) -> None:
-    add_subset_argument(parser, "env", complexity_study.ENVIRONMENTS)
-    parser.add_argument(
-        "--trials",
-        nargs="+",
-        type=at_least(2),
-        default=list(complexity_study.ComplexitySettings().n_trials),
-        help="numbers of trials (100 1000 10000 100000 1000000)",
-    )
-    add_run_arguments(parser, default_out="results/complexity", seeds=5)
+def _report(
+    text: str, write: Callable[[list[Row]], str], picture: str, draw: Callable[[list[Row]], Any]
+) -> Callable[[list[Row]], tuple[Contents, str]]:
+    """Return what presents rows by one text, which is printed too, and one picture."""
+
+    def present(rows: list[Row]) -> tuple[Contents, str]:
+        report = write(rows)
+        return {text: report, picture: draw(rows)}, report
+
+    return present
 
 
-def _complexity(args: argparse.Namespace, **how: Any) -> list[Row]:
-    settings = complexity_study.ComplexitySettings(n_trials=tuple(sorted(set(args.trials))))
-    return complexity_study.run_complexity_study(args.out, settings, environments=args.envs, **how)
+_REFERENCE: Arguments = {
+    "--reference": {
+        "choices": RULES,
+        "default": "most_common",
+        "help": "rule for reference states (default: most_common, the paper's)",
+    }
+}
 
 
-def _present_complexity(rows: list[Row]) -> tuple[Contents, str]:
-    report = markdown_complexity(rows)
-    curves = figures.sample_complexity(rows)
-    return {"complexity.md": report, "complexity.png": curves}, report
+def _tail(among: tuple[TailName, ...], note: str) -> Arguments:
+    what = f"what the last neighborhood averages (default: window, as in the paper{note})"
+    return {"--tail": {"choices": among, "default": "window", "help": what}}
+
+
+def _trials(fewest: int, most: int | None = None) -> Arguments:
+    about = {"dest": "n_trials", "metavar": "TRIALS", "help": "number of trials (10,000)"}
+    return {"--trials": {"type": at_least(fewest, most), "default": 10_000, **about}}
 
 
 STUDIES = {
@@ -237,43 +173,96 @@ STUDIES = {
         "the paper's six tables: ten schemes, exact statistics (a minute of two cores for each "
         "15 to 20 seeds)",
         "exact_rows",
-        _exact_arguments,
-        _exact,
+        ExactSettings,
+        run_exact_study,
         _present_exact,
+        {
+            "--envs": subset("ENV", ENVIRONMENTS),
+            "--rhos": subset("RHO", RHOS, "features per state, "),
+            "--schemes": subset("SCHEME", SCHEMES),
+            **_tail(get_args(TailName), "'s tables"),
+            **_REFERENCE,
+        },
+        _check_exact,
     ),
     "sampling": Study(
         "the paper's figure: errors against the number of trials",
         "sampling_rows",
-        _sampling_arguments,
-        _sampling,
+        SamplingSettings,
+        run_sampling_study,
         _present_sampling,
+        {
+            "--engine": {
+                "choices": get_args(Engine),
+                "default": "trials",
+                "help": "step environments, or draw the counts of all trials at once (default: "
+                "trials)",
+            },
+            "--estimator": {
+                "choices": get_args(Estimator),
+                "default": "quadratic",
+                "help": "MMD of all pairs of trials, or the paper's of disjoint pairs (default: "
+                "quadratic)",
+            },
+            **_tail(("window", "settled"), ""),
+            **_REFERENCE,
+        },
+        _check_sampling,
     ),
     "references": Study(
         "what our rules buy on the same samples, as multiples of the projection limit",
         "reference_rows",
-        _reference_arguments,
-        _references,
-        _present_references,
+        ReferenceSettings,
+        run_reference_study,
+        _report(
+            "comparison.md", markdown_comparison, "comparison.png", figures.reference_multiples
+        ),
+        {"--envs": subset("ENV", ENVIRONMENTS), **_trials(2)},
     ),
     "control": Study(
         "learners of policies on the same number of samples, held to the exact bias optimum",
         "control_rows",
-        _control_arguments,
-        _control,
-        _present_control,
+        ControlSettings,
+        run_control_study,
+        _report("comparison.md", markdown_control, "curves.png", control_curves),
+        {
+            "--envs": subset("ENV", CONTROL_ENVIRONMENTS),
+            "--samples": {
+                "dest": "checkpoints",
+                "nargs": "+",
+                "type": at_least(1),
+                "default": list(ControlSettings().checkpoints),
+                "metavar": "N",
+                "help": "numbers of transitions (5,000 to 100,000)",
+            },
+        },
     ),
     "estimators": Study(
         "our systems beside TD, LSTD, Monte Carlo and certainty equivalence, on the same samples",
         "estimator_rows",
-        _estimator_arguments,
-        _estimators,
+        EstimatorSettings,
+        run_estimator_study,
         _present_estimators,
+        {"--envs": subset("ENV", ENVIRONMENTS), **_trials(20, MOST_TRIALS)},
     ),
     "complexity": Study(
         "how many neighborhoods how many trials can feed, by backup",
         "complexity_rows",
-        _complexity_arguments,
-        _complexity,
-        _present_complexity,
+        complexity_study.ComplexitySettings,
+        complexity_study.run_complexity_study,
+        _report("complexity.md", markdown_complexity, "complexity.png", figures.sample_complexity),
+        {
+            "--envs": subset("ENV", complexity_study.ENVIRONMENTS),
+            "--trials": {
+                "dest": "n_trials",
+                "nargs": "+",
+                "type": at_least(2),
+                "default": list(complexity_study.ComplexitySettings().n_trials),
+                "metavar": "TRIALS",
+                "help": "numbers of trials (100 1000 10000 100000 1000000)",
+            },
+        },
+        # Rows take longest here, and need fewest seeds: each has five numbers of trials.
+        n_seeds=5,
     ),
 }

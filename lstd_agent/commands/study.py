@@ -9,18 +9,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lstd_agent.commands.arguments import new_parser, read_arguments
+from lstd_agent.commands.arguments import add_run_arguments, new_parser, read_arguments
 from lstd_agent.commands.outputs import put_out
 from lstd_agent.commands.running import run, say
 from lstd_agent.commands.studies import STUDIES, Study
 from lstd_agent.figure_style import new_figure, picture
-from lstd_agent.study import tables
 from lstd_agent.study.provenance import one_line, provenance
+from lstd_agent.study.rows import Row
+from lstd_agent.study.tables import csv_text
 from lstd_agent.trials.parallel import WorkerError, open_executor
 
 
@@ -40,7 +41,9 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
             epilog=f"example:\n  unichain study {name} --seeds 5 --out results/small",
             formatter_class=parser.formatter_class,
         )
-        study.add_arguments(own)
+        for flag, keywords in study.arguments.items():
+            own.add_argument(flag, **keywords)
+        add_run_arguments(own, f"results/{name}", study.n_seeds)
         own.set_defaults(study=study)
     args = read_arguments(parser, argv, prog or "study")
     return run(lambda: conduct(args.study, args))
@@ -54,13 +57,24 @@ def conduct(study: Study, args: argparse.Namespace) -> int:
         how = {"n_seeds": args.seeds, "workers": args.workers, "executor": executor}
         rows = study.compute(args, **how, progress=not args.quiet)
         contents, report = study.present(rows)
-        facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}")
-        files = {name: as_bytes(name, content, facts) for name, content in contents.items()}
-        files[f"{study.rows_name}.csv"] = tables.csv_text(rows).encode()
-        files["provenance.json"] = (json.dumps(facts, indent=1) + "\n").encode()
-        put_out(report, {args.out / name: content for name, content in files.items()})
+        put_results(args, contents, report, study.rows_name, rows)
     print(f"Tables, pictures and raw rows are in {args.out}{os.sep}")
     return 0
+
+
+def put_results(
+    args: argparse.Namespace,
+    contents: Mapping[str, Any],
+    report: str,
+    rows_name: str,
+    rows: Sequence[Row],
+) -> None:
+    """Print a report, and write texts, figures and rows with their provenance."""
+    facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}")
+    files = {name: as_bytes(name, content, facts) for name, content in contents.items()}
+    files[f"{rows_name}.csv"] = csv_text(rows).encode()
+    files["provenance.json"] = (json.dumps(facts, indent=1) + "\n").encode()
+    put_out(report, {args.out / name: content for name, content in files.items()})
 
 
 def as_bytes(name: str, content: Any, facts: dict[str, Any]) -> bytes:

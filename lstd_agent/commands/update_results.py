@@ -1,9 +1,9 @@
 """Regenerate the pictures in docs/ and the results section of README.md of a checkout.
 
 Runs the studies of `unichain study` with their defaults (the last, of sample complexity, with a
-quarter of the seeds; their rows are kept under results/,
-so that a second run is quick) and writes what they say between two markers in README.md: all of
-the files, or none of them if anything goes wrong.
+quarter of the seeds; their rows are kept under results/, so that a second run is quick) and writes
+what they say between two markers in README.md: all of the files, or none of them if anything goes
+wrong.
 """
 
 from __future__ import annotations
@@ -15,21 +15,15 @@ from pathlib import Path
 from lstd_agent.commands.arguments import add_quiet_argument, add_size_arguments, new_parser
 from lstd_agent.commands.outputs import check_writable, write_files
 from lstd_agent.commands.running import run
+from lstd_agent.commands.studies import STUDIES
 from lstd_agent.commands.study import one_thread_each, rows_kept
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study import figures, tables
-from lstd_agent.study.complexity_study import ComplexitySettings, run_complexity_study
 from lstd_agent.study.control_results import control_curves, markdown_control
-from lstd_agent.study.control_study import ControlSettings, run_control_study
-from lstd_agent.study.estimator_study import EstimatorSettings, run_estimator_study
-from lstd_agent.study.exact_study import ExactSettings, run_exact_study
-from lstd_agent.study.headlines import headlines
+from lstd_agent.study.pages import headlines, side_by_side
 from lstd_agent.study.provenance import one_line, provenance
-from lstd_agent.study.reference_study import ReferenceSettings, run_reference_study
 from lstd_agent.study.rows import Row
-from lstd_agent.study.sampling_study import SamplingSettings, run_sampling_study
-from lstd_agent.study.side_by_side import side_by_side
 from unichain_gym import make_mdp
 
 PICTURES = (
@@ -64,21 +58,17 @@ def update(root: Path, args: argparse.Namespace) -> int:
     for path in (readme, docs / "side_by_side.md", *pictures.values()):
         check_writable(path)
     one_thread_each()
-    how = {"n_seeds": args.seeds, "workers": args.workers, "progress": not args.quiet}
-    with rows_kept(args.out / "exact" / "exact_rows.jsonl"):
-        exact = run_exact_study(args.out / "exact", ExactSettings(), **how)
-    with rows_kept(args.out / "sampling" / "sampling_rows.jsonl"):
-        sampled = run_sampling_study(args.out / "sampling", SamplingSettings(), **how)
-    with rows_kept(args.out / "references" / "reference_rows.jsonl"):
-        references = run_reference_study(args.out / "references", ReferenceSettings(), **how)
-    with rows_kept(args.out / "control" / "control_rows.jsonl"):
-        control = run_control_study(args.out / "control", ControlSettings(), **how)
-    with rows_kept(args.out / "estimators" / "estimator_rows.jsonl"):
-        estimators = run_estimator_study(args.out / "estimators", EstimatorSettings(), **how)
-    # These rows take longest, and need fewest seeds: each has five numbers of trials.
-    fewer = how | {"n_seeds": -(-args.seeds // 4)}
-    with rows_kept(args.out / "complexity" / "complexity_rows.jsonl"):
-        complexity = run_complexity_study(args.out / "complexity", ComplexitySettings(), **fewer)
+    rows = {}
+    for name, study in STUDIES.items():
+        with rows_kept(args.out / name / f"{study.rows_name}.jsonl"):
+            rows[name] = study.run(
+                args.out / name,
+                study.settings(),
+                n_seeds=-(-args.seeds * study.n_seeds // 20),
+                workers=args.workers,
+                progress=not args.quiet,
+            )
+    exact, sampled, control = rows["exact"], rows["sampling"], rows["control"]
 
     # Without --workers and --out: nothing hangs on them, and paths are nobody's business.
     command = ["scripts/update_results.py", "--seeds", str(args.seeds)]
@@ -89,12 +79,12 @@ def update(root: Path, args: argparse.Namespace) -> int:
         "x9d": make_mdp("x9d").plot(),
         "comparison": figures.ratio_heat_map(ratios),
         "sampling": figures.sampling_curves(sampled),
-        "references": figures.reference_multiples(references),
+        "references": figures.reference_multiples(rows["references"]),
         "control": control_curves(control),
-        "estimators": figures.estimator_multiples(estimators),
-        "complexity": figures.sample_complexity(complexity),
+        "estimators": figures.estimator_multiples(rows["estimators"]),
+        "complexity": figures.sample_complexity(rows["complexity"]),
     }
-    text = headlines(exact, sampled, references, estimators, complexity)
+    text = headlines(exact, sampled, rows["references"], rows["estimators"], rows["complexity"])
     section = f"\n<!-- {origin} -->\n\n{text}\n{control_section(control)}\n"
     contents = {pictures[name]: picture(figure, ".png", origin) for name, figure in drawn.items()}
     # Read again: it may have been edited while the studies ran.

@@ -14,31 +14,25 @@ import numbers
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import closing
-from dataclasses import asdict, replace
-from functools import cached_property
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
-import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
 from lstd_agent.features.tables import Features
-from lstd_agent.improvement.making import make_improver
-from lstd_agent.improvement.plotting import draw_learning
-from lstd_agent.improvement.record import Iteration
+from lstd_agent.improvement.making import Task, make_improver
+from lstd_agent.improvement.record import Iteration, best_of, draw_learning, record
 from lstd_agent.packing import pack_space, unpack_space
 from lstd_agent.persistence import read, write
 from lstd_agent.trials.encoding import ObservationKind
 from lstd_agent.trials.exploration import Explore, check_explore
 from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.recording import Round
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv
-from lstd_agent.trials.sharding import EnvSource, make_env, runner_of
+from lstd_agent.trials.sharding import EnvSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,13 +40,6 @@ if TYPE_CHECKING:
 
 _KIND = "policy iteration"
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
-
-# A vector environment's trials are run so many at a time, and more if that makes more shards.
-_FEWEST_COPIES = 1000
-_SHARDS = 20
-
-# A policy is worse than another if its trials earn less by this many standard errors.
-_WORSE = 3.0
 
 
 class PolicyIteration:
@@ -153,9 +140,10 @@ class PolicyIteration:
         self.converged = False
         self._tried: list[Any] = []
         self._begins_with_policy = policy is not None
+        self._task = Task(env, self.n_trials)
         ends = on_termination == "absorb"
         self._improver = make_improver(
-            env, ends, observations, self.n_errors, features, pair_features, policy
+            self._task.spaces, ends, observations, self.n_errors, features, pair_features, policy
         )
 
     def run(
@@ -218,54 +206,14 @@ class PolicyIteration:
             wherever=improver.unknown(),
         )
         # Whole iterations only, so that a search that was interrupted goes on as if it was not.
-        tail, whole = improver.add(self._trials(request))
+        earned = improver.add(self._task.run(improver, request))
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())
-        n_changes = improver.improve()
-        n_trials = self.n_trials * (number + 1)
-        done = Iteration(
-            number=number,
-            n_trials=n_trials,
-            n_steps=n_trials * (self.t_max + 1),
-            gain=gain,
-            start_value=start_value,
-            tail_reward=float(tail.mean()),
-            tail_error=_standard_error(tail),
-            reward=float(whole.mean()),
-            reward_error=_standard_error(whole),
-            n_changes=n_changes,
-        )
+        changes = improver.improve()
+        done = record(number, self.t_max + 1, earned, gain, start_value, changes)
         self.iterations.append(done)
-        self.converged = n_changes <= improver.few_changes
+        self.converged = changes <= improver.few_changes
         return done
-
-    def _trials(self, request: Request) -> list[Round]:
-        """Run trials of the policy."""
-        improver, env = self._improver, self.env
-        rounds: list[Round] = []
-        run = runner_of(env, request)
-        if not isinstance(env, gym.Env | VectorEnv):
-            request = replace(request, shard_size=self._shard_size)
-        run(
-            improver.encoding,
-            improver.policy(),
-            lambda states: improver.recorder(self.t_max),
-            rounds.append,
-            request,
-        )
-        return rounds
-
-    @cached_property
-    def _shard_size(self) -> int | None:
-        """How many trials of an environment that workers make to run at a time.
-
-        Copies of a vector environment are slow where they are few.
-        """
-        source: Any = self.env
-        with closing(make_env(source, 1)) as sample:
-            if not isinstance(sample, VectorEnv):
-                return None
-        return max(_FEWEST_COPIES, -(-self.n_trials // _SHARDS))
 
     @property
     def policy_(self) -> Policy:
@@ -286,11 +234,7 @@ class PolicyIteration:
         if not self.converged or not tried:
             # It has no trials of its own, and is better than the last by all samples.
             tried, records = [*tried, latest], [*records, self.iterations[-1]]
-        rewards = np.array([each.reward for each in records])
-        errors = np.array([each.reward_error for each in records])
-        top = int(np.argmax(rewards))
-        worse = rewards[top] - rewards > _WORSE * np.hypot(errors, errors[top])
-        return tried[int(np.flatnonzero(~worse)[-1])]
+        return tried[best_of(records)]
 
     def action_values(self, observations: Any) -> FloatArray:
         """Return action values of the current policy, relative to one state's value.
@@ -396,14 +340,15 @@ class PolicyIteration:
         facts, arrays = read(path)
         if facts.get("kind") != _KIND:
             raise InvalidInputError(f"{path} is not a saved policy iteration")
-        if facts["explore"] is None and explore is None:
+        explore = facts["explore"] if explore is None else explore
+        if explore is None:
             raise InvalidInputError(
                 f"the search in {path} explores by a function, which a file does not hold: pass "
                 "it as load(path, env, explore=...)"
             )
         search = cls(
             env,
-            explore=facts["explore"] if explore is None else explore,
+            explore=explore,
             features=features,
             pair_features=pair_features,
             **facts["options"],
@@ -430,7 +375,3 @@ def _check_n_errors(n_errors: Any) -> float:
     if isinstance(n_errors, numbers.Real) and 0.0 <= float(n_errors) < np.inf:
         return float(n_errors)
     raise InvalidInputError(f"n_errors must be a number of at least 0; got {n_errors!r}")
-
-
-def _standard_error(samples: FloatArray) -> float:
-    return float(samples.std(ddof=1) / np.sqrt(len(samples)))

@@ -1,8 +1,34 @@
-"""The record of policy iteration."""
+"""The record of policy iteration: what each iteration found, the best policy, and a figure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray
+from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# A policy is worse than another if its trials earn less by this many standard errors.
+_WORSE = 3.0
+
+_SHOWN = {
+    "gain": "gain",
+    "start_value": "start value (in units of reward)",
+    "n_changes": "changed actions",
+}
+
+
+class Earned(NamedTuple):
+    """Mean rewards of trials: over the second half of all timesteps, and over all, (n,)."""
+
+    tail: FloatArray
+    whole: FloatArray
 
 
 @dataclass(frozen=True)
@@ -47,3 +73,61 @@ class Iteration:
     reward: float
     reward_error: float
     n_changes: int
+
+
+def record(
+    number: int,
+    n_steps: int,
+    earned: Earned,
+    gain: float,
+    start_value: float,
+    changes: int,
+) -> Iteration:
+    """Return the record of trials of so many steps each, by what they earned."""
+    tail, whole = earned
+    n_trials = len(whole) * (number + 1)
+    return Iteration(
+        number=number,
+        n_trials=n_trials,
+        n_steps=n_trials * n_steps,
+        gain=gain,
+        start_value=start_value,
+        tail_reward=float(tail.mean()),
+        tail_error=_standard_error(tail),
+        reward=float(whole.mean()),
+        reward_error=_standard_error(whole),
+        n_changes=changes,
+    )
+
+
+def _standard_error(samples: FloatArray) -> float:
+    return float(samples.std(ddof=1) / np.sqrt(len(samples)))
+
+
+def best_of(records: Sequence[Iteration]) -> int:
+    """Return the place of the latest policy whose trials earned no less than another's."""
+    rewards = np.array([each.reward for each in records])
+    errors = np.array([each.reward_error for each in records])
+    top = int(np.argmax(rewards))
+    worse = rewards[top] - rewards > _WORSE * np.hypot(errors, errors[top])
+    return int(np.flatnonzero(~worse)[-1])
+
+
+@styled
+def draw_learning(
+    iterations: Sequence[Iteration], optimum: tuple[float, float] | None = None
+) -> Figure:
+    """Return a figure of gain, start value and changes over samples; see `PolicyIteration.plot`."""
+    figure = new_figure(WIDTH, 7.5)
+    axes: Any = figure.subplots(3, 1, sharex=True)
+    n_steps = [each.n_steps for each in iterations]
+    for axis, (name, label) in zip(axes, _SHOWN.items(), strict=True):
+        shown = [getattr(each, name) for each in iterations]
+        axis.plot(n_steps, shown, "o-", color=COLORS[0], label="by samples")
+        axis.set_ylabel(label)
+    for axis, value in zip(axes, optimum or (), strict=False):
+        axis.axhline(value, color=COLORS[-1], linestyle=DASHES[1], label="optimum")
+        axis.legend()
+    axes[-1].set_xlabel("timesteps")
+    axes[-1].yaxis.get_major_locator().set_params(integer=True)
+    return figure

@@ -1,4 +1,4 @@
-r"""How many trials it takes to feed how many neighbourhoods.
+"""How many trials it takes to feed how many neighbourhoods.
 
 Errors of linked systems, of one neighbourhood up to one a timestep, by backup, from 10² to 10⁶
 trials whose counts are drawn all at once. An error is the total rems over that of the best
@@ -18,24 +18,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import FloatArray
 from lstd_agent.statistics.backups import Backup, LambdaReturn
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.study.exact import ExactStatistics, full_distributions
-from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import (
-    largest_first,
-    population_counts,
-    random_chain,
-    random_features,
-)
-from lstd_agent.study.reference_study import projection_limit
+from lstd_agent.study.exact import full_distributions
+from lstd_agent.study.problems import SampleTask, largest_first, population_counts, random_chain
 from lstd_agent.study.rows import How, Row, RowStore
+from lstd_agent.study.sampled import sampled_regimes
 from lstd_agent.study.schemes import regimes
-from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
-from lstd_agent.system.neighborhoods import find_anchors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -64,31 +55,17 @@ _WITH_LAMBDA = ("1", "2", "8")
 
 @dataclass(frozen=True)
 class ComplexitySettings:
-    """What every row depends on.
-
-    Attributes
-    ----------
-    n_trials : tuple of int
-    rcond : float
-    """
+    """Which numbers of trials, and what every row depends on: the rank cutoff."""
 
     n_trials: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
     rcond: float = DEFAULT_RCOND
 
 
 @dataclass(frozen=True)
-class ComplexityTask:
+class ComplexityTask(SampleTask[ComplexitySettings]):
     """One environment, seed and number of trials."""
 
-    env: str
-    seed: int
     n_trials: int
-    settings: ComplexitySettings
-
-
-def numbers_of_features(n_states: int) -> list[tuple[float, int]]:
-    """Return ρ and the number of features of the regimes of `RHOS`."""
-    return [(each.rho, each.n_features) for each in regimes(n_states) if each.rho in RHOS]
 
 
 def combinations() -> Iterator[tuple[str, str]]:
@@ -108,45 +85,37 @@ def complexity_rows(task: ComplexityTask) -> list[Row]:
     counts = population_counts(chain, task.n_trials, t_max, rng)
     constant = _total_rems_of_constants(distributions, chain.bias)
     rows = []
-    for rho, d in numbers_of_features(chain.n_states):
-        F = random_features(chain.n_states, d, task.seed)
-        statistics = CountStatistics(counts, F)
-        exact = ExactStatistics(chain, F, distributions)
-        errors = StepwiseErrors(exact)
-        anchors = {wanted: _anchors(statistics, wanted) for wanted in WANTED}
+    for sampled in sampled_regimes(chain, counts, distributions, task.seed, RHOS):
+        anchors = {
+            wanted: np.arange(t_max + 1) if wanted == STEPWISE else sampled.anchors(int(wanted))
+            for wanted in WANTED
+        }
         limits: dict[str, float] = {}
         for wanted, backup in combinations():
             system = fit_system(
-                statistics,
+                sampled.statistics,
                 anchors[wanted],
                 chain.gain,
                 rcond=task.settings.rcond,
                 backup=BACKUPS[backup],
             )
             if wanted not in limits:  # no backup changes it
-                limits[wanted] = float(errors.rems(projection_limit(system, exact)).sum())
+                limits[wanted] = sampled.limit(system)
             rows.append(
                 {
                     "env": task.env,
-                    "rho": rho,
+                    "rho": sampled.regime.rho,
                     "seed": task.seed,
                     "n_trials": task.n_trials,
                     "wanted": wanted,
                     "backup": backup,
-                    "n_features": d,
+                    "n_features": sampled.regime.n_features,
                     "n_anchors": len(system.anchors),
-                    "error": float(errors.rems(system).sum() / constant),
+                    "error": sampled.total_rems(system) / constant,
                     "limit": limits[wanted] / constant,
                 }
             )
     return rows
-
-
-def _anchors(statistics: CountStatistics, wanted: str) -> IntArray:
-    if wanted == STEPWISE:
-        return np.arange(statistics.t_max + 1)
-    squared = sampled_distance(MMD("quadratic"), statistics)
-    return find_anchors(squared, statistics.t_max, int(wanted))
 
 
 def _total_rems_of_constants(distributions: FloatArray, bias: FloatArray) -> float:
@@ -163,26 +132,19 @@ def run_complexity_study(
     n_seeds: int = 5,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     # What is kept hangs on the rank cutoff alone, so that more numbers of trials add rows.
     kept = {"rcond": settings.rcond}
     store = RowStore(out / "complexity_rows.jsonl", kept, KEY)
-    store.compute(complexity_rows, _missing(store, settings, environments, n_seeds), **how)
+    tasks = (
+        ComplexityTask(env, seed, settings, n_trials)
+        for env, n_states, seed in largest_first(environments, n_seeds)
+        for n_trials in settings.n_trials
+        if store.lacks(
+            (env, regime.rho, seed, n_trials, wanted, backup)
+            for regime in regimes(n_states, RHOS)
+            for wanted, backup in combinations()
+        )
+    )
+    store.compute(complexity_rows, tasks, **how)
     return store.asked(env=environments, seed=range(n_seeds), n_trials=settings.n_trials)
-
-
-def _missing(
-    store: RowStore, settings: ComplexitySettings, environments: Sequence[str], n_seeds: int
-) -> Iterator[ComplexityTask]:
-    for env, n_states, seed in largest_first(environments, n_seeds):
-        for n_trials in settings.n_trials:
-            keys = (
-                (env, rho, seed, n_trials, wanted, backup)
-                for rho, _ in numbers_of_features(n_states)
-                for wanted, backup in combinations()
-            )
-            if not all(key in store for key in keys):
-                yield ComplexityTask(env, seed, n_trials, settings)

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import zip_longest
 
 import numpy as np
 
 from lstd_agent.study.complexity_study import BACKUPS, CHECKING, FINDING, STEPWISE, WANTED
+from lstd_agent.study.markdown import table
 from lstd_agent.study.rows import Row
 
 Case = tuple[str, float, int, str]
@@ -29,13 +30,7 @@ _CANDIDATES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 @dataclass(frozen=True)
 class Curve:
-    """Errors of one case by the wanted number of neighbourhoods: medians over seeds.
-
-    Attributes
-    ----------
-    n_features : int
-    error, limit : dict of float
-    """
+    """Errors of one case by the wanted number of neighbourhoods: medians over seeds."""
 
     n_features: int
     error: dict[str, float]
@@ -164,35 +159,24 @@ def crossover(found: Mapping[Case, Curve], backup: str, fewer: str, more: str) -
 def markdown_complexity(rows: Sequence[Row]) -> str:
     """Write the rule and its losses, slopes, crossovers, and errors by number of trials."""
     found = curves(rows)
-    return (
-        "\n\n".join(
-            (rule_table(found), _rates_table(found), *(_error_table(found, b) for b in BACKUPS))
-        )
-        + "\n"
-    )
+    parts = (rule_table(found), _rates_table(found), *(_error_table(found, b) for b in BACKUPS))
+    return "\n\n".join(parts) + "\n"
 
 
 def rule_table(found: Mapping[Case, Curve]) -> str:
     """Write what is lost by the rule, and by the same number of neighbourhoods always."""
-    lines = [
-        "| neighbourhoods | "
-        + " | ".join(f"{b}: {' '.join(where)}" for b in _RULED for where in (FINDING, CHECKING))
-        + " |",
-        "|---|" + "---:|" * (2 * len(_RULED)),
-    ]
     names = ", ".join(f"{best_constant(found, b):g} ({b})" for b in _RULED)
     choosers = {
         f"n / (c d), with c = {names}": {b: by_rule(best_constant(found, b)) for b in _RULED},
         **{f"always {wanted}": dict.fromkeys(_RULED, _always(wanted)) for wanted in WANTED},
     }
-    for name, chooser in choosers.items():
-        cells = [
-            _loss_cell(*losses(found, b, where, chooser[b]))
-            for b in _RULED
-            for where in (FINDING, CHECKING)
-        ]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    columns = [(b, where) for b in _RULED for where in (FINDING, CHECKING)]
+    rows = [
+        [name, *(_loss_cell(*losses(found, b, where, chooser[b])) for b, where in columns)]
+        for name, chooser in choosers.items()
+    ]
+    heads = [f"{b}: {' '.join(where)}" for b, where in columns]
+    return table(["neighborhoods", *heads], rows, "lr")
 
 
 def _loss_cell(middle: float, worst: float) -> str:
@@ -200,38 +184,32 @@ def _loss_cell(middle: float, worst: float) -> str:
 
 
 def _rates_table(found: Mapping[Case, Curve]) -> str:
-    pairs = [*pairwise(WANTED), (WANTED[-1], "")]
-    lines = [
-        "Slope of the error against trials (log-log), and from how many trials on the next larger "
-        "number of neighbourhoods is the better one in more than half of the rows:",
-        "",
-        "| neighbourhoods | "
-        + " | ".join(f"{b}: slope | next is better from" for b in _RULED)
-        + " |",
-        "|---|" + "---:|" * (2 * len(_RULED)),
-    ]
-    for wanted, following in pairs:
-        cells = []
+    rows = []
+    for wanted, following in zip_longest(WANTED, WANTED[1:]):
+        cells = [wanted]
         for b in _RULED:
-            after = crossover(found, b, wanted, following) if following else ""
             steepness = slope(found, b, wanted)
-            cells += ["" if np.isnan(steepness) else f"{steepness:.2f}", after]
-        lines.append(f"| {wanted} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            cells += [
+                "" if np.isnan(steepness) else f"{steepness:.2f}",
+                crossover(found, b, wanted, following) if following else "",
+            ]
+        rows.append(cells)
+    heads = [head for b in _RULED for head in (f"{b}: slope", "next is better from")]
+    return (
+        "Slope of the error against trials (log-log), and from how many trials on the next larger "
+        "number of neighborhoods is the better one in more than half of the rows:\n\n"
+        + table(["neighborhoods", *heads], rows, "lr")
+    )
 
 
 def _error_table(found: Mapping[Case, Curve], backup: str) -> str:
     medians = multiples_of_lowest_limit(found, backup)
     trials = sorted({n for by_trials in medians.values() for n in by_trials})
-    lines = [
-        f"Backup: {backup}. Total rems over the projection limit of one neighbourhood a timestep, "
-        "medians over environments and ρ, by number of trials:",
-        "",
-        "| neighbourhoods | " + " | ".join(f"{n:,}" for n in trials) + " |",
-        "|---|" + "---:|" * len(trials),
+    rows = [
+        [wanted, *(f"{by_trials[n]:.3g}" for n in trials)] for wanted, by_trials in medians.items()
     ]
-    lines += [
-        f"| {wanted} | " + " | ".join(f"{by_trials[n]:.3g}" for n in trials) + " |"
-        for wanted, by_trials in medians.items()
-    ]
-    return "\n".join(lines)
+    return (
+        f"Backup: {backup}. Total rems over the projection limit of one neighborhood a timestep, "
+        "medians over environments and ρ, by number of trials:\n\n"
+        + table(["neighborhoods", *(f"{n:,}" for n in trials)], rows, "lr")
+    )

@@ -12,6 +12,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray
 from lstd_agent.figure_style import COLORS, DASHES, MARKERS, WIDTH, new_figure, styled
 from lstd_agent.study.control_study import CONTROL_ENVIRONMENTS, EQUAL, METHODS
+from lstd_agent.study.markdown import table
 from lstd_agent.study.rows import Row
 
 if TYPE_CHECKING:
@@ -26,27 +27,21 @@ def markdown_control(rows: Sequence[Row]) -> str:
     most = max(row["n_samples"] for row in rows)
     summaries = summarize(rows)
     environments = [env for env in CONTROL_ENVIRONMENTS if any(row["env"] == env for row in rows)]
-    lines = [
+    marks = sorted({row["n_samples"] for row in rows})
+
+    def shown(heads: Sequence[str], keys: Sequence[tuple[str, int]]) -> str:
+        cells = [[m, *(_cell(summaries.get((m, *key))) for key in keys)] for m in METHODS]
+        return table(["method", *heads], cells, "l")
+
+    parts = (
         f"Greedy policies after {most:,} transitions: share of runs with the optimal gain, within "
         f"{100 * EQUAL:g} %; of those, median shortfall of the start's value against the bias "
         "optimum, in % of the span; share of transient states with a bias-optimal action.",
-        "",
-        "| method | " + " | ".join(environments) + " |",
-        "|---|" + "---|" * len(environments),
-    ]
-    for method in METHODS:
-        cells = [_cell(summaries.get((method, env, most))) for env in environments]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    lines += ["", "Over all environments and runs, by number of transitions:", ""]
-    marks = sorted({row["n_samples"] for row in rows})
-    lines += [
-        "| method | " + " | ".join(f"{n:,}" for n in marks) + " |",
-        "|---|" + "---|" * len(marks),
-    ]
-    for method in METHODS:
-        cells = [_cell(summaries.get((method, "all", n))) for n in marks]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        shown(environments, [(env, most) for env in environments]),
+        "Over all environments and runs, by number of transitions:",
+        shown([f"{n:,}" for n in marks], [("all", n) for n in marks]),
+    )
+    return "\n\n".join(parts) + "\n"
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
-r"""What a system of approximators is worth beside what else there is, on the same samples.
+"""What a system of approximators is worth beside what else there is, on the same samples.
 
 Every environment and ρ of the paper, two neighbourhoods (``p02md``) and as many as features allow
 (``paxmd``). Errors are total rems, as multiples of the projection limit of the linked system's
-neighbourhoods (`lstd_agent.study.reference_study.projection_limit`). Below 1 they may come since
-a limit is that of mean squares over each neighbourhood, and the error a sum of roots. Estimators
-with one approximator have one error, and are held against either limit.
+neighbourhoods (`lstd_agent.study.sampled`). Estimators with one approximator have one error, and
+are held against either limit.
 
 Everybody gets the exact gain, and values are relative to the state that the last neighbourhood
 visits most. TD is given the best of several numbers of updates, which nobody knows beforehand.
@@ -12,16 +11,16 @@ visits most. TD is given the best of several numbers of updates, which nobody kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.baselines import (
     average_reward_lstd,
     certainty_equivalence,
@@ -32,22 +31,14 @@ from lstd_agent.baselines.estimators import mean_td_path
 from lstd_agent.baselines.traces import TraceMeans
 from lstd_agent.errors import EvaluationError
 from lstd_agent.statistics.backups import Backup, LambdaReturn
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.study.exact import ExactStatistics, full_distributions
-from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import (
-    largest_first,
-    population_counts,
-    random_chain,
-    random_features,
-)
-from lstd_agent.study.reference_study import projection_limit
+from lstd_agent.study.exact import full_distributions
+from lstd_agent.study.problems import SampleTask, largest_first, population_counts, random_chain
 from lstd_agent.study.rows import How, Row, RowStore
+from lstd_agent.study.sampled import SCHEMES, SampledRegime, sampled_regimes
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
-from lstd_agent.system.distances import MMD, sampled_distance
-from lstd_agent.system.fit_system import System, fit_system
+from lstd_agent.system.approximators import System
+from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
-from lstd_agent.system.neighborhoods import find_anchors
 from lstd_agent.system.selection import backup_name, choose_backup
 from lstd_agent.trials.counting import TransitionCounts
 from unichain_gym import MarkovChain
@@ -56,7 +47,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 KEY = ("env", "rho", "seed", "scheme", "estimator")
-SCHEMES = ("p02md", "paxmd")
 LINKED: tuple[Backup, ...] = ("one_step", "model", LambdaReturn(0.9))
 DEFAULTS = "ours: defaults, backup by the data"
 OURS = (
@@ -64,69 +54,46 @@ OURS = (
     *(f"ours: linked, {backup_name(backup)}" for backup in LINKED),
     "ours: paper's rules",
 )
-CERTAINTY = "certainty equivalence, tabular"
-BASELINES = (
-    "LSTD(0)",
-    "LSTD(0.9)",
-    "TD(0)",
-    "TD(0.9)",
-    "discounted LSTD, 0.9",
-    "discounted LSTD, 0.99",
-    "discounted LSTD, 0.999",
-    "Monte Carlo regression",
-    CERTAINTY,
-)
-ESTIMATORS = (*OURS, *BASELINES)
-
+# Updates of TD after which it is looked at, beside its start from 0.
 _N_UPDATES = tuple(10**k for k in range(2, 8))
+
+
+def _td_values(
+    counts: TransitionCounts, features: FloatArray, gain: float, decay: float
+) -> Iterator[FloatArray]:
+    """Yield the values that TD has come to, until it diverges."""
+    means = TraceMeans.of(counts, features, decay)
+    for n_updates in (0, *_N_UPDATES):
+        try:
+            yield mean_td_path(means, gain, 0.1, n_updates)(features)
+        except EvaluationError:
+            return
+
+
+CERTAINTY = "certainty equivalence, tabular"
+BASELINES: dict[str, Callable[[TransitionCounts, FloatArray, float], Iterable[FloatArray]]] = {
+    "LSTD(0)": lambda counts, F, g: [average_reward_lstd(counts, F, g)(F)],
+    "LSTD(0.9)": lambda counts, F, g: [average_reward_lstd(counts, F, g, decay=0.9)(F)],
+    "TD(0)": partial(_td_values, decay=0.0),
+    "TD(0.9)": partial(_td_values, decay=0.9),
+    "discounted LSTD, 0.9": lambda counts, F, _: [discounted_lstd(counts, F, 0.9)(F)],
+    "discounted LSTD, 0.99": lambda counts, F, _: [discounted_lstd(counts, F, 0.99)(F)],
+    "discounted LSTD, 0.999": lambda counts, F, _: [discounted_lstd(counts, F, 0.999)(F)],
+    "Monte Carlo regression": lambda counts, F, g: [monte_carlo(counts, F, g)(F)],
+    CERTAINTY: lambda counts, F, g: [certainty_equivalence(counts, g)],
+}
+"""Values (S,) by counts, features and gain: one, or several of which the best is taken."""
+
+ESTIMATORS = (*OURS, *BASELINES)
 
 
 @dataclass(frozen=True)
 class EstimatorSettings:
-    """What every row depends on.
-
-    Attributes
-    ----------
-    n_trials : int
-    n_batches : int
-        In which they are drawn, for choices that the agent makes by held-out batches.
-    rcond : float
-    """
+    """What every row depends on."""
 
     n_trials: int = 10_000
-    n_batches: int = 20
+    n_batches: int = 20  # for choices that the agent makes by held-out batches
     rcond: float = DEFAULT_RCOND
-
-
-@dataclass(frozen=True)
-class EstimatorTask:
-    """One set of samples: an environment and a seed."""
-
-    env: str
-    seed: int
-    settings: EstimatorSettings
-
-
-@dataclass(frozen=True, eq=False)
-class _Problem:
-    """One chain with its samples and features, and how to tell errors."""
-
-    chain: MarkovChain
-    batches: list[TransitionCounts]
-    counts: TransitionCounts
-    distributions: FloatArray
-    features: FloatArray
-    statistics: CountStatistics
-
-    @property
-    def exact(self) -> ExactStatistics:
-        return ExactStatistics(self.chain, self.features, self.distributions)
-
-    def total_rems(self, values: FloatArray, main: int) -> float:
-        """Return that of values (S,) for all timesteps; what is unknown counts as the mean."""
-        known = np.nan_to_num(values - values[main])
-        error = known - self.chain.relative_value(main)
-        return float(np.sqrt(self.distributions @ error**2).sum())
 
 
 def draw_batches(
@@ -141,7 +108,7 @@ def draw_batches(
     ]
 
 
-def estimator_rows(task: EstimatorTask) -> list[Row]:
+def estimator_rows(task: SampleTask[EstimatorSettings]) -> list[Row]:
     """Draw samples once, and give them to all estimators in every regime."""
     settings = task.settings
     chain = random_chain(task.env, task.seed)
@@ -150,18 +117,14 @@ def estimator_rows(task: EstimatorTask) -> list[Row]:
     batches = draw_batches(chain, task.seed, settings.n_trials, settings.n_batches, t_max)
     counts = reduce(add, batches)
     rows = []
-    for regime in regimes(chain.n_states):
-        F = random_features(chain.n_states, regime.n_features, task.seed)
-        statistics = CountStatistics(counts, F)
-        problem = _Problem(chain, batches, counts, distributions, F, statistics)
-        main, _ = statistics.zero(np.array([0, t_max + 1]))
-        alone = baseline_errors(problem, main)
-        for scheme, n_anchors in zip(SCHEMES, (2, regime.n_anchors_max), strict=True):
-            errors, limit = _system_errors(problem, n_anchors, settings.rcond)
+    for sampled in sampled_regimes(chain, counts, distributions, task.seed):
+        alone = baseline_errors(sampled, counts)
+        for scheme, anchors in sampled.anchors_by_scheme.items():
+            errors, limit = _system_errors(sampled, batches, anchors, settings.rcond)
             rows += [
                 {
                     "env": task.env,
-                    "rho": regime.rho,
+                    "rho": sampled.regime.rho,
                     "seed": task.seed,
                     "scheme": scheme,
                     "estimator": estimator,
@@ -174,59 +137,38 @@ def estimator_rows(task: EstimatorTask) -> list[Row]:
 
 
 def _system_errors(
-    problem: _Problem, n_anchors: int, rcond: float
+    sampled: SampledRegime, batches: Sequence[TransitionCounts], anchors: IntArray, rcond: float
 ) -> tuple[dict[str, float], float]:
     """Return the total rems of our systems, and the projection limit."""
-    statistics, gain = problem.statistics, problem.chain.gain
-    squared = sampled_distance(MMD("quadratic"), statistics)
-    t_max = statistics.t_max
-    anchors = find_anchors(squared, t_max, n_anchors)
+    statistics, gain = sampled.statistics, sampled.exact.chain.gain
 
     def linked(backup: Backup) -> System:
         return fit_system(statistics, anchors, gain, rcond=rcond, backup=backup)
 
     by_backup = {backup: linked(backup) for backup in LINKED}
-    chosen = choose_backup(statistics, problem.batches, anchors, gain, rcond).backup
+    chosen = choose_backup(statistics, batches, anchors, gain, rcond).backup
     by_rules = fit_system(
-        statistics,
-        find_anchors(squared, t_max, n_anchors, "doubling"),
-        gain,
-        calibration="references",
-        reference="most_common",
-        rcond=rcond,
+        statistics, anchors, gain, calibration="references", reference="most_common", rcond=rcond
     )
     default = by_backup[chosen] if chosen in by_backup else linked(chosen)
-    systems = dict(zip(OURS, (default, *by_backup.values(), by_rules), strict=True))
-    exact = problem.exact
-    errors = StepwiseErrors(exact)
-    limit = float(errors.rems(projection_limit(default, exact)).sum())
-    return {name: float(errors.rems(each).sum()) for name, each in systems.items()}, limit
+    systems = (default, *by_backup.values(), by_rules)
+    errors = {name: sampled.total_rems(s) for name, s in zip(OURS, systems, strict=True)}
+    return errors, sampled.limit(default)
 
 
-def baseline_errors(problem: _Problem, main: int) -> dict[str, float]:
-    """Return the total rems of `BASELINES`."""
-    counts, F, gain = problem.counts, problem.features, problem.chain.gain
-    values = {
-        "LSTD(0)": average_reward_lstd(counts, F, gain)(F),
-        "LSTD(0.9)": average_reward_lstd(counts, F, gain, decay=0.9)(F),
-        **{f"discounted LSTD, {g}": discounted_lstd(counts, F, g)(F) for g in (0.9, 0.99, 0.999)},
-        "Monte Carlo regression": monte_carlo(counts, F, gain)(F),
-        CERTAINTY: certainty_equivalence(counts, gain),
+def baseline_errors(sampled: SampledRegime, counts: TransitionCounts) -> dict[str, float]:
+    """Return the total rems of `BASELINES`; what is unknown counts as the mean."""
+    statistics, exact = sampled.statistics, sampled.exact
+    F, gain = exact.features, exact.chain.gain
+    main, _ = statistics.zero(np.array([0, statistics.t_max + 1]))
+
+    def total_rems(values: FloatArray) -> float:
+        error = np.nan_to_num(values - values[main]) - exact.chain.relative_value(main)
+        return float(np.sqrt(exact.distributions @ error**2).sum())
+
+    return {
+        name: min(map(total_rems, values(counts, F, gain))) for name, values in BASELINES.items()
     }
-    errors = {name: problem.total_rems(each, main) for name, each in values.items()}
-    for decay, name in ((0.0, "TD(0)"), (0.9, "TD(0.9)")):
-        means = TraceMeans.of(counts, F, decay)
-        errors[name] = min(problem.total_rems(v, main) for v in _td_values(means, F, gain))
-    return errors
-
-
-def _td_values(means: TraceMeans, features: FloatArray, gain: float) -> Iterator[FloatArray]:
-    """Yield the values that TD has come to, until it diverges."""
-    for n_updates in (0, *_N_UPDATES):
-        try:
-            yield mean_td_path(means, gain, 0.1, n_updates)(features)
-        except EvaluationError:
-            return
 
 
 def run_estimator_study(
@@ -237,24 +179,17 @@ def run_estimator_study(
     n_seeds: int = 20,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     store = RowStore(out / "estimator_rows.jsonl", asdict(settings), KEY)
-    store.compute(estimator_rows, _missing(store, settings, environments, n_seeds), **how)
-    return store.asked(env=environments, seed=range(n_seeds))
-
-
-def _missing(
-    store: RowStore, settings: EstimatorSettings, environments: Sequence[str], n_seeds: int
-) -> Iterator[EstimatorTask]:
-    for env, n_states, seed in largest_first(environments, n_seeds):
-        keys = (
+    tasks = (
+        SampleTask(env, seed, settings)
+        for env, n_states, seed in largest_first(environments, n_seeds)
+        if store.lacks(
             (env, regime.rho, seed, scheme, estimator)
             for regime in regimes(n_states)
             for scheme in SCHEMES
             for estimator in ESTIMATORS
         )
-        if not all(key in store for key in keys):
-            yield EstimatorTask(env, seed, settings)
+    )
+    store.compute(estimator_rows, tasks, **how)
+    return store.asked(env=environments, seed=range(n_seeds))

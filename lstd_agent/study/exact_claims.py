@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
-from lstd_agent.errors import InvalidInputError
-from lstd_agent.study.claims import Claim, Criterion, judge, resampling_weights
+from lstd_agent.study.claims import Claim, Criterion, Items, judge, over_seeds, rank_correlation
 from lstd_agent.study.rows import Row
-from lstd_agent.study.tables import Cell, paper_cells
+from lstd_agent.study.tables import METRICS, Cell, paper_cells
 
 DISTANCES = ("tv", "ot", "md")
 SINGLE, TWO, MOST = (
@@ -61,54 +60,36 @@ class TableMeans:
         return np.array([int(1.0 / rho) > 2 for _, rho in self.rows])
 
 
-Items = tuple[Sequence[str], BoolArray]
-
-
 def exact_claims(rows: Iterable[Row]) -> list[Claim]:
-    """Judge the claims about the tables; those whose schemes are not among the rows are left out.
+    """Judge the claims about the tables by rows of `run_exact_study`, with the same seeds for all.
 
-    Parameters
-    ----------
-    rows : iterable of Row
-        Of `run_exact_study`; the same seeds for all.
+    Those whose schemes are not among the rows are left out.
     """
-    cells: dict[tuple[str, float, str, str], dict[int, float]] = {}
-    for row in rows:
-        for metric in ("total_repb", "total_rems"):
-            cell = cells.setdefault((row["env"], row["rho"], metric, row["scheme"]), {})
-            cell[row["seed"]] = row[metric]
-    seeds = {tuple(sorted(by_seed)) for by_seed in cells.values()}
-    if len(seeds) != 1:
-        raise InvalidInputError(
-            f"claims need the same seeds in every cell; got {len(seeds)} different sets of them"
-        )
-    (common,) = seeds
-    values = {cell: np.array([by_seed[s] for s in common]) for cell, by_seed in cells.items()}
-    weights = resampling_weights(len(common))
-    means = table_means({cell: v.mean() for cell, v in values.items()})
-    resampled = table_means({cell: weights @ v for cell, v in values.items()})
-    published = {cell: np.float64(v) for cell, v in paper_cells().items()}
-    paper = table_means({cell: v for cell, v in published.items() if cell in values})
+    values = over_seeds(
+        ((row["env"], row["rho"], metric, row["scheme"]), row["seed"], row[metric])
+        for row in rows
+        for metric in METRICS
+    )
+    means = table_means(values)
+    published = {cell: np.float64(v) for cell, v in paper_cells().items() if cell in values}
+    paper = table_means(published)
     complete = paper.rows == means.rows and paper.repb.keys() == means.repb.keys()
-    return [
-        judge(criterion, means, resampled, len(common), paper if complete else None)
-        for criterion in CRITERIA
-        if criterion.schemes <= means.repb.keys()
-    ]
+    criteria = [c for c in CRITERIA if c.schemes <= means.repb.keys()]
+    return judge(criteria, values, table_means, paper if complete else None)
 
 
 def table_means(cells: Mapping[Cell, FloatArray | np.float64]) -> TableMeans:
     """Arrange means by cell, each of shape (...), as tables."""
     rows = sorted({(env, rho) for env, rho, *_ in cells})
     schemes = [s for s in _ALL if any(s == scheme for *_, scheme in cells)]
-
-    def of(metric: str) -> dict[str, FloatArray]:
-        return {
+    repb, rems = (
+        {
             s: np.stack([np.asarray(cells[env, rho, metric, s]) for env, rho in rows], axis=-1)
             for s in schemes
         }
-
-    return TableMeans(rows, of("total_repb"), of("total_rems"))
+        for metric in METRICS
+    )
+    return TableMeans(rows, repb, rems)
 
 
 def _stack(by_scheme: Mapping[str, FloatArray], schemes: Iterable[str]) -> FloatArray:
@@ -116,10 +97,10 @@ def _stack(by_scheme: Mapping[str, FloatArray], schemes: Iterable[str]) -> Float
     return np.stack([by_scheme[s] for s in schemes], axis=-1)
 
 
-def _rank(by_scheme: Mapping[str, FloatArray], scheme: str) -> FloatArray:
-    """Return how many schemes are lower, ties aside."""
-    own = by_scheme[scheme] * (1.0 - _TIE)
-    return np.asarray(sum((other < own).astype(float) for other in by_scheme.values()))
+def _rank(m: TableMeans, scheme: str) -> FloatArray:
+    """Return how many schemes have a lower ε_MS, ties aside."""
+    own = m.rems[scheme] * (1.0 - _TIE)
+    return np.asarray(sum((other < own).astype(float) for other in m.rems.values()))
 
 
 def _pinf_lowest(m: TableMeans) -> Items:
@@ -176,18 +157,6 @@ def _gain_grows(m: TableMeans) -> Items:
     return names, np.stack(agree, axis=-1) if agree else np.empty(0, bool)
 
 
-def _pinf_first_or_second(m: TableMeans) -> Items:
-    return m.names, _rank(m.rems, "pinf") <= 1
-
-
-def _am_second(m: TableMeans) -> Items:
-    return m.names, _rank(m.rems, "p02am") == 1
-
-
-def _am_first_or_second(m: TableMeans) -> Items:
-    return m.names, _rank(m.rems, "p02am") <= 1
-
-
 def _third_within_hundredfold(m: TableMeans) -> Items:
     ordered = np.sort(_stack(m.rems, m.rems), axis=-1)
     low, high = _HUNDREDFOLD
@@ -201,33 +170,6 @@ def _uncorrelated(m: TableMeans) -> Items:
     counted = np.array([[several or s not in MOST for s in schemes] for several in m.several])
     correlation = rank_correlation(_stack(m.repb, schemes), _stack(m.rems, schemes), counted)
     return m.names, np.abs(correlation) < _UNCORRELATED
-
-
-def rank_correlation(x: FloatArray, y: FloatArray, counted: BoolArray) -> FloatArray:
-    """Return Spearman's rank correlation along the last axis; tied values share their mean rank.
-
-    Parameters
-    ----------
-    x, y : ndarray, shape (..., n)
-    counted : ndarray of bool, broadcasting to (..., n)
-        Which of the n to count.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        0 where all counted values of either are tied.
-    """
-    centered = []
-    for values in (x, y):
-        among = np.broadcast_to(counted, values.shape)[..., None, :]
-        below = ((values[..., None] > values[..., None, :]) & among).sum(axis=-1)
-        ties = ((values[..., None] == values[..., None, :]) & among).sum(axis=-1)
-        rank = np.where(counted, below + (ties - 1) / 2, 0.0)
-        mean = rank.sum(axis=-1, keepdims=True) / np.sum(counted, axis=-1, keepdims=True)
-        centered.append(np.where(counted, rank - mean, 0.0))
-    a, b = centered
-    scale = np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
-    return np.asarray((a * b).sum(axis=-1) / np.where(scale == 0.0, 1.0, scale))
 
 
 _EVERY, _SOME = True, False
@@ -274,15 +216,17 @@ CRITERIA: tuple[Criterion[TableMeans], ...] = (
     ),
     Criterion(
         "d1", _1, "pinf has the lowest or second lowest ε_MS",
-        "at most one scheme below it, by row", _pinf_first_or_second, _EVERY, _NEED,
+        "at most one scheme below it, by row",
+        lambda m: (m.names, _rank(m, "pinf") <= 1), _EVERY, _NEED,
     ),
     Criterion(
         "d2", _1, "p02am has the second lowest ε_MS in most cases",
-        "exactly one scheme below it, by row", _am_second, _SOME, _NEED,
+        "exactly one scheme below it, by row",
+        lambda m: (m.names, _rank(m, "p02am") == 1), _SOME, _NEED,
     ),
     Criterion(
         "d3", _1, "… and the lowest otherwise", "at most one scheme below it, by row",
-        _am_first_or_second, _EVERY, _NEED,
+        lambda m: (m.names, _rank(m, "p02am") <= 1), _EVERY, _NEED,
     ),
     Criterion(
         "d4", _1, "second and third lowest ε_MS are up to 100-fold the lowest",

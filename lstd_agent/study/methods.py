@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ import numpy as np
 from lstd_agent import baselines
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.errors import FitWarning
+from lstd_agent.errors import FitWarning, InvalidInputError
 from lstd_agent.features.tables import OneHot
 from lstd_agent.study.budget import Budget, BudgetedEnv
+from lstd_agent.study.score_tables import REFERENCE
 from lstd_agent.trials.counting import TransitionCounts
 
 Method = Callable[..., Any]
@@ -114,6 +115,36 @@ def _answer(
     by_neighborhood = [agent.predict(states, k.anchor) for k in agent.neighborhoods_]
     at = agent.system_.neighborhood_at(np.arange(budget.t_max + 1))
     return np.array(by_neighborhood)[at], agent.gain_
+
+
+def named(method: Method | Mapping[str, Method]) -> dict[str, Method]:
+    """Return methods by name."""
+    if isinstance(method, Mapping):
+        named = dict(method)
+    else:
+        if isinstance(method, partial):
+            name = getattr(method.func, "__name__", "")
+        else:
+            name = getattr(method, "__name__", type(method).__name__)
+        if name in ("", "<lambda>"):
+            raise InvalidInputError(f"{method!r} has no name: give {{'its name': method}}")
+        named = {name: method}
+    for name, function in named.items():
+        if not callable(function):
+            raise InvalidInputError(f"a method must be callable; got {function!r}")
+        if name in BUILT_IN and function is not BUILT_IN[name]:
+            raise InvalidInputError(
+                f"there is a method {name!r} of ours: give {{'another name': method}}"
+            )
+    return named
+
+
+def compared_with(names: Sequence[str]) -> dict[str, Method]:
+    """Return those of our methods that are asked for, and the one that is the measure."""
+    for name in names:
+        if name not in BUILT_IN:
+            raise InvalidInputError(f"against must be among {', '.join(BUILT_IN)}; got {name!r}")
+    return {name: m for name, m in BUILT_IN.items() if name == REFERENCE or name in names}
 
 
 def source_of(method: Method) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -12,16 +14,20 @@ from lstd_agent.trials.counting import TransitionCounts
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
 from unichain_gym.population import simulate_counts
 
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class SampleTask(Generic[Settings]):
+    """One set of samples: an environment and a seed, and what rows depend on beside their key."""
+
+    env: str
+    seed: int
+    settings: Settings
+
 
 def largest_first(environments: Sequence[str], n_seeds: int) -> Iterator[tuple[str, int, int]]:
-    """Yield each environment with its number of states and each seed, what takes longest first.
-
-    Parameters
-    ----------
-    environments : sequence of str
-        Mnemonics.
-    n_seeds : int
-    """
+    """Yield each environment with its number of states and each seed, what takes longest first."""
     sizes = {env: make_mdp(env).n_states for env in environments}
     for env in sorted(environments, key=lambda env: -sizes[env]):
         for seed in range(n_seeds):
@@ -29,26 +35,13 @@ def largest_first(environments: Sequence[str], n_seeds: int) -> Iterator[tuple[s
 
 
 def random_chain(environment: str, seed: int) -> MarkovChain:
-    """Return the chain of a deterministic policy drawn uniformly at random.
-
-    Parameters
-    ----------
-    environment : str
-        A mnemonic.
-    seed : int
-    """
+    """Return the chain that a `random_policy` induces in an environment, given by its mnemonic."""
     mdp = make_mdp(environment)
     return mdp.induce(random_policy(mdp, seed))
 
 
 def random_policy(mdp: TabularMDP, seed: int) -> IntArray:
-    """Return a deterministic policy drawn uniformly at random, shape (S,).
-
-    Parameters
-    ----------
-    mdp : TabularMDP
-    seed : int
-    """
+    """Return a deterministic policy drawn uniformly at random, shape (S,)."""
     policy_seed, _ = np.random.SeedSequence(seed).spawn(2)
     rng = np.random.default_rng(policy_seed)
     n_allowed = mdp.allowed_actions.sum(axis=1)

@@ -1,36 +1,26 @@
-r"""What linked calibration, its backups and the occupancy rule buy, on the same samples.
+"""What linked calibration, its backups and the occupancy rule buy, on the same samples.
 
-Every error is also given as a multiple of the *projection limit*: the total rems of the best
-weights and offset of each neighbourhood, by least squares on the exact values weighted by the
-neighbourhood's distribution. With these features and neighbourhoods it can be beaten only where
-the least mean square is not the least sum of roots.
+Every error is also given as a multiple of the projection limit (`lstd_agent.study.sampled`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from lstd_agent.statistics.backups import Backup
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.study.exact import ExactStatistics, full_distributions
-from lstd_agent.study.metrics import StepwiseErrors, best_linear
-from lstd_agent.study.problems import (
-    largest_first,
-    population_counts,
-    random_chain,
-    random_features,
-)
+from lstd_agent.study.exact import full_distributions
+from lstd_agent.study.multiples import Line, line_name, medians, multiples, multiples_table
+from lstd_agent.study.problems import SampleTask, largest_first, population_counts, random_chain
 from lstd_agent.study.rows import How, Row, RowStore
+from lstd_agent.study.sampled import SCHEMES, sampled_regimes
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
-from lstd_agent.system.distances import MMD, sampled_distance
-from lstd_agent.system.fit_system import CalibrationName, System, fit_system
+from lstd_agent.system.fit_system import CalibrationName, fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
-from lstd_agent.system.neighborhoods import find_anchors
 from lstd_agent.system.selection import backup_name, choose_backup
 
 if TYPE_CHECKING:
@@ -65,36 +55,7 @@ class ReferenceSettings:
     rcond: float = DEFAULT_RCOND
 
 
-@dataclass(frozen=True)
-class ReferenceTask:
-    """One set of samples: an environment and a seed."""
-
-    env: str
-    seed: int
-    settings: ReferenceSettings
-
-
-def projection_limit(system: System, statistics: ExactStatistics) -> System:
-    """Return the system with the best weights and offset of each neighbourhood.
-
-    Least squares on the exact relative values, weighted by the neighbourhood's mean p^t.
-
-    Parameters
-    ----------
-    system : System
-        Gives the neighbourhoods and the main reference state.
-    statistics : ExactStatistics
-    """
-    values = statistics.chain.relative_value(system.references.main)
-    weights, offsets = np.empty_like(system.weights), np.empty_like(system.offsets)
-    for k, neighborhood in enumerate(system.neighborhoods):
-        window = np.array([[neighborhood.anchor, neighborhood.stop]])
-        best = best_linear(statistics.features, values, statistics.occupancy(window)[0])
-        weights[k], offsets[k] = best[:-1], best[-1]
-    return replace(system, weights=weights, offsets=offsets)
-
-
-def reference_rows(task: ReferenceTask) -> list[Row]:
+def reference_rows(task: SampleTask[ReferenceSettings]) -> list[Row]:
     """Simulate once and compare all combinations in every regime."""
     settings = task.settings
     chain = random_chain(task.env, task.seed)
@@ -103,20 +64,16 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
     rng = np.random.default_rng(np.random.SeedSequence([task.seed, 2]))
     counts = population_counts(chain, settings.n_trials, t_max, rng)
     rows = []
-    for regime in regimes(chain.n_states):
-        features = random_features(chain.n_states, regime.n_features, task.seed)
-        exact = ExactStatistics(chain, features, distributions)
-        errors = StepwiseErrors(exact)
-        statistics = CountStatistics(counts, features)
-        squared = sampled_distance(MMD("quadratic"), statistics)
-        for scheme, n_anchors in (("p02md", 2), ("paxmd", regime.n_anchors_max)):
-            anchors = find_anchors(squared, t_max, n_anchors)
+    for sampled in sampled_regimes(chain, counts, distributions, task.seed):
+        statistics = sampled.statistics
+        for scheme, anchors in sampled.anchors_by_scheme.items():
             for calibration, rule, wanted in COMBINATIONS:
                 backup: Backup = "one_step"
                 if wanted == "auto":
-                    backup = choose_backup(
+                    choice = choose_backup(
                         statistics, [counts], anchors, chain.gain, settings.rcond
-                    ).backup
+                    )
+                    backup = choice.backup
                 system = fit_system(
                     statistics,
                     anchors,
@@ -126,11 +83,10 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
                     rcond=settings.rcond,
                     backup=backup,
                 )
-                limit = projection_limit(system, exact)
                 rows.append(
                     {
                         "env": task.env,
-                        "rho": regime.rho,
+                        "rho": sampled.regime.rho,
                         "seed": task.seed,
                         "scheme": scheme,
                         "calibration": calibration,
@@ -139,8 +95,8 @@ def reference_rows(task: ReferenceTask) -> list[Row]:
                         "chosen_backup": backup_name(backup),
                         "n_anchors": len(system.anchors),
                         "main_reference": system.references.main,
-                        **errors.totals(system),
-                        "limit": float(errors.rems(limit).sum()),
+                        **sampled.errors.totals(system),
+                        "limit": sampled.limit(system),
                     }
                 )
     return rows
@@ -154,27 +110,29 @@ def run_reference_study(
     n_seeds: int = 20,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     store = RowStore(out / "reference_rows.jsonl", asdict(settings), KEY)
-    store.compute(reference_rows, _missing(store, settings, environments, n_seeds), **how)
+    tasks = (
+        SampleTask(env, seed, settings)
+        for env, n_states, seed in largest_first(environments, n_seeds)
+        if store.lacks(
+            (env, regime.rho, seed, scheme, *combination)
+            for regime in regimes(n_states)
+            for scheme in SCHEMES
+            for combination in COMBINATIONS
+        )
+    )
+    store.compute(reference_rows, tasks, **how)
     return store.asked(env=environments, seed=range(n_seeds))
 
 
-def _missing(
-    store: RowStore, settings: ReferenceSettings, environments: Sequence[str], n_seeds: int
-) -> Iterator[ReferenceTask]:
-    for env, n_states, seed in largest_first(environments, n_seeds):
-        keys = (
-            (env, regime.rho, seed, scheme, *combination)
-            for regime in regimes(n_states)
-            for scheme in ("p02md", "paxmd")
-            for combination in COMBINATIONS
-        )
-        if not all(key in store for key in keys):
-            yield ReferenceTask(env, seed, settings)
+def _combination(row: Row) -> Combination:
+    return (row["calibration"], row["reference"], row["backup"])
+
+
+def median_multiples(rows: Sequence[Row]) -> dict[Line, dict[Combination, float]]:
+    """Return the medians over seeds of total rems over the limit, by line and combination."""
+    return medians(multiples(rows, _combination))
 
 
 def markdown_comparison(rows: Sequence[Row]) -> str:
@@ -183,64 +141,26 @@ def markdown_comparison(rows: Sequence[Row]) -> str:
     Quartiles are over seeds; the combination named first in `COMBINATIONS` is the default of
     the agent, the last one the paper's.
     """
-    multiples = _multiples(rows)
-    medians = median_multiples(rows)
-    default, paper = COMBINATIONS[0], COMBINATIONS[-1]
-    lost = [line for line, m in medians.items() if m[default] > m[paper]]
-    beaten = [line for line, m in medians.items() if m[default] > 1.05 * min(m.values())]
-    heads = [combination_name(combination) for combination in COMBINATIONS]
-    lines = [
+    by_line = median_multiples(rows)
+    heads = {combination: combination_name(combination) for combination in COMBINATIONS}
+    (default, default_name), *_, (paper, paper_name) = heads.items()
+    lost = [line for line, m in by_line.items() if m[default] > m[paper]]
+    beaten = [line for line, m in by_line.items() if m[default] > 1.05 * min(m.values())]
+    overall = [
+        f"{head} {np.median([m[c] for m in by_line.values()]):.3g}" for c, head in heads.items()
+    ]
+    parts = [
         "Total rems as a multiple of the projection limit: median (lower to upper quartile) over "
         "seeds, on the same samples.",
-        "",
-        "| scheme | env | ρ | " + " | ".join(heads) + " |",
-        "|---|---|---|" + "---|" * len(heads),
-    ]
-    for (scheme, env, rho), by_combination in sorted(multiples.items()):
-        cells = []
-        for combination in COMBINATIONS:
-            low, middle, high = np.quantile(by_combination[combination], (0.25, 0.5, 0.75))
-            cells.append(f"{middle:.3g} ({low:.3g} to {high:.3g})")
-        lines.append(f"| {scheme} | {env} | {rho} | " + " | ".join(cells) + " |")
-    overall = [
-        f"{head} {np.median([m[c] for m in medians.values()]):.3g}"
-        for head, c in zip(heads, COMBINATIONS, strict=True)
-    ]
-    lines += [
-        "",
-        f"Median over the {len(medians)} rows: {'; '.join(overall)}.",
-        "",
-        f"The default ({heads[0]}) has the larger median than the paper's ({heads[-1]}) in "
-        f"{len(lost)} of {len(medians)} rows{_listed(lost)}.",
-        "",
+        multiples_table(multiples(rows, _combination), heads, "l"),
+        f"Median over the {len(by_line)} rows: {'; '.join(overall)}.",
+        f"The default ({default_name}) has the larger median than the paper's ({paper_name}) in "
+        f"{len(lost)} of {len(by_line)} rows{_listed(lost)}.",
         f"Another combination is better than the default by more than 5 % in {len(beaten)} rows"
         f"{_listed(beaten)}.",
     ]
-    return "\n".join(lines) + "\n"
-
-
-Line = tuple[str, str, float]
-"""Scheme, environment and ρ."""
-
-
-def _multiples(rows: Sequence[Row]) -> dict[Line, dict[Combination, list[float]]]:
-    """Return total rems over the limit, by line and combination, one for each seed."""
-    multiples: dict[Line, dict[Combination, list[float]]] = {}
-    for row in rows:
-        line = multiples.setdefault((row["scheme"], row["env"], row["rho"]), {})
-        combination = (row["calibration"], row["reference"], row["backup"])
-        line.setdefault(combination, []).append(row["total_rems"] / row["limit"])
-    return multiples
-
-
-def median_multiples(rows: Sequence[Row]) -> dict[Line, dict[Combination, float]]:
-    """Return the medians over seeds of total rems over the limit, by line and combination."""
-    return {
-        line: {c: float(np.median(values)) for c, values in by_combination.items()}
-        for line, by_combination in _multiples(rows).items()
-    }
+    return "\n\n".join(parts) + "\n"
 
 
 def _listed(lines: Sequence[Line]) -> str:
-    names = [f"{scheme} {env} ρ={rho}" for scheme, env, rho in sorted(lines)]
-    return f": {'; '.join(names)}" if names else ""
+    return f": {'; '.join(map(line_name, sorted(lines)))}" if lines else ""

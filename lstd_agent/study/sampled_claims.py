@@ -2,152 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations, pairwise
+from operator import itemgetter
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
-from lstd_agent.errors import InvalidInputError
-from lstd_agent.study.claims import Claim, Criterion, judge, resampling_weights
-from lstd_agent.study.exact_claims import rank_correlation
+from lstd_agent.study.claims import Claim, Criterion, Items, judge, over_seeds, rank_correlation
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampling_study import PANELS, SCHEMES, Panel
+from lstd_agent.study.tables import METRICS
 
-METRICS = ("total_repb", "total_rems")
+_H6 = [panel for panel in PANELS if panel.env == "h6"]
 
 # "Roughly follow" of the text, as a number.
 _FOLLOWS = 0.5
 
-Items = tuple[Sequence[str], BoolArray]
+Curve = tuple[Panel, str, str]
+"""Panel, metric and scheme."""
 
-
-@dataclass(frozen=True)
-class CurveMeans:
-    """Mean errors at the checkpoints, shape (..., checkpoints), by panel, metric and scheme."""
-
-    curves: dict[tuple[Panel, str, str], FloatArray]
-
-    def of(self, panel: Panel, metric: str) -> dict[str, FloatArray]:
-        """Return a panel's curves; paxmd is left out where it is p02md, with two anchors."""
-        return {
-            scheme: self.curves[panel, metric, scheme]
-            for scheme in SCHEMES
-            if scheme != "paxmd" or panel.n_anchors_max > 2
-        }
+Curves = Mapping[Curve, FloatArray]
+"""Mean errors at the checkpoints, shape (..., checkpoints)."""
 
 
 def sampled_claims(rows: Iterable[Row]) -> list[Claim]:
-    """Judge the claims about the figure.
-
-    Parameters
-    ----------
-    rows : iterable of Row
-        Of `run_sampling_study`; the same seeds for all.
-    """
-    values: dict[tuple[Panel, str, str], dict[int, dict[int, float]]] = {}
+    """Judge the claims about the figure by rows of `run_sampling_study`, the same seeds for all."""
     by_panel = {(panel.env, panel.n_features): panel for panel in PANELS}
-    for row in rows:
-        for metric in METRICS:
-            key = (by_panel[row["env"], row["n_features"]], metric, row["scheme"])
-            values.setdefault(key, {}).setdefault(row["n_trials"], {})[row["seed"]] = row[metric]
-    seeds = {tuple(sorted(s)) for curve in values.values() for s in curve.values()}
-    if len(seeds) != 1:
-        raise InvalidInputError(
-            f"claims need the same seeds everywhere; got {len(seeds)} different sets of them"
+    points = over_seeds(
+        (
+            (by_panel[row["env"], row["n_features"]], metric, row["scheme"], row["n_trials"]),
+            row["seed"],
+            row[metric],
         )
-    (common,) = seeds
-    arrays = {
-        key: np.array([[curve[n][s] for n in sorted(curve)] for s in common])
-        for key, curve in values.items()
-    }
-    weights = resampling_weights(len(common))
-    means = CurveMeans({key: array.mean(axis=0) for key, array in arrays.items()})
-    resampled = CurveMeans({key: weights @ array for key, array in arrays.items()})
-    return [judge(criterion, means, resampled, len(common), None) for criterion in CRITERIA]
+        for row in rows
+        for metric in METRICS
+    )
+    curves: dict[Curve, list[FloatArray]] = defaultdict(list)
+    for point in sorted(points, key=itemgetter(3)):
+        curves[point[:3]].append(points[point])
+    values = {curve: np.stack(by_trials, axis=1) for curve, by_trials in curves.items()}
+    return judge(CRITERIA, values, dict)
 
 
 def _name(panel: Panel) -> str:
     return f"{panel.env} with {panel.n_features}"
 
 
-def _order(m: CurveMeans) -> Items:
-    names, agree = [], []
-    for panel in PANELS:
-        if panel.env == "h6":
-            final = {s: curve[..., -1] for s, curve in m.of(panel, "total_repb").items()}
-            order = [s for s in ("pinf", "paxmd", "p02md", "p01") if s in final]
-            names.append(_name(panel))
-            rising = [final[a] < final[b] for a, b in pairwise(order)]
-            agree.append(np.all(rising, axis=0))
-    return names, np.stack(agree, axis=-1)
+def _of(curves: Curves, panel: Panel, metric: str) -> dict[str, FloatArray]:
+    """Return a panel's curves by scheme; paxmd is left out where it is p02md, with two anchors."""
+    return {
+        scheme: curves[panel, metric, scheme]
+        for scheme in SCHEMES
+        if scheme != "paxmd" or panel.n_anchors_max > 2
+    }
 
 
-def _crossing(m: CurveMeans) -> Items:
-    names, agree = [], []
-    for panel in PANELS:
-        if panel.env == "h6":
-            curves = m.of(panel, "total_repb")
-            names.append(_name(panel))
-            above = curves["pinf"] > curves["p01"]
-            agree.append(above[..., 0] & ~above[..., -1])
-    return names, np.stack(agree, axis=-1)
+def _items(agree: Mapping[str, BoolArray]) -> Items:
+    return list(agree), np.stack(list(agree.values()), axis=-1)
 
 
-def _curve_pairs(m: CurveMeans) -> Iterator[tuple[str, FloatArray, FloatArray]]:
+def _order(curves: Curves) -> Items:
+    agree = {}
+    for panel in _H6:
+        final = {s: curve[..., -1] for s, curve in _of(curves, panel, "total_repb").items()}
+        order = [s for s in ("pinf", "paxmd", "p02md", "p01") if s in final]
+        agree[_name(panel)] = np.all([final[a] < final[b] for a, b in pairwise(order)], axis=0)
+    return _items(agree)
+
+
+def _crossing(curves: Curves) -> Items:
+    agree = {}
+    for panel in _H6:
+        above = curves[panel, "total_repb", "pinf"] > curves[panel, "total_repb", "p01"]
+        agree[_name(panel)] = above[..., 0] & ~above[..., -1]
+    return _items(agree)
+
+
+def _curve_pairs(curves: Curves) -> Iterator[tuple[str, FloatArray, FloatArray]]:
     """Yield the logarithms of ε_PB and ε_MS of each panel and scheme."""
     for panel in PANELS:
-        repb, rems = (m.of(panel, metric) for metric in METRICS)
+        repb, rems = (_of(curves, panel, metric) for metric in METRICS)
         for scheme in repb:
             yield f"{_name(panel)}, {scheme}", np.log10(repb[scheme]), np.log10(rems[scheme])
 
 
-def _progress_follows(m: CurveMeans) -> Items:
-    names, agree = [], []
-    for name, x, y in _curve_pairs(m):
-        names.append(name)
-        everything = np.ones(x.shape[-1], dtype=bool)
-        agree.append(rank_correlation(x, y, everything) > _FOLLOWS)
-    return names, np.stack(agree, axis=-1)
+def _progress_follows(curves: Curves) -> Items:
+    return _items({name: rank_correlation(x, y) > _FOLLOWS for name, x, y in _curve_pairs(curves)})
 
 
-def _final_follows(m: CurveMeans) -> Items:
-    names, agree = [], []
+def _final_follows(curves: Curves) -> Items:
+    agree = {}
     for panel in PANELS:
         repb, rems = (
-            np.stack([curve[..., -1] for curve in m.of(panel, metric).values()], axis=-1)
+            np.stack([curve[..., -1] for curve in _of(curves, panel, metric).values()], axis=-1)
             for metric in METRICS
         )
-        names.append(_name(panel))
-        everything = np.ones(repb.shape[-1], dtype=bool)
-        agree.append(rank_correlation(repb, rems, everything) > _FOLLOWS)
-    return names, np.stack(agree, axis=-1)
+        agree[_name(panel)] = rank_correlation(repb, rems) > _FOLLOWS
+    return _items(agree)
 
 
-def _moves_less(m: CurveMeans) -> Items:
-    names, agree = [], []
-    for name, x, y in _curve_pairs(m):
-        names.append(name)
-        moves = [np.abs(np.diff(curve, axis=-1)).sum(axis=-1) for curve in (x, y)]
-        agree.append(moves[1] < moves[0])
-    return names, np.stack(agree, axis=-1)
+def _moves_less(curves: Curves) -> Items:
+    def moves(curve: FloatArray) -> FloatArray:
+        return np.asarray(np.abs(np.diff(curve, axis=-1)).sum(axis=-1))
+
+    return _items({name: moves(y) < moves(x) for name, x, y in _curve_pairs(curves)})
 
 
-def _fewer_crossings(m: CurveMeans) -> Items:
+def _fewer_crossings(curves: Curves) -> Items:
     crossings = dict.fromkeys(METRICS, 0)
     for panel in PANELS:
         for metric in METRICS:
-            curves = m.of(panel, metric)
-            for a, b in combinations(curves, 2):
-                above = curves[a] > curves[b]
+            for a, b in combinations(_of(curves, panel, metric).values(), 2):
+                above = a > b
                 crossings[metric] += (above[..., 1:] != above[..., :-1]).sum(axis=-1)
     fewer = np.asarray(crossings["total_rems"]) < np.asarray(crossings["total_repb"])
     return ["all panels"], fewer[..., None]
 
 
 _2 = "7.2"
-CRITERIA: tuple[Criterion[CurveMeans], ...] = (
+CRITERIA: tuple[Criterion[Curves], ...] = (
     Criterion(
         "f1", _2, "on h6 the final ε_PB rises from pinf over paxmd and p02md to p01",
         "that order at the last checkpoint, by panel", _order, True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,26 +15,16 @@ from lstd_agent.study.exact import (
     settled_time,
     until_settled,
 )
+from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import mean_discrepancy, optimal_transport, total_variation
-from lstd_agent.system.fit_system import System, fit_system
+from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.neighborhoods import AnchorSearch, TailName
 from lstd_agent.system.references import RuleName
 from unichain_gym import MarkovChain
 
 ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100")
 RHOS = (0.49, 0.33, 0.19, 0.09, 0.06, 0.03)
-SCHEMES = (
-    "buw",
-    "p01",
-    "p02am",
-    "p02tv",
-    "p02ot",
-    "p02md",
-    "paxtv",
-    "paxot",
-    "paxmd",
-    "pinf",
-)
+SCHEMES = ("buw", "p01", "p02am", "p02tv", "p02ot", "p02md", "paxtv", "paxot", "paxmd", "pinf")
 
 EXACT_RCOND = 1e-13
 """Relative rank cutoff for exact statistics, whose only error is rounding."""
@@ -48,17 +39,18 @@ class Regime:
     n_anchors_max: int
 
 
-def regimes(n_states: int) -> list[Regime]:
+def regimes(n_states: int, among: Container[float] = RHOS) -> list[Regime]:
     """Return the regimes that an environment is studied in (eq. ``nfea_nanchor_tuples``).
 
-    A ρ is left out where it gives no feature, or as many as the next smaller ρ.
+    A ρ is left out where it gives no feature, or as many as the next smaller ρ; and those that are
+    not ``among`` the wanted ones.
     """
     # A little slack keeps, say, 0.29 · 100 from falling below 29.
     n_features = [int(rho * n_states + 1e-9) for rho in RHOS]
     return [
         Regime(rho, d, int(1.0 / rho))
         for rho, d, smaller in zip(RHOS, n_features, (*n_features[1:], 0), strict=True)
-        if d > smaller
+        if d > smaller and rho in among
     ]
 
 

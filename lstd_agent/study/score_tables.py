@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from lstd_agent.study.markdown import quartiles, table
 from lstd_agent.study.rows import Row
 
 REFERENCE = "certainty_equivalence"
 """The method of which scores are multiples, besides the projection limit."""
 
-MEASURES: dict[str, tuple[str, Callable[[Row, Row], float | None]]] = {
-    "total_to_limit": (
-        "total rems / limit",
-        lambda row, _: _ratio(row["total_rems"], row["limit_total"]),
-    ),
-    "total_to_reference": (
-        "total rems / CE",
-        lambda row, reference: _ratio(row["total_rems"], reference["total_rems"]),
-    ),
-    "start_to_limit": (
-        "start / limit",
-        lambda row, _: _ratio(row["start_rems"], row["limit_start"]),
-    ),
-    "start_to_reference": (
-        "start / CE",
-        lambda row, reference: _ratio(row["start_rems"], reference["start_rems"]),
-    ),
-    "gain_to_reference": (
-        "gain error / CE",
-        lambda row, reference: _ratio(row["gain_error"], reference["gain_error"]),
-    ),
+Measure = Callable[[Row, Row], float | None]
+
+
+def _over_limit(name: str, limit: str) -> Measure:
+    return lambda row, _: _ratio(row[name], row[limit])
+
+
+def _over_reference(name: str) -> Measure:
+    return lambda row, reference: _ratio(row[name], reference[name])
+
+
+def _ratio(value: float | None, one: float | None) -> float | None:
+    """Return a multiple; None where there is nothing to divide, or to divide by."""
+    return value / one if value is not None and one else None
+
+
+MEASURES: dict[str, tuple[str, Measure]] = {
+    "total_to_limit": ("total rems / limit", _over_limit("total_rems", "limit_total")),
+    "total_to_reference": ("total rems / CE", _over_reference("total_rems")),
+    "start_to_limit": ("start / limit", _over_limit("start_rems", "limit_start")),
+    "start_to_reference": ("start / CE", _over_reference("start_rems")),
+    "gain_to_reference": ("gain error / CE", _over_reference("gain_error")),
     "seconds": ("seconds", lambda row, _: row["seconds"]),
-    "seconds_to_reference": (
-        "seconds / CE",
-        lambda row, reference: _ratio(row["seconds"], reference["seconds"]),
-    ),
+    "seconds_to_reference": ("seconds / CE", _over_reference("seconds")),
 }
 """Heading of each measure, and how it follows from a row and the reference's on that problem."""
 
@@ -70,8 +71,11 @@ class Scores:
         -------
         list of float
         """
+        return self._measures([row for row in self.rows if row["method"] == method], measure)
+
+    def _measures(self, rows: Iterable[Row], measure: str) -> list[float]:
         _, of = MEASURES[measure]
-        found = (of(row, self._reference[_problem(row)]) for row in self._of(method))
+        found = (of(row, self._reference[_problem(row)]) for row in rows)
         return [value for value in found if value is not None]
 
     def summary(self) -> str:
@@ -81,19 +85,17 @@ class Scores:
         -------
         str
         """
-        heads = [head for head, _ in MEASURES.values()]
-        lines = [
+        rows = [
+            [method, *(_cell(self.measures(method, measure)) for measure in MEASURES)]
+            for method in self.methods
+        ]
+        text = (
             f"Medians over {len(self._reference)} problems. *limit*: the projection limit of the "
             f"problem's features with two neighborhoods; *CE*: {REFERENCE} with the same trials; "
-            "*start*: rems at the start.",
-            "",
-            "| method | " + " | ".join(heads) + " |",
-            "|---|" + "---:|" * len(heads),
-        ]
-        for method in self.methods:
-            cells = [_cell(self.measures(method, measure)) for measure in MEASURES]
-            lines.append(f"| {method} | " + " | ".join(cells) + " |")
-        return "\n".join(lines) + "\n"
+            "*start*: rems at the start."
+        )
+        heads = [head for head, _ in MEASURES.values()]
+        return f"{text}\n\n{table(['method', *heads], rows, 'lr')}\n"
 
     def by_environment(self, measure: str = "total_to_limit") -> str:
         """Return a table in Markdown of one measure: median, and quartiles over seeds.
@@ -107,44 +109,37 @@ class Scores:
         -------
         str
         """
-        head, of = MEASURES[measure]
-        lines = [
-            f"{head}: median (lower to upper quartile) over seeds.",
-            "",
-            "| env | ρ | " + " | ".join(self.methods) + " |",
-            "|---|---:|" + "---:|" * len(self.methods),
+        rows_of = defaultdict(list)
+        for row in self.rows:
+            rows_of[row["env"], row["rho"], row["method"]].append(row)
+        rows = [
+            [
+                env,
+                rho,
+                *(
+                    _cell(self._measures(rows_of[env, rho, method], measure), quartiles)
+                    for method in self.methods
+                ),
+            ]
+            for env, rho in dict.fromkeys((row["env"], row["rho"]) for row in self.rows)
         ]
-        for env, rho in dict.fromkeys((row["env"], row["rho"]) for row in self.rows):
-            cells = []
-            for method in self.methods:
-                rows = (r for r in self._of(method) if (r["env"], r["rho"]) == (env, rho))
-                found = (of(row, self._reference[_problem(row)]) for row in rows)
-                cells.append(_cell([v for v in found if v is not None], quartiles=True))
-            lines.append(f"| {env} | {rho} | " + " | ".join(cells) + " |")
-        return "\n".join(lines) + "\n"
+        text = f"{MEASURES[measure][0]}: median (lower to upper quartile) over seeds."
+        return f"{text}\n\n{table(['env', 'ρ', *self.methods], rows, 'lr')}\n"
 
     def __str__(self) -> str:
         return f"{self.summary()}\n{self.by_environment()}"
 
-    def _of(self, method: str) -> list[Row]:
-        return [row for row in self.rows if row["method"] == method]
-
-    @property
+    @cached_property
     def _reference(self) -> dict[tuple[object, ...], Row]:
-        return {_problem(row): row for row in self._of(REFERENCE)}
+        return {_problem(row): row for row in self.rows if row["method"] == REFERENCE}
 
 
 def _problem(row: Row) -> tuple[object, ...]:
     return (row["env"], row["model"], row["rho"], row["seed"])
 
 
-def _ratio(value: float | None, one: float | None) -> float | None:
-    """Return a multiple; None where there is nothing to divide, or to divide by."""
-    return value / one if value is not None and one else None
-
-
-def _cell(values: Sequence[float], *, quartiles: bool = False) -> str:
-    if not values:
-        return "none"
-    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
-    return f"{middle:.3g} ({low:.3g} to {high:.3g})" if quartiles else f"{middle:.3g}"
+def _cell(
+    values: Sequence[float],
+    shown: Callable[[Sequence[float]], str] = lambda v: f"{np.median(v):.3g}",
+) -> str:
+    return shown(values) if values else "none"

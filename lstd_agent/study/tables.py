@@ -8,10 +8,11 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from statistics import mean, median
+from typing import NamedTuple
 
+from lstd_agent.study.markdown import table
 from lstd_agent.study.rows import Row
 from lstd_agent.study.schemes import ENVIRONMENTS, RHOS, SCHEMES
 
@@ -82,16 +83,12 @@ def markdown_tables(cells: Mapping[Cell, float]) -> str:
             if not rows:
                 continue
             schemes = [s for s in SCHEMES if any(s in values for _, values in rows)]
-            lines = [
-                f"### ρ = {rho}: {title}",
-                "",
-                "| env | " + " | ".join(schemes) + " |",
-                "|---|" + "---:|" * len(schemes),
+            texts = [
+                [env, *_marked(values, schemes, _MARKDOWN_MARKS, missing="")]
+                for env, values in rows
             ]
-            for env, values in rows:
-                texts = _marked(values, schemes, _MARKDOWN_MARKS, missing="")
-                lines.append(f"| {env} | " + " | ".join(texts) + " |")
-            parts.append("\n".join(lines) + "\n")
+            shown = table(["env", *schemes], texts, "lr")
+            parts.append(f"### ρ = {rho}: {title}\n\n{shown}\n")
     return "\n".join(parts)
 
 
@@ -138,26 +135,15 @@ def latex_tables(cells: Mapping[Cell, float]) -> str:
     return "\n".join(parts)
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How far our cells of one column are from the paper's, as log10(ours / paper).
-
-    Attributes
-    ----------
-    metric, scheme : str
-    n_cells : int
-    mean_abs, median : float
-        Mean of the absolute values, and median.
-    worst : float
-        The value of largest size.
-    """
+class Agreement(NamedTuple):
+    """How far our cells of one column are from the paper's, as log10(ours / paper)."""
 
     metric: str
     scheme: str
     n_cells: int
     mean_abs: float
     median: float
-    worst: float
+    worst: float  # of largest size
 
 
 def log_ratios(ours: Mapping[Cell, float], paper: Mapping[Cell, float]) -> dict[Cell, float]:
@@ -174,33 +160,20 @@ def agreement(ratios: Mapping[Cell, float]) -> list[Agreement]:
     columns = []
     for metric in METRICS:
         for scheme in SCHEMES:
-            column = [r for (_, _, m, s), r in ratios.items() if (m, s) == (metric, scheme)]
-            if column:
+            of = [r for (_, _, m, s), r in ratios.items() if (m, s) == (metric, scheme)]
+            if of:
+                middle, worst = median(of), max(of, key=abs)
                 columns.append(
-                    Agreement(
-                        metric,
-                        scheme,
-                        len(column),
-                        mean(map(abs, column)),
-                        median(column),
-                        max(column, key=abs),
-                    )
+                    Agreement(metric, scheme, len(of), mean(map(abs, of)), middle, worst)
                 )
     return columns
 
 
 def markdown_agreement(columns: Iterable[Agreement]) -> str:
     """Write the comparison with the paper in Markdown."""
-    lines = [
-        "| metric | scheme | cells | mean abs log10 ratio | median | worst |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
-    lines += [
-        f"| {c.metric} | {c.scheme} | {c.n_cells} | {c.mean_abs:.2f} | {c.median:+.2f} | "
-        f"{c.worst:+.2f} |"
-        for c in columns
-    ]
-    return "\n".join(lines) + "\n"
+    heads = ("metric", "scheme", "cells", "mean abs log10 ratio", "median", "worst")
+    rows = [[*c[:3], f"{c.mean_abs:.2f}", f"{c.median:+.2f}", f"{c.worst:+.2f}"] for c in columns]
+    return table(heads, rows, "llr") + "\n"
 
 
 def csv_text(rows: Sequence[Row]) -> str:

@@ -6,9 +6,8 @@ from another agent. `SeminormLSTDAgent` holds one, and says what its methods tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, get_args
 
 import gymnasium as gym
@@ -17,46 +16,37 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
+from lstd_agent.delegation import delegated
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
-from lstd_agent.trials.action_counts import ActionCounts, TakenActions
-from lstd_agent.trials.batches import Batches
+from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
-from lstd_agent.trials.encoding import (
-    Encoding,
-    ObservationKind,
-    States,
-    VectorEncoding,
-    make_encoding,
-)
+from lstd_agent.trials.encoding import Encoding, ObservationKind, States, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.logged import LoggedTrials
-from lstd_agent.trials.logged_actions import action_numbers
-from lstd_agent.trials.logged_policy import check_actions
+from lstd_agent.trials.logged import as_logged
+from lstd_agent.trials.logged_actions import action_numbers, check_actions
 from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
 from lstd_agent.trials.merging import (
     check_same_kind,
-    counted_round,
     counts_of,
-    logged_round,
     merge_batches,
+    round_of_counts,
+    round_of_trials,
 )
-from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.recording import RecorderMaker, Round, Sums
+from lstd_agent.trials.recorders import RecorderMaker, Sums
+from lstd_agent.trials.recording import Round
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, single_spaces
 from lstd_agent.trials.same_policy import StatedPolicy
 from lstd_agent.trials.sharding import EnvSource, runner_of, spaces_of
-from lstd_agent.trials.storage import Storage
-from lstd_agent.trials.user_loop import Actions, ObservedTrials
+from lstd_agent.trials.user_loop import UserLoop
 
 Termination = Literal["raise", "absorb"]
 """What a trial that terminates is: an error, or one that stays in a terminal state."""
-
-DEFAULT_MAX_BYTES = 2**30
 
 
 class TrialCollector:
@@ -64,16 +54,8 @@ class TrialCollector:
 
     Parameters
     ----------
-    features : Features
-        Of observations; see `lstd_agent.features.tables`.
-    on_termination : {"raise", "absorb"}
-    n_stored_trials, n_batches : int
-        How many trials to keep whole, and in how many batches to keep sums apart.
-    observations : {"auto", "counted", "vectors"}
-        How observations are kept; see `lstd_agent.trials.encoding.make_encoding`.
-    max_bytes : int
-        Trials of vectors are kept as they are within this, and condensed into moments beyond;
-        see `lstd_agent.trials.storage`.
+    features, on_termination, n_stored_trials, n_batches, observations, max_bytes
+        As of `SeminormLSTDAgent`.
 
     Attributes
     ----------
@@ -89,26 +71,20 @@ class TrialCollector:
         How many Discrete actions there are, and the first of them, once that is known.
     policy : policy or None
         Whose trials they are; None where nobody said.
+    loop : UserLoop
+        The user's own loop.
 
     Methods
     -------
-    collect
-        Run trials in an environment.
-    attach, act, observe, end_trial, drop_trial
-        The user's own loop.
-    add, merge
-        Trials that somebody else has collected.
-    add_trials
-        Logged trials.
-    use_features, reset
-        Other features, of the same trials; no trials.
+    collect, attach, act, observe, end_trial, drop_trial, add, add_trials, merge, use_features,
+    reset
+        As of the agent.
     restore
-        What a file holds.
+        Take what a file holds.
 
     Notes
     -----
-    The methods that the agent has too are described there, by `SeminormLSTDAgent`. Whatever
-    raises `InvalidInputError` has changed nothing.
+    Whatever raises `InvalidInputError` has changed nothing.
 
     Examples
     --------
@@ -139,13 +115,11 @@ class TrialCollector:
 
     def reset(self) -> None:
         """Forget all trials, observations and policies; the options stay."""
-        self._batches = Batches(self.n_batches, self.n_stored_trials)
-        self._storage = Storage(self._batches, self.max_bytes)
-        self._encoding: Encoding | None = None
-        self._observed: ObservedTrials | None = None
-        self._actions: Actions | None = None
+        self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
+        self.loop = UserLoop(self._batches, self._known_encoding)
         self._stated: StatedPolicy | None = None
-        self._action_numbers: tuple[int, int] | None = None
+        self.encoding: Encoding | None = None
+        self.actions: tuple[int, int] | None = None
 
     @property
     def batches(self) -> Batches:
@@ -154,29 +128,22 @@ class TrialCollector:
         return self._batches
 
     @property
-    def encoding(self) -> Encoding | None:
-        """The encoding of observations, once their space is known."""
-        return self._encoding
-
-    @property
     def policy(self) -> Policy | None:
         """The policy whose trials there are; None where nobody said."""
         return None if self._stated is None else self._stated.policy
 
     @property
-    def actions(self) -> tuple[int, int] | None:
-        """How many Discrete actions there are, and the first of them, once that is known."""
-        return self._action_numbers
-
-    @property
     def n_trials(self) -> int:
         """Number of finished trials so far."""
-        waiting = 0 if self._observed is None else self._observed.n_waiting
-        return self._batches.n_trials + waiting
+        return self._batches.n_trials + self.loop.n_waiting
 
     @property
     def counts(self) -> TransitionCounts:
-        """The counts of all trials; see `SeminormLSTDAgent.counts`."""
+        """The counts of all trials so far, where observations are counted.
+
+        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
+        without any trials, and `InvalidInputError` if observations are vectors.
+        """
         total = self._total()
         if not isinstance(total, TransitionCounts):
             raise InvalidInputError(
@@ -187,7 +154,11 @@ class TrialCollector:
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """All trials as they came; see `SeminormLSTDAgent.kept_trials`."""
+        """All trials so far, where vector observations are kept as they came.
+
+        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
+        without any trials, and `InvalidInputError` if they are counted or condensed into moments.
+        """
         total = self._total()
         if not isinstance(total, KeptTrials):
             raise InvalidInputError(
@@ -199,34 +170,27 @@ class TrialCollector:
     def _total(self) -> Sums:
         if not self.batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        return self.batches.total
+        return self._batches.total
 
     def collect(self, env: AnyEnv | EnvSource, policy: Policy, request: Request) -> None:
-        """Run trials and add them; see `SeminormLSTDAgent.collect`.
-
-        Parameters
-        ----------
-        env : Env, VectorEnv, str or callable
-        policy : array_like or callable
-        request : Request
-            How many trials, how long, and how they are run.
-        """
+        """Run trials and add them; see `SeminormLSTDAgent.collect`."""
         run = runner_of(env, request)
         space, action_space = spaces_of(env)
         encoding = self._encoding_of(space)
         stated = self._check_policy(policy, request.is_same_policy)
         self._count_waiting()
         self._batches.check_t_max(request.t_max)
-        request = replace(request, n_stored=self._n_to_store())
+        if not self._batches.are_kept:
+            request = replace(request, n_stored=self._batches.n_stored_missing)
 
         def plan(states: States) -> RecorderMaker:
-            return self._storage.plan(encoding, request.n_trials, request.t_max, states)
+            return self._batches.plan(encoding, request.n_trials, request.t_max, states)
 
         def keep(finished: Round) -> None:
-            self._storage.add(encoding, finished)
-            self._encoding, self._stated = encoding, stated
+            self._batches.add(finished, encoding)
+            self.encoding, self._stated = encoding, stated
             if isinstance(action_space, spaces.Discrete):
-                self._action_numbers = discrete_actions(action_space)
+                self.actions = discrete_actions(action_space)
 
         run(encoding, stated.policy, plan, keep, request)
 
@@ -240,12 +204,31 @@ class TrialCollector:
         batched: bool | None = None,
         is_same_policy: bool = False,
     ) -> None:
-        """Tell what the user's loop will see and do; see `SeminormLSTDAgent.attach`."""
+        """Tell what `observe` will see, and what `act` shall do, in the user's own loop.
+
+        Parameters
+        ----------
+        env : Env or VectorEnv
+            Only its spaces are used.
+        policy : array_like or callable, optional
+            As in `collect`.
+        t_max : int, optional
+            The last timestep of every trial; without it that of the first finished one.
+        seed : int, optional
+            Of a stochastic policy's draws.
+        batched, is_same_policy : bool
+            As in `collect`.
+
+        Raises
+        ------
+        InvalidInputError
+            If a trial is under way, or an argument does not fit. Then nothing has changed.
+        """
         if not isinstance(env, gym.Env | VectorEnv):
             raise InvalidInputError(f"env must be an Env or a VectorEnv; got {env!r}")
         observation_space, action_space = single_spaces(env)
         encoding = self._encoding_of(observation_space)
-        if self._observed is not None and self._observed.under_way:
+        if self.loop.under_way:
             raise InvalidInputError(
                 "a trial is under way: call end_trial(), or drop_trial() to forget it, first"
             )
@@ -253,50 +236,22 @@ class TrialCollector:
             t_max = check_integer("t_max", t_max, 0)
         if seed is not None:
             seed = check_integer("seed", seed, 0)
-        actions, stated = None, self._stated
+        actor, stated = None, self._stated
         if policy is not None:
             stated = self._check_policy(policy, is_same_policy)
             actor = make_actor(stated.policy, observation_space, action_space, batched)
-            actions = Actions(actor, np.random.default_rng(seed), observation_space)
         self._count_waiting()
         if t_max is not None:
             self._batches.check_t_max(t_max)
-        self._encoding = encoding
-        self._observed = self._observe_with(encoding, t_max)
-        if actions is not None:
-            self._actions, self._stated = actions, stated
+        self.encoding, self._stated = encoding, stated
+        self.loop.begin(encoding, t_max)
+        if actor is not None:
+            self.loop.act_by(actor, np.random.default_rng(seed))
 
-    def act(self, observation: Any) -> Any:
-        """Return the policy's action, or its actions; see `SeminormLSTDAgent.act`."""
-        if self._actions is None or self._encoding is None:
-            raise NotFittedError("the agent has no policy: give one to attach()")
-        return self._actions.of(observation, self._encoding)
-
-    def observe(
-        self,
-        t: int,
-        observation: Any,
-        reward: ArrayLike,
-        next_observation: Any,
-        terminated: ArrayLike = False,
-    ) -> None:
-        """Record a transition, or transitions in lockstep; see `SeminormLSTDAgent.observe`."""
-        if self._observed is None:
-            if self._encoding is None:
-                self._encoding = self._implied_encoding()
-            self._observed = self._observe_with(self._encoding, None)
-        self._observed.observe(t, observation, reward, next_observation, terminated)
-
-    def end_trial(self) -> None:
-        """Finish what is under way; see `SeminormLSTDAgent.end_trial`."""
-        if self._observed is None:
-            raise InvalidInputError("no trial is under way: observe its timesteps first")
-        self._observed.end_trial()
-
-    def drop_trial(self) -> None:
-        """Forget the trial, or the trials in lockstep, under way."""
-        if self._observed is not None:
-            self._observed.drop_trial()
+    act = delegated(UserLoop.act, to="loop")
+    observe = delegated(UserLoop.observe, to="loop")
+    end_trial = delegated(UserLoop.end_trial, to="loop")
+    drop_trial = delegated(UserLoop.drop_trial, to="loop")
 
     def add(self, data: CountsLike | KeptTrials | TrialCollector) -> None:
         """Add trials that somebody else has collected; see `SeminormLSTDAgent.add`."""
@@ -304,76 +259,116 @@ class TrialCollector:
             self.merge(data)
             return
         if isinstance(data, KeptTrials):
-            encoding = self._encoding or self._implied_encoding()
-            finished = logged_round(self._storage, encoding, data)
+            encoding = self._encoding_of(None)
+            finished = round_of_trials(self._batches, encoding, data)
         else:
             counts = counts_of(data)
-            encoding = self._encoding or self._encoding_of(spaces.Discrete(counts.n_states))
-            finished = counted_round(encoding, counts)
+            encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
+            finished = round_of_counts(encoding, counts)
         self._count_waiting()
         self._batches.check_t_max(finished.sums.t_max)
-        self._storage.add(encoding, finished)
-        self._encoding = encoding
-        if isinstance(finished.taken, TakenActions) and self._action_numbers is None:
-            self._action_numbers = max(1, int(finished.taken.action.max()) + 1), 0
+        self._batches.add(finished, encoding)
+        self.encoding = encoding
+        actions = getattr(finished.sums, "actions", None)
+        if actions is not None and self.actions is None:
+            self.actions = max(1, int(actions.max()) + 1), 0
 
     def add_trials(
         self,
-        trials: LoggedTrials,
+        observations: Any,
+        rewards: Iterable[ArrayLike] | None = None,
+        actions: Iterable[ArrayLike] | None = None,
         *,
+        terminated: ArrayLike | None = None,
         t_max: int | None = None,
         policy: Policy | None = None,
         batched: bool | None = None,
         is_same_policy: bool = False,
         observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
     ) -> None:
-        """Add logged trials of any lengths; see `SeminormLSTDAgent.add_trials`."""
-        space = observation_space or implied_space(trials)
-        if self._encoding is not None and observation_space is None:
-            encoding = self._encoding
-        else:
-            encoding = self._implied_encoding() if space is None else self._encoding_of(space)
+        """Add logged trials, of whatever lengths.
+
+        A trial that is shorter than the longest was cut short, which is no end of the task: its
+        transitions count for what they show, and each timestep's equations use the trials that
+        have it. Occupancies, mean rewards and the gain are those of the trials that were there.
+        Equations stay right if trials were cut short for what was observed, since they are of
+        single transitions; means over those that were left are means over them alone.
+
+        Parameters
+        ----------
+        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
+            One more than there are rewards, the last one what followed the last reward. Tables
+            come by `LoggedTrials.from_frame`.
+        rewards, actions, terminated
+            As `LoggedTrials.of` takes them. Discrete actions serve `action_values`, whoever chose
+            them; trials may end with ``on_termination="absorb"``.
+        t_max : int, optional
+            The last timestep: what was logged beyond is left out. By default the longest trial's,
+            or that of the trials so far.
+        policy : array_like or callable, optional
+            Whose trials they are said to be: refused if it never takes one of the actions, or
+            hardly as often. Without it they are taken for those of the evaluated policy.
+        batched, is_same_policy : bool
+            As in `collect`.
+        observation_space : Space, optional
+            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
+            floats are unbounded without it.
+        action_space : Space, optional
+            Without one, integers are Discrete actions from 0 to the largest that was logged.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be trials of this task and policy. Then nothing has changed.
+        TerminationError
+            If a trial terminated, unless that is to be absorbed.
+        """
+        trials = as_logged(observations, rewards, actions, terminated, action_space)
+        space = observation_space
+        if space is None and self.encoding is None:
+            space = implied_space(trials)
+        encoding = self._encoding_of(space)
         stated = self._stated
         if policy is not None:
             stated = self._check_policy(policy, is_same_policy)
             check_actions(stated.policy, trials, encoding.space, batched)
         self._count_waiting()
-        numbers = action_numbers(trials, self._action_numbers, policy)
+        numbers = action_numbers(trials, self.actions, policy)
         encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max, numbers)
         self._batches.check_t_max(encoded.t_max)
         for finished in encoded.rounds(self._batches):
-            self._storage.add(encoding, finished)
-        self._encoding = encoding
-        self._stated, self._action_numbers = stated, numbers
+            self._batches.add(finished, encoding)
+        self.encoding = encoding
+        self._stated, self.actions = stated, numbers
 
     def merge(self, other: TrialCollector) -> None:
         """Add the trials of another agent's collector; see `SeminormLSTDAgent.merge`."""
         theirs = other.batches
-        if other._encoding is None:
+        if other.encoding is None:
             return
-        encoding = self._encoding_of(other._encoding.space)
-        check_same_kind(encoding, other._encoding)
+        encoding = self._encoding_of(other.encoding.space)
+        check_same_kind(encoding, other.encoding)
         if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
             self._check_policy(other.policy, False)
         self._count_waiting()
-        merge_batches(self._storage, encoding, theirs, other._encoding)
-        self._encoding = encoding
+        merge_batches(self._batches, encoding, theirs, other.encoding)
+        self.encoding = encoding
         self._stated = other._stated if self._stated is None else self._stated
-        self._action_numbers = self._action_numbers or other._action_numbers
+        self.actions = self.actions or other.actions
 
     def use_features(self, features: Features) -> None:
         """Use other features, of the trials so far too; see `SeminormLSTDAgent.use_features`."""
-        if self.batches.sums and isinstance(self.batches.sums[0], MomentSums):
+        if self.batches.are_moments:
             raise InvalidInputError(
                 "the trials were condensed into moments of the features so far, which say nothing "
                 "of others: collect again, within max_bytes"
             )
-        if self._encoding is not None:
-            if self._observed is not None and self._observed.under_way:
+        if self.encoding is not None:
+            if self.loop.under_way:
                 raise InvalidInputError("a trial is under way: end or drop it first")
-            self._encoding = self._encoding.with_features(features)
-            if self._observed is not None:
-                self._observed = self._observe_with(self._encoding, self._observed.t_max)
+            self.encoding = self.encoding.with_features(features)
+            self.loop.begin(self.encoding, self.loop.t_max)
         self.features = features
 
     def restore(
@@ -391,16 +386,11 @@ class TrialCollector:
         ----------
         space : Space or None
             Of its observations, if it was known.
-        batches : list of sums
-            Of its trials.
-        trials : ndarray, optional
-            Those that it kept whole beside their sums.
-        policy : policy, optional
-            Whose trials they are.
-        taken : sequence of ActionCounts or None, optional
-            What actions led to, batch by batch.
-        actions : (int, int), optional
-            How many there are, and the first of them.
+        batches, trials, taken
+            Sums of its trials, those that it kept whole beside them, and what actions led to,
+            batch by batch.
+        policy, actions
+            As the attributes.
 
         Raises
         ------
@@ -408,54 +398,38 @@ class TrialCollector:
             If they do not belong together.
         """
         if space is not None:
-            self._encoding = self._encoding_of(space)
-        for sums in batches:
-            if self._batches.sums:
-                self._batches.check_t_max(sums.t_max)
-                self._batches.sums[0].check_adds(sums)
-            self._batches.sums.append(sums)
-        taken = [None] * len(batches) if taken is None else taken
-        if len(taken) != len(batches):
-            raise InvalidInputError(
-                f"there are {len(batches)} batches of trials, and {len(taken)} of actions"
-            )
-        self._batches.taken.extend(taken)
-        if trials is not None:
-            self._batches.keep(trials)
+            self.encoding = self._encoding_of(space)
+        self._batches.restore(batches, [None] * len(batches) if taken is None else taken, trials)
         self._stated = None if policy is None else StatedPolicy.of(policy)
-        self._action_numbers = actions
+        self.actions = actions
 
-    def _encoding_of(self, space: gym.Space[Any]) -> Encoding:
-        """Return the encoding of an observation space, which must be that of all trials."""
-        if self._encoding is None:
-            ends = self.on_termination == "absorb"
-            return make_encoding(space, self.features, ends, self.observations)
-        if self._encoding.space != space:
-            raise InvalidInputError(
-                f"the agent has observed {self._encoding.space} so far; got {space}: make a new "
-                "agent, or forget what it has observed with reset()"
-            )
-        return self._encoding
+    def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
+        """Return the encoding of an observation space, which must be that of all trials.
 
-    def _implied_encoding(self) -> Encoding:
-        """Return the encoding that a feature table, one row a state, implies."""
-        if not is_table(self.features):
-            raise NotFittedError(
-                "the observation space is not known: call attach(env) before observe() or add(), "
-                "or give add_trials() an observation_space"
-            )
-        table: Any = self.features
-        return self._encoding_of(spaces.Discrete(np.shape(table)[0]))
+        Without a space it is what is known, or what a table, of one row a state, implies.
+        """
+        if self.encoding is not None:
+            if space not in (None, self.encoding.space):
+                raise InvalidInputError(
+                    f"the agent has observed {self.encoding.space} so far; got {space}: make a "
+                    "new agent, or forget what it has observed with reset()"
+                )
+            return self.encoding
+        if space is None:
+            if not is_table(self.features):
+                raise NotFittedError(
+                    "the observation space is not known: call attach(env) before observe() or "
+                    "add(), or give add_trials() an observation_space"
+                )
+            table: Any = self.features
+            space = spaces.Discrete(np.shape(table)[0])
+        ends = self.on_termination == "absorb"
+        return make_encoding(space, self.features, ends, self.observations)
 
-    def _observe_with(self, encoding: Encoding, t_max: int | None) -> ObservedTrials:
-        plan = partial(self._storage.plan, encoding, None, t_max)
-        return ObservedTrials(
-            encoding, self._batches, plan, partial(self._storage.add, encoding), t_max
-        )
-
-    def _n_to_store(self) -> int:
-        """Return how many trials to store whole beside sums that do not hold them."""
-        return self._batches.n_stored_missing if not self._batches.are_kept else 0
+    def _known_encoding(self) -> Encoding:
+        """Return the encoding of a loop that nothing was attached to."""
+        self.encoding = self._encoding_of(None)
+        return self.encoding
 
     def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
         """Return the policy of trials to come, or raise unless it is that of the trials so far."""
@@ -466,13 +440,9 @@ class TrialCollector:
 
     def _count_waiting(self) -> None:
         """Add up trials that wait, and measure what features are standardized by."""
-        if self._observed is not None:
-            self._observed.flush()
-        if self._encoding is None:
+        self.loop.flush()
+        if self.encoding is None:
             return
-        encoding, batches = self._encoding, self._batches
-        if isinstance(encoding, VectorEncoding) and not encoding.is_measured and batches.are_kept:
-            encoding.measure(KeptTrials.together(batches.sums).observations)
-        given = encoding.given
-        if isinstance(given, Standardized):
-            self.features = given
+        self._batches.measure(self.encoding)
+        if isinstance(self.encoding.given, Standardized):
+            self.features = self.encoding.given

@@ -1,4 +1,4 @@
-"""The user's own loop: transitions observed one call at a time, checked, and counted.
+"""`UserLoop`: transitions of the user's own loop, observed one call at a time, checked and counted.
 
 Scalars are a trial of their own; batches are trials in lockstep. What is observed must be what
 happened: timesteps in order, and each observation the one that followed the last.
@@ -7,93 +7,94 @@ happened: timesteps in order, and each observation the one that followed the las
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.encoding import Encoding, States
-from lstd_agent.trials.kept_trials import TrialRecorder
 from lstd_agent.trials.observations import is_batch
 from lstd_agent.trials.policies import Actor
-from lstd_agent.trials.recording import LockstepTrials, RecorderMaker, SequentialTrials, round_size
-from lstd_agent.trials.rollouts import Keep, Plan, as_rewards
+from lstd_agent.trials.recorders import Recorder, RecorderMaker, TrialRecorder
+from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, round_size
+from lstd_agent.trials.rollouts import as_rewards
 
 
-@dataclass(frozen=True, eq=False)
-class Actions:
-    """What a policy does in the user's loop: its draws, and the space of observations."""
-
-    actor: Actor
-    rng: np.random.Generator
-    space: gym.Space[Any]
-
-    def of(self, observation: Any, encoding: Encoding) -> Any:
-        """Return the action for an observation, or the actions for a batch."""
-        if encoding.is_single(observation):
-            return self.actor.one(observation, self.rng)
-        if is_batch(self.space, observation):
-            encoding.encode(observation)
-            return self.actor(observation, self.rng)
-        encoding.hold(observation)
-        return self.actor.one(observation, self.rng)
-
-
-class ObservedTrials:
-    """Trials that a user's loop makes.
+class UserLoop:
+    """What a policy does in a user's loop, and the trials that the loop makes.
 
     Parameters
     ----------
-    encoding : Encoding
     batches : Batches
-        What has been collected: it tells how long trials are.
-    plan : callable
-        Gets the states in which trials start; returns what makes recorders.
-    add : callable
-        Gets each finished `Round`.
-    t_max : int, optional
-        The last timestep; without it that of the first finished trial.
+        Takes finished trials, and tells how long trials are.
+    known : callable
+        Returns the encoding of observations where nothing was attached, or raises.
     """
 
-    def __init__(
-        self,
-        encoding: Encoding,
-        batches: Batches,
-        plan: Plan,
-        add: Keep,
-        t_max: int | None = None,
-    ) -> None:
-        self._encoding = encoding
+    def __init__(self, batches: Batches, known: Callable[[], Encoding]) -> None:
         self._batches = batches
-        self._plan = plan
-        self._add = add
-        self._declared_t_max = t_max
+        self._known = known
+        self._policy: tuple[Actor, np.random.Generator, Encoding] | None = None
+        self._sequential: SequentialTrials | None = None
+
+    def begin(self, encoding: Encoding, t_max: int | None = None) -> SequentialTrials:
+        """Observe trials from here on, none of which is under way or waits.
+
+        Parameters
+        ----------
+        encoding : Encoding
+        t_max : int, optional
+            The last timestep; without it that of the first finished trial.
+        """
         self._sequential = SequentialTrials(encoding, None)
+        self._declared_t_max = t_max
         self._lockstep: LockstepTrials | None = None
         self._make_recorder: RecorderMaker | None = None
         # How far timesteps need no closer look.
         self._longest: float = -1
+        return self._sequential
+
+    def act_by(self, actor: Actor, rng: np.random.Generator) -> None:
+        """Have a policy act on the observations from here on."""
+        self._policy = actor, rng, self._trial.encoding
+
+    @property
+    def _trial(self) -> SequentialTrials:
+        return self._sequential or self.begin(self._known())
 
     @property
     def t_max(self) -> int | None:
         """The last timestep of every trial, if it is known yet."""
-        known = (self._batches.t_max, self._sequential.t_max, self._declared_t_max)
+        known = (self._batches.t_max, self._trial.t_max, self._declared_t_max)
         return next((t_max for t_max in known if t_max is not None), None)
 
     @property
     def n_waiting(self) -> int:
         """Finished trials that are not in the batches yet."""
-        return self._sequential.n_finished
+        return 0 if self._sequential is None else self._sequential.n_finished
 
     @property
     def under_way(self) -> bool:
         """Whether a trial has started that has not been finished or dropped."""
-        return self._lockstep is not None or self._sequential.n_timesteps > 0
+        trial = self._sequential
+        return trial is not None and (self._lockstep is not None or trial.n_timesteps > 0)
+
+    def act(self, observation: Any) -> Any:
+        """Return the policy's action, or its actions; see `SeminormLSTDAgent.act`."""
+        if self._policy is None:
+            raise NotFittedError("the agent has no policy: give one to attach()")
+        actor, rng, encoding = self._policy
+        if encoding.is_single(observation):
+            return actor.one(observation, rng)
+        if is_batch(encoding.space, observation):
+            encoding.encode(observation)
+            return actor(observation, rng)
+        encoding.hold(observation)
+        return actor.one(observation, rng)
 
     def observe(
         self,
@@ -103,34 +104,38 @@ class ObservedTrials:
         next_observation: Any,
         terminated: ArrayLike = False,
     ) -> None:
-        """Record one timestep of a trial (scalars) or of trials in lockstep (batches)."""
+        """Record a transition, or transitions in lockstep; see `SeminormLSTDAgent.observe`."""
+        trial = self._sequential or self.begin(self._known())
         if type(reward) is not float and np.ndim(reward):
             self._observe_batch(t, observation, reward, next_observation, terminated)
             return
         if self._lockstep is not None:
             raise InvalidInputError("trials in lockstep are under way: call end_trial() first")
-        trial = self._sequential
         if t != trial.n_timesteps or t == 0 or t > self._longest:
             self._check_timestep(t, trial.n_timesteps)
             self._longest = math.inf if self.t_max is None else self.t_max
         if t == 0:
             trial.start(observation)
-            self._plan_once(trial.last)
+            self._plan_once(trial)
         elif trial.terminated:
             raise InvalidInputError(
                 f"the trial terminated at timestep {t - 1}; call end_trial(), then start another"
             )
-        elif not self._encoding.is_held(trial.last, observation):
+        elif not trial.encoding.is_held(trial.last, observation):
             raise _elsewhere(0, t)
         trial.advance(reward, next_observation, bool(terminated))
 
-    def _plan_once(self, held: Any) -> None:
+    def _plan(self, encoding: Encoding, states: States) -> RecorderMaker:
+        return self._batches.plan(encoding, None, self._declared_t_max, states)
+
+    def _plan_once(self, trial: SequentialTrials) -> None:
         """Decide how single trials are recorded, once the first has started."""
         if self._make_recorder is None:
             try:
-                self._make_recorder = self._plan(self._encoding.encode_held([held]))
+                states = trial.encoding.encode_held([trial.last])
+                self._make_recorder = self._plan(trial.encoding, states)
             except BaseException:
-                self._sequential.drop()
+                trial.drop()
                 raise
 
     def _observe_batch(
@@ -142,11 +147,11 @@ class ObservedTrials:
         terminated: ArrayLike,
     ) -> None:
         rewards = as_rewards(reward, len(reward), t)
-        if self._sequential.n_timesteps:
+        if self._trial.n_timesteps:
             raise InvalidInputError("a single trial is under way: call end_trial() first")
-        encode = self._encoding.encode
+        encoding = self._trial.encoding
         self._check_timestep(t, self._lockstep.n_timesteps if self._lockstep else 0)
-        state, next_state = encode(observation), encode(next_observation)
+        state, next_state = encoding.encode(observation), encoding.encode(next_observation)
         n = rewards.size
         shapes = (state.shape[:1], rewards.shape, next_state.shape[:1])
         if n == 0 or shapes != ((n,),) * 3 or np.shape(terminated) not in ((), (n,)):
@@ -156,9 +161,9 @@ class ObservedTrials:
             )
         if self._lockstep is None:
             self.flush()
-            recorder = self._plan(state)()
-            n_stored = 0 if isinstance(recorder, TrialRecorder) else self._batches.n_stored_missing
-            self._lockstep = LockstepTrials(self._encoding, recorder, state, min(n, n_stored))
+            recorder = self._plan(encoding, state)()
+            n_stored = min(n, self._n_to_store(recorder))
+            self._lockstep = LockstepTrials(encoding, recorder, state, n_stored)
         elif len(self._lockstep.states) != n:
             raise InvalidInputError(
                 f"{len(self._lockstep.states)} trials are under way; got observations of {n}"
@@ -170,18 +175,28 @@ class ObservedTrials:
         )
 
     def end_trial(self) -> None:
-        """Finish what is under way; see `SeminormLSTDAgent.end_trial`."""
+        """Finish the trial, or the trials in lockstep, that have been observed up to here.
+
+        The first to finish tells ``t_max``, unless `attach` did. One that terminated may be
+        shorter.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is not as long as the others, or one of its observations is none.
+        """
+        if not self.under_way:
+            raise InvalidInputError("no trial is under way: observe its timesteps first")
         if self._lockstep is not None:
             self._end_lockstep(self._lockstep)
-        elif self.under_way:
-            self._sequential.t_max = self.t_max
-            self._sequential.end()
-            self._longest = -1
-            assert self.t_max is not None
-            if self._sequential.n_finished >= round_size(self._batches.n_trials, self.t_max):
-                self.flush()
-        else:
-            raise InvalidInputError("no trial is under way: observe its timesteps first")
+            return
+        self._trial.t_max = self.t_max
+        self._trial.end()
+        self._longest = -1
+        t_max = self._trial.t_max
+        assert t_max is not None
+        if self.n_waiting >= round_size(self._batches.n_trials, t_max):
+            self.flush()
 
     def _end_lockstep(self, trials: LockstepTrials) -> None:
         n, t_max = trials.n_timesteps, self.t_max
@@ -194,21 +209,26 @@ class ObservedTrials:
                 f"these trials have timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials "
                 "must have the same t_max. Drop them with drop_trial()"
             )
-        self._add(trials.finish())
+        self._batches.add(trials.finish(), self._trial.encoding)
         self._lockstep = None
 
     def drop_trial(self) -> None:
-        """Forget the trial under way."""
-        self._lockstep = None
-        self._sequential.drop()
+        """Forget the trial, or the trials in lockstep, under way."""
+        if self.under_way:
+            self._lockstep = None
+            self._trial.drop()
 
     def flush(self) -> None:
         """Add up all finished trials."""
-        if self._sequential.n_finished:
+        if self.n_waiting:
             assert self._make_recorder is not None
             recorder, self._make_recorder = self._make_recorder(), None
-            n_stored = 0 if isinstance(recorder, TrialRecorder) else self._batches.n_stored_missing
-            self._add(self._sequential.finish(recorder, n_stored))
+            finished = self._trial.finish(recorder, self._n_to_store(recorder))
+            self._batches.add(finished, self._trial.encoding)
+
+    def _n_to_store(self, recorder: Recorder) -> int:
+        """Return how many trials to store whole beside sums that do not hold them."""
+        return 0 if isinstance(recorder, TrialRecorder) else self._batches.n_stored_missing
 
     def _check_timestep(self, t: int, expected: int) -> None:
         if t != expected:

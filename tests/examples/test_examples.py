@@ -83,11 +83,12 @@ def test_full_shelves_are_worth_what_the_bellman_equation_says(
     assert "an express delivery for 20 is too dear, by" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["taxi_shift"], indirect=True)
 def test_the_better_rank_is_found_from_samples(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    worth = example.main(n_runs=3, n_trials=1200, picture=picture)
+    worth = example.main(n_runs=3, n_trials=900, picture=picture)
     printed = capsys.readouterr().out
     exact = float(printed.split("exactly ")[1].split()[0])
     assert abs(worth.value - exact) < 4 * worth.error

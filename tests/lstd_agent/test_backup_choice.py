@@ -18,7 +18,7 @@ from lstd_agent.statistics.holdouts import Approximators
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
-from lstd_agent.study.reference_study import projection_limit
+from lstd_agent.study.sampled import projection_limit
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.selection import choose_backup
 from lstd_agent.trials.kept_trials import KeptTrials

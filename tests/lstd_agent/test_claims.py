@@ -10,8 +10,8 @@ from scipy.stats import spearmanr
 
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.study import claims, tables
-from lstd_agent.study.claims import CONFIRMED, REFUTED, UNDECIDED
-from lstd_agent.study.exact_claims import exact_claims, rank_correlation
+from lstd_agent.study.claims import CONFIRMED, REFUTED, UNDECIDED, rank_correlation
+from lstd_agent.study.exact_claims import exact_claims
 from lstd_agent.study.sampled_claims import sampled_claims
 
 

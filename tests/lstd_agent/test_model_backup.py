@@ -11,15 +11,16 @@ from numpy.testing import assert_allclose
 
 from lstd_agent import OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.fit import Fit, FitOptions
+from lstd_agent.fit import Fit
+from lstd_agent.fit_options import FitOptions
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.pooled import pooled_model
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.system.fit_system import fit_system
-from lstd_agent.trials.counting import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding
+from lstd_agent.trials.recorders import CountRecorder
 from unichain_gym import MarkovChain, make_mdp
 
 
@@ -101,7 +102,7 @@ def test_one_feature_a_state_and_sparse_ones_give_the_pooled_values() -> None:
     states = (np.arange(S)[:, None] + np.arange(6)) % S
     rewards = np.where(states[:, :5] == 0, float(S), 0.0)
     statistics = CountStatistics(counts_of(states, rewards, S), np.eye(S))
-    assert statistics.sparse_view is not None
+    assert statistics.sparse_counts is not None
     system = fit_system(statistics, np.array([0, 2]), 1.0, backup="model")
     assert system.references.main == 0
     assert_allclose(system.weights[1] + system.offsets[1], -((S - np.arange(S)) % S), atol=1e-6)
@@ -175,13 +176,25 @@ def test_standard_errors_are_as_large_as_the_errors() -> None:
     chain = make_mdp("h6").induce(np.array([0, 1, 0, 1, 0, 1]))
     F = np.random.default_rng(0).normal(size=(6, 6))
     domain = CountedEncoding(spaces.Discrete(6), F, ends=False)
-    options = FitOptions("linked", "occupancy", "window", chain.gain, 1e-10, "model")
+    options = FitOptions(
+        n_anchors=None,
+        anchors=[0, 10],
+        search="exact",
+        distance="mmd",
+        calibration="linked",
+        reference="occupancy",
+        tail="window",
+        backup="model",
+        gain=chain.gain,
+        rcond=1e-10,
+        solver="svd",
+    )
     errors, expected = [], []
     for seed in range(50):
         rng = np.random.default_rng(seed)
         batches = [population_counts(chain, 100, 40, rng) for _ in range(10)]
         statistics = CountStatistics(sum(batches[1:], batches[0]), F)
-        fit = Fit.of(statistics, np.array([0, 10]), batches, domain, options)
+        fit = Fit.of(statistics, batches, domain, options)
         exact = chain.relative_value(fit.main_reference)[:2]
         errors.append(fit.predict([0, 1], 0) - exact)
         expected.append(fit.standard_errors([0, 1], 0))

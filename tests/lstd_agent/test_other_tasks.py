@@ -53,17 +53,17 @@ def played(env: Any, n: int, player: tuple[int, int] | None = None, showing: int
 def test_hands_of_blackjack_are_worth_what_playing_them_out_says() -> None:
     """Observations are a Tuple, and counted."""
     env = gym.make("Blackjack-v1", disable_env_checker=True)
-    agent = SeminormLSTDAgent(OneHot(), n_anchors=1)
+    agent = SeminormLSTDAgent(OneHot(), n_anchors=1, n_batches=10)
     for seed in range(8):
         agent.collect(Deal(env), stand_from_17, 40, 40, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # of hands that were hardly ever dealt
         agent.fit()
-    earned, steps = played(env, 1500).sum(axis=0)
+    earned, steps = played(env, 1000).sum(axis=0)
     worth = [1.0, -earned / steps]
-    good = played(env, 800, (10, 10), 6) @ worth
-    bad = played(env, 800, (10, 4), 10) @ worth
-    right, noise = good.mean() - bad.mean(), np.hypot(good.std(), bad.std()) / np.sqrt(800)
+    good = played(env, 500, (10, 10), 6) @ worth
+    bad = played(env, 500, (10, 4), 10) @ worth
+    right, noise = good.mean() - bad.mean(), np.hypot(good.std(), bad.std()) / np.sqrt(500)
     found = agent.compare((20, 6, 0), (14, 10, 0))
     assert abs(found.difference - right) < 3.0 * np.hypot(found.standard_error, noise)
     assert found.standard_error < 0.25 * right

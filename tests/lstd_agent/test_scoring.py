@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from functools import partial
@@ -230,6 +231,26 @@ def test_no_more_than_the_budget_can_be_sampled() -> None:
         env.reset()
     with pytest.raises(BudgetError, match="a trial ends with the step at timestep t_max = 3"):
         env.step(np.zeros(3, dtype=np.int64))
+
+
+def test_a_first_look_is_five_seeds_and_the_command_says_how_to_ask_for_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def told(methods: Any, **arguments: Any) -> None:
+        asked.update(arguments)
+        raise InvalidInputError("enough")
+
+    monkeypatch.setattr("lstd_agent.commands.score.score", told)
+    assert unichain(["score"]) == 2
+    assert asked["seeds"] == inspect.signature(score).parameters["seeds"].default == 5
+    assert len(asked["environments"]) * asked["seeds"] * (1 + len(asked["against"])) == 400
+    with pytest.raises(SystemExit):
+        unichain(["score", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "a quarter of an hour on two cores" in shown
+    assert "--seeds 20" in shown
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lstd_agent.study.side_by_side import paired_tables
+from lstd_agent.study.pages import paired_tables
 from lstd_agent.study.tables import METRICS, paper_cells, two_digits
 
 
@@ -23,7 +23,7 @@ def test_a_cell_that_is_far_from_the_papers_is_bold() -> None:
     for factor, text in ((1.9, "{}"), (0.55, "{}"), (2.1, "**{}**"), (0.4, "**{}**")):
         page = paired_tables({cell: factor * paper_cells()[cell]}, paper_cells())
         line = next(line for line in page.splitlines() if line.startswith("| h6 | ours |"))
-        assert line.split(" | ")[3] == text.format(two_digits(factor * paper_cells()[cell]))
+        assert line.split("|")[4].strip() == text.format(two_digits(factor * paper_cells()[cell]))
 
 
 def test_an_error_of_exactly_zero_is_shown() -> None:

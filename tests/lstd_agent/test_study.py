@@ -16,15 +16,14 @@ from lstd_agent.study.exact import (
     until_settled,
 )
 from lstd_agent.study.metrics import StepwiseErrors, total_rems, total_repb
-from lstd_agent.study.problems import random_chain, random_features
+from lstd_agent.study.problems import SampleTask, random_chain, random_features
 from lstd_agent.study.reference_study import (
     ReferenceSettings,
-    ReferenceTask,
     markdown_comparison,
-    projection_limit,
     reference_rows,
 )
-from lstd_agent.study.sampling_study import SamplingSettings, SamplingTask, sampling_rows
+from lstd_agent.study.sampled import projection_limit
+from lstd_agent.study.sampling_study import Engine, SamplingSettings, SamplingTask, sampling_rows
 from lstd_agent.study.schemes import ExactSchemes, regimes
 from lstd_agent.system.fit_system import fit_system, solve_windows
 from lstd_agent.system.minimizer import minimize
@@ -180,7 +179,7 @@ def test_the_projection_limit_of_one_hot_features_is_zero() -> None:
 
 
 @pytest.mark.parametrize("engine", ["trials", "population"])
-def test_sampling_rows_do_not_depend_on_which_others_are_missing(engine: str) -> None:
+def test_sampling_rows_do_not_depend_on_which_others_are_missing(engine: Engine) -> None:
     settings = SamplingSettings(engine=engine)
     everything = frozenset(
         (d, n, s) for d in (1, 2) for n in (50, 100) for s in ("p01", "p02md", "paxmd", "pinf")
@@ -204,7 +203,7 @@ def test_sampled_errors_approach_the_exact_ones() -> None:
 
 
 def test_reference_rows_are_repeatable_and_reported() -> None:
-    task = ReferenceTask("h6", 0, ReferenceSettings(n_trials=200))
+    task = SampleTask("h6", 0, ReferenceSettings(n_trials=200))
     rows = reference_rows(task)
     assert rows == reference_rows(task)
     assert {(r["calibration"], r["reference"], r["backup"]) for r in rows} == {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import gymnasium as gym
@@ -45,18 +47,19 @@ class Backlog(gym.Env[Any, Any]):
         return np.array([self.size], dtype=np.float32), cost, False, False, {}
 
 
-def collected(task: str, calibration: Any, n_anchors: int | None) -> SeminormLSTDAgent:
-    options: dict[str, Any] = {"calibration": calibration, "n_batches": 5, "backup": "one_step"}
+@cache
+def collected(task: str) -> SeminormLSTDAgent:
+    options: dict[str, Any] = {"n_batches": 5, "backup": "one_step"}
     if task == "pendulum":
-        agent = SeminormLSTDAgent(Polynomial(1), n_anchors, **options)
+        agent = SeminormLSTDAgent(Polynomial(1), **options)
         env: Any = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 10)
         return agent.collect(env, lambda x: -x[:, 2:], 200, 40, seed=0, batched=True)
     if task == "backlog":
-        agent = SeminormLSTDAgent(RadialBasis.grid(0, 20, 8), n_anchors, **options)
+        agent = SeminormLSTDAgent(RadialBasis.grid(0, 20, 8), **options)
         env = SyncVectorEnv([Backlog] * 20)
         return agent.collect(env, lambda x: np.zeros(len(x), int), 100, 100, seed=0, batched=True)
     one_hot = lambda x: x[:, :1] == np.arange(36)  # noqa: E731
-    agent = SeminormLSTDAgent(one_hot, n_anchors, **options)
+    agent = SeminormLSTDAgent(one_hot, **options)
     env = SyncVectorEnv([lambda: Spot(gym.make("unichain_gym:Unichain-h36c-v0"))] * 50)
     policy = lambda x: x[:, 0].astype(int) % 2  # noqa: E731
     return agent.collect(env, policy, 500, 150, seed=0, batched=True)
@@ -68,11 +71,12 @@ def collected(task: str, calibration: Any, n_anchors: int | None) -> SeminormLST
 def test_kept_trials_are_fitted_as_their_moments_are(
     task: str, n_anchors: int | None, calibration: Any
 ) -> None:
-    kept, condensed = (collected(task, calibration, n_anchors) for _ in range(2))
+    kept, condensed = (deepcopy(collected(task)) for _ in range(2))
     encoding: Any = condensed.collector.encoding
     # As storage does beyond max_bytes, without the notice.
     condensed.collector.batches.condense(encoding.rows, 5, 2000)
     for agent in (kept, condensed):
+        agent.n_anchors, agent.calibration = n_anchors, calibration
         agent.fit()
     assert kept.gain_ == pytest.approx(condensed.gain_, rel=1e-8)
     assert_array_equal(kept.system_.windows, condensed.system_.windows)

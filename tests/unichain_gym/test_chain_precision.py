@@ -17,7 +17,7 @@ from unichain_gym.ranged import Ranged, RangedGthFactors
 FloatArray = NDArray[np.float64]
 Matrix = list[list[Decimal]]
 
-N_CHAINS = 1_000
+N_CHAINS = 400
 DIGITS = Context(prec=500, Emax=10**9, Emin=-(10**9))
 
 

@@ -79,9 +79,9 @@ def test_gap_of_a_cycle_is_that_of_its_roots_of_unity(
     assert of_matrix(cycle(n, stay, on, back)).spectral_gap == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("n", [2, 50, 1_000, 1_500])
+@pytest.mark.parametrize("n", [2, 50, 1_000, 1_010])
 def test_gap_of_a_path_is_that_of_its_cosine(n: int) -> None:
-    # 1,500 states are more than are solved densely. The smallest eigenvalue is as near to -1.
+    # 1,010 states are more than are solved densely. The smallest eigenvalue is as near to -1.
     expected = 2.0 * np.sin(np.pi / n / 2.0) ** 2
     assert of_matrix(path(n)).spectral_gap == pytest.approx(expected, rel=1e-6)
 
@@ -97,7 +97,7 @@ def test_gap_of_a_large_chain_that_is_not_reversible() -> None:
 
 
 def test_gap_of_a_large_component_of_transient_states() -> None:
-    n, leave = 1_200, 0.25
+    n, leave = 1_010, 0.25
     block = (1.0 - leave) * path(n)
     exit_column = sparse.csr_array(np.full((n, 1), leave))
     P = sparse.vstack((sparse.hstack((block, exit_column)), sparse.eye_array(n + 1).tocsr()[-1:]))
