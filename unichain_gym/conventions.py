@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import (
     check_distribution,
@@ -107,6 +107,18 @@ def read_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
     if isinstance(mode, AutoresetMode):
         return mode
     return AutoresetMode(_check_choice("autoreset_mode", mode, [m.value for m in AutoresetMode]))
+
+
+def refuse_unknown(
+    error: type[UnichainError], owner: str, kind: str, given: Iterable[str], known: Sequence[str]
+) -> None:
+    """Raise ``error`` for the first of the given names of arguments that is not known."""
+    for name in given:
+        if name not in known:
+            raise error(
+                f"{owner} has no {kind} {name!r}{nearest_name(name, known)}; it has: "
+                f"{', '.join(known) or 'none'}"
+            )
 
 
 def nearest_name(name: object, known: Iterable[str]) -> str:

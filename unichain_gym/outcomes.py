@@ -17,7 +17,7 @@ from unichain_gym.errors import (
     ModelTooLargeError,
     UnichainError,
 )
-from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
+from unichain_gym.rounding import drop_residues, sum_tolerance
 
 MAX_DENSE_STATES = 5_000  # a dense matrix of so many takes 0.2 GB
 
@@ -157,7 +157,7 @@ def read_distribution(values: ArrayLike, what: str, drop_below: float | None = N
     def place(i: int) -> str:
         return f"{what} of state {i}"
 
-    return drop_residues(in_double(p, row, 1, place), row, 1, place, drop_below)
+    return drop_residues(p, row, 1, place, drop_below)
 
 
 def check_distribution(p: FloatArray, what: str) -> None:
@@ -216,8 +216,7 @@ def _settle_outcomes(
         s, a, k = np.unravel_index(i, (S, A, K))
         return f"state {s}, action {a}, to state {next_state[s, a, k]}"
 
-    doubles = in_double(probability, row, S * A, place)
-    return np.array(drop_residues(doubles, row, S * A, place, drop_below), order="C")
+    return np.array(drop_residues(probability, row, S * A, place, drop_below), order="C")
 
 
 def _check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:

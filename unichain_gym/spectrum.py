@@ -54,16 +54,7 @@ ARPACK_WORK = 2e10
 
 
 def spectral_gap(P: sparse.csr_array, structure: Structure, periods: IntArray) -> float:
-    """Return 1 - ρ(P - P*), within a relative `TOLERANCE`.
-
-    Parameters
-    ----------
-    P : csr_array, shape (S, S)
-        Transition matrix without stored zeros.
-    structure : Structure
-        Its recurrent classes.
-    periods : ndarray of int, shape (n_classes,)
-        Their periods.
+    """Return 1 - ρ(P - P*), within a relative `TOLERANCE`, of a chain of this structure.
 
     Raises
     ------
