@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from lstd_agent.arrays import IntArray
+from lstd_agent.errors import check_choice
 from lstd_agent.features.tables import OneHot
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics, full_distributions
@@ -79,6 +80,10 @@ class SamplingSettings:
     tail: TailName = "window"
     reference: RuleName = "most_common"
     rcond: float = DEFAULT_RCOND
+
+    def __post_init__(self) -> None:
+        check_choice("engine", self.engine, get_args(Engine))
+        check_choice("estimator", self.estimator, get_args(Estimator))
 
 
 @dataclass(frozen=True)
