@@ -39,7 +39,7 @@ CHECKING = ("h36", "c35", "r20b", "g20b")
 """Environments that it is held against."""
 
 ENVIRONMENTS = (*FINDING, *CHECKING)
-RHOS = (0.33, 0.19)
+RHOS = (0.33, 0.19)  # two of the paper's
 STEPWISE = "stepwise"
 WANTED = ("1", "2", "4", "8", "16", "32", STEPWISE)
 BACKUPS: dict[str, Backup] = {
