@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.features.rows import Rows
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf, chunk_rows
+from lstd_agent.features.rows import Rows, RowsOf, chunk_rows
+from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.lengths import trials_at
 from lstd_agent.trials.moment_sums import MomentSums
 
