@@ -56,18 +56,18 @@ class TableEnv(gym.Env[Any, Any]):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its standard error, from independent runs.
-
-    Parameters
-    ----------
-    value, error : float
-    """
+    """A number and its standard error, from independent runs."""
 
     value: float
     error: float
 
     def __str__(self) -> str:
         return str(Comparison(self.value, self.error))
+
+    def against(self, price: float) -> str:
+        """Return whether it is worth a price, and by how much."""
+        verdict = "worth it" if self.value > price else "too dear"
+        return f"{verdict}, by {Estimate(abs(self.value - price), self.error)}"
 
 
 def over_runs(

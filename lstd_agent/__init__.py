@@ -21,8 +21,8 @@ from lstd_agent.improvement.policy_iteration import PolicyIteration
 from lstd_agent.improvement.record import Iteration
 from lstd_agent.semigradient.agent import SeminormTDAgent
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep
+from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD
-from lstd_agent.system.fit_system import Neighborhood, System
 from lstd_agent.system.selection import Choice
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import TransitionCounts

@@ -9,48 +9,49 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import fields
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
-import gymnasium as gym
 from numpy.typing import ArrayLike
 
-from lstd_agent import persistence, plotting, summary
 from lstd_agent.action_values import ActionEvidence
 from lstd_agent.delegation import chained, delegated
-from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
+from lstd_agent.diagnostics import check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, NotFittedError
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Fit
 from lstd_agent.fit_options import AgentTailName, FitOptions
+from lstd_agent.persistence import SavedAgent, read, save
+from lstd_agent.plotting import draw
 from lstd_agent.statistics.backups import WantedBackup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
+from lstd_agent.summary import describe
+from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
-from lstd_agent.system.fit_system import CalibrationName, Neighborhood, System
+from lstd_agent.system.fit_system import CalibrationName
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import SearchName
 from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
 from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.start_value import start_bias
-from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
+from lstd_agent.trials.collector import Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
-from lstd_agent.trials.encoding import ObservationKind
+from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.exploration import Explore
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.policies import Policy
+from lstd_agent.trials.recorders import Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv
 from lstd_agent.trials.sharding import EnvSource
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from typing_extensions import Self
 
 
@@ -62,15 +63,13 @@ class SeminormLSTDAgent:
     features : array_like, builder, callable or transformer
         State features; see `lstd_agent.features.tables` and `lstd_agent.features.vectors`.
     n_anchors : int, None or "auto"
-        Wanted number of neighbourhoods (at most); None is one for each timestep. ``"auto"`` tries
-        1, 2, 4 and 8, and takes the fewest that predict held-out trials as well as any, at the
-        cost of so many fits.
+        Wanted number of neighbourhoods (at most); None is one for each timestep. ``"auto"`` fits
+        1, 2, 4 and 8, and takes the fewest that predict held-out trials as well as any.
     anchors : array_like of int, optional
         The anchors themselves, instead of a search.
     search : {"exact", "doubling"}
         How the anchors are searched for: as close to the wanted number as can be got, or as in
-        the paper, which may jump past it to a single one. See
-        `lstd_agent.system.neighborhoods.find_anchors`.
+        the paper, which may jump past it (`lstd_agent.system.neighborhoods.find_anchors`).
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Between the state distributions of two timesteps, for the anchor search. A callable
         gets two distributions (S,). Vector observations have the linear MMD only, by default
@@ -91,26 +90,22 @@ class SeminormLSTDAgent:
         takes to be Markov states (see `lstd_agent.statistics.pooled`). Vector observations need
         their trials for more than one step, which are kept up to ``max_bytes``.
     gain : float or None
-        The gain; None estimates it from the second half of all timesteps; see
-        `lstd_agent.system.gain`.
+        None estimates it from the second half of all timesteps (`lstd_agent.system.gain`).
     on_termination : {"raise", "absorb"}
         What a trial that terminates is: an error, since this method is for continuing tasks, or
         one that stays, without reward, in a terminal state whose features and value are 0.
     rcond : float
-        Relative cutoff of the pseudoinverses. With Discrete observations nothing hangs on it
-        from 1e-12 to 1e-8, unless a neighbourhood's ``condition`` comes near its inverse: then
-        its samples hardly determine the values, and fewer features or wider neighbourhoods
-        help, not another cutoff. With vector observations see
-        `lstd_agent.system.minimizer.minimize`.
+        Relative cutoff of the pseudoinverses (`lstd_agent.system.minimizer.minimize`). With
+        Discrete observations nothing hangs on it from 1e-12 to 1e-8, unless a neighbourhood's
+        ``condition`` comes near its inverse: then its samples hardly determine the values, and
+        fewer features or wider neighbourhoods help.
     solver : {"svd", "qr", "lsmr"}
         How least squares are solved: by singular values, which find the smallest weights; by QR
         with pivots, which is several times as fast with hundreds of features; or by iterations,
-        which tell no ranks. Values that the samples determine are the same; see
-        `lstd_agent.system.solvers`.
+        which tell no ranks. Values that are determined are the same (`lstd_agent.system.solvers`).
     n_stored_trials : int
-        How many trials' observations to keep for the distance that pairs trials and, with
-        vector observations, for reference states. They take
-        n_stored_trials (t_max + 1) k numbers.
+        How many trials' observations to keep, each (t_max + 1) k numbers, for the distance that
+        pairs trials and, with vector observations, for reference states.
     n_batches : int
         In how many batches to keep the statistics, for `standard_errors`. With vector
         observations of d features they take n_batches (t_max + 1) (2 d² + 2 d + 1) numbers;
@@ -122,8 +117,8 @@ class SeminormLSTDAgent:
         How much memory trials of vectors may take before they are condensed into moments of
         the features, which cannot change any more then.
     standardize : bool
-        Whether features are functions of standardized observations, whose mean and deviation
-        are measured on the samples and kept in files: shorthand for ``Standardized(features)``.
+        Shorthand for ``Standardized(features)``: functions of standardized observations, whose
+        mean and deviation are measured on the samples and kept in files.
 
     Attributes
     ----------
@@ -132,7 +127,7 @@ class SeminormLSTDAgent:
     options : dict
         What the agent was made with.
     n_trials : int
-        Number of finished trials.
+        How many are finished.
     counts, kept_trials : TransitionCounts, KeptTrials
         All trials, where observations are counted, and where they are kept as they came.
     statistics, fitted_statistics_ : SampledStatistics
@@ -158,43 +153,36 @@ class SeminormLSTDAgent:
         The special cases: LSTD of the steady state, of tasks that end, and of each timestep.
     collect(env, policy, n_trials, t_max, seed)
         Run trials in an environment.
-    attach(env, policy), act(observation)
-        Begin a loop of one's own, and ask for actions in it.
-    observe(t, observation, reward, next_observation)
-        Record a transition of such a loop.
+    attach(env, policy), act(observation), observe(t, observation, reward, next_observation)
+        Begin a loop of one's own, ask for actions in it, and record its transitions.
     end_trial(), drop_trial()
         Finish its trial, or forget it.
     add(data), merge(other), add_trials(observations, rewards)
         Take trials that somebody else has collected, counted or as they were logged.
-    use_features(features)
-        Use other features, of the trials so far too.
-    reset()
-        Forget all trials and fits.
-    fit()
-        Fit the system to all trials so far.
-    predict(observations, t)
-        Calibrated relative values.
+    use_features(features), reset()
+        Use other features, of the trials so far too; forget all trials and fits.
+    fit(), predict(observations, t)
+        Fit the system to all trials so far; calibrated relative values.
     standard_errors(observations, t), coverage(observations, t), determined(observations, t)
         How far off they may be, how well they were seen, and whether samples determine them.
     action_values(observations, t), action_standard_errors(observations)
         What actions are worth, under any policy, and how far off that may be.
     action_coverage(observations)
-        How many transitions tell of each.
+        How many transitions tell of each action.
     compare(a, b, t)
         A difference of values, with its own standard error.
-    diagnostics()
-        How far the fit may be relied on.
+    diagnostics(), summary(), plot()
+        How far the fit may be relied on; an account of it as text, and as a figure.
     candidate(index)
         The observation of a candidate reference state.
-    summary(), plot()
-        An account of the fit as text, and as a figure.
     save(path), load(path)
         Write a file, and read it.
 
     Notes
     -----
     Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the calibration by default
-    is ours. Methods that change the agent return it, so that calls can be chained.
+    is ours. Methods that change the agent return it, so that calls can be chained. Whatever is
+    asked of the fit raises `NotFittedError` before `fit`.
 
     Examples
     --------
@@ -248,13 +236,9 @@ class SeminormLSTDAgent:
         self.solver = solver
         vars(self).update(vars(self._fit_options))  # numbers as Python's own
         self.standardize = standardize
+        features = self._standardized(features)
         self.collector = TrialCollector(
-            self._standardized(features),
-            on_termination,
-            n_stored_trials,
-            n_batches,
-            observations,
-            max_bytes,
+            features, on_termination, n_stored_trials, n_batches, observations, max_bytes
         )
         self.on_termination = on_termination
         self.n_stored_trials = self.collector.n_stored_trials
@@ -264,9 +248,7 @@ class SeminormLSTDAgent:
         self._fitted: Fit | None = None
 
     @classmethod
-    def paper(
-        cls, features: Features, n_anchors: int | None = 2, **options: Any
-    ) -> SeminormLSTDAgent:
+    def paper(cls, features: Features, n_anchors: int | None = 2, **options: Any) -> Self:
         """Exactly the paper's choices, where the defaults are ours.
 
         Doubling search by the linear MMD with a Gaussian kernel of width 1, the most common
@@ -274,14 +256,8 @@ class SeminormLSTDAgent:
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        n_anchors : int or None
-        **options
+        features, n_anchors, **options
             Of the agent.
-
-        Returns
-        -------
-        SeminormLSTDAgent
         """
         choices = {
             "search": "doubling",
@@ -293,18 +269,13 @@ class SeminormLSTDAgent:
         return cls(features, n_anchors, **{**choices, **options})
 
     @classmethod
-    def average_reward(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+    def average_reward(cls, features: Features, **options: Any) -> Self:
         """Average-reward LSTD on p*: one neighbourhood, fitted once the chain has settled.
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        **options
+        features, **options
             Of the agent.
-
-        Returns
-        -------
-        SeminormLSTDAgent
 
         Notes
         -----
@@ -314,7 +285,7 @@ class SeminormLSTDAgent:
         return cls(features, 1, calibration="references", tail="settled", **options)
 
     @classmethod
-    def transient(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+    def transient(cls, features: Features, **options: Any) -> Self:
         """LSTD of a task that terminates: one neighbourhood, weighted by visits until the end.
 
         Predictions are total rewards until termination. ``t_max`` must be long enough for
@@ -322,35 +293,25 @@ class SeminormLSTDAgent:
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        **options
+        features, **options
             Of the agent.
-
-        Returns
-        -------
-        SeminormLSTDAgent
 
         Notes
         -----
         Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
         second case. The terminal state's features are zero, so it weighs nothing in X, Z and y.
         """
-        options = {"backup": "one_step", **options}
-        return cls(features, 1, gain=0.0, on_termination="absorb", **options)
+        choices = {"backup": "one_step", **options}
+        return cls(features, 1, gain=0.0, on_termination="absorb", **choices)
 
     @classmethod
-    def stepwise(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+    def stepwise(cls, features: Features, **options: Any) -> Self:
         """One approximator for each timestep (section ``unify_morethantwo``).
 
         Parameters
         ----------
-        features : array_like, builder, callable or transformer
-        **options
+        features, **options
             Of the agent.
-
-        Returns
-        -------
-        SeminormLSTDAgent
         """
         return cls(features, None, **options)
 
@@ -402,8 +363,7 @@ class SeminormLSTDAgent:
         seed : int, optional
             The same seed, environment and policy give the same trials.
         batched : bool or None
-            Whether a callable policy takes batches; None finds out, see
-            `lstd_agent.trials.policies.CallableActor`.
+            Whether a callable policy takes batches; None finds out (`lstd_agent.trials.policies`).
         progress : bool or None
             Show a progress bar; None shows one on a terminal only.
         workers, executor
@@ -431,19 +391,8 @@ class SeminormLSTDAgent:
         WorkerError
             If workers keep dying.
         """
-        request = Request(
-            n_trials,
-            t_max,
-            seed,
-            batched,
-            progress,
-            workers,
-            executor,
-            shard_size,
-            is_same_policy,
-            explore=explore,
-        )
-        self.collector.collect(env, policy, request)
+        how = batched, progress, workers, executor, shard_size, is_same_policy, explore
+        self.collector.collect(env, policy, Request(n_trials, t_max, seed, *how))
         return self
 
     attach = chained(TrialCollector.attach, to="collector")
@@ -522,69 +471,7 @@ class SeminormLSTDAgent:
         self.collector.add(data.collector if isinstance(data, SeminormLSTDAgent) else data)
         return self
 
-    def add_trials(
-        self,
-        observations: Any,
-        rewards: Iterable[ArrayLike] | None = None,
-        actions: Iterable[ArrayLike] | None = None,
-        *,
-        terminated: ArrayLike | None = None,
-        t_max: int | None = None,
-        policy: Policy | None = None,
-        batched: bool | None = None,
-        is_same_policy: bool = False,
-        observation_space: gym.Space[Any] | None = None,
-        action_space: gym.Space[Any] | None = None,
-    ) -> Self:
-        """Add logged trials, of whatever lengths.
-
-        A trial that is shorter than the longest was cut short, which is no end of the task: its
-        transitions count for what they show, and each timestep's equations use the trials that
-        have it. Occupancies, mean rewards and the gain are those of the trials that were there.
-        Equations stay right if trials were cut short for what was observed, since they are of
-        single transitions; means over those that were left are means over them alone.
-
-        Parameters
-        ----------
-        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
-            As `LoggedTrials.of` takes them: one more than there are rewards, the last one what
-            followed the last reward. Tables come by `LoggedTrials.from_frame`.
-        rewards : array_like (m, n) or list of array_like (n,)
-            ``rewards[i][t]`` is paid on leaving ``observations[i][t]``.
-        actions : array_like (m, n, ...) or list of array_like, optional
-            Discrete ones serve `action_values`, whoever chose them.
-        terminated : array_like of bool, shape (m,), optional
-            Which trials ended with their last transition, with ``on_termination="absorb"``.
-        t_max : int, optional
-            The last timestep: what was logged beyond is left out. By default the longest trial's,
-            or that of the trials so far.
-        policy : array_like or callable, optional
-            Whose trials they are said to be: refused if it never takes one of the actions, or
-            hardly as often. Without it they are taken for those of the policy that is evaluated.
-        batched, is_same_policy : bool
-            As in `collect`.
-        observation_space : Space, optional
-            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
-            floats are unbounded without it.
-        action_space : Space, optional
-            Without one, integers are Discrete actions from 0 to the largest that was logged.
-
-        Raises
-        ------
-        InvalidInputError
-            If they cannot be trials of this task and policy. Then nothing has changed.
-        TerminationError
-            If a trial terminated, unless that is to be absorbed.
-        """
-        self.collector.add_trials(
-            as_logged(observations, rewards, actions, terminated, action_space),
-            t_max=t_max,
-            policy=policy,
-            batched=batched,
-            is_same_policy=is_same_policy,
-            observation_space=observation_space,
-        )
-        return self
+    add_trials = chained(TrialCollector.add_trials, to="collector")
 
     def merge(self, other: SeminormLSTDAgent) -> Self:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
@@ -599,8 +486,7 @@ class SeminormLSTDAgent:
         Raises
         ------
         InvalidInputError
-            If the two have other observations, timesteps, policies or moments. Then nothing has
-            changed.
+            If the two have other observations, timesteps, policies or moments; nothing is added.
         """
         self.collector.merge(other.collector)
         return self
@@ -665,17 +551,16 @@ class SeminormLSTDAgent:
             If the tail has not settled, the samples do not determine the values of the start, or
             its mean value is not what the rewards seen from there on add up to.
         """
-        statistics, encoding = self.statistics, self.collector.encoding
-        assert encoding is not None
+        statistics, batches, encoding = self._samples
         check_single_class(statistics, encoding)
         check_own_trials(statistics)
-        batches = list(self.collector.batches.sums)
         self._fitted = Fit.of(statistics, batches, encoding, self._fit_options)
         found = self.diagnostics().warnings
         if found:
             warnings.warn("; ".join(found), FitWarning, stacklevel=2)
         return self
 
+    # What is asked of the fit, the trials and their actions is described where it is answered.
     predict = delegated(Fit.predict, to="_last_fit")
     coverage = delegated(Fit.coverage, to="_last_fit")
     determined = delegated(Fit.determined, to="_last_fit")
@@ -687,14 +572,9 @@ class SeminormLSTDAgent:
     action_standard_errors = delegated(ActionEvidence.action_standard_errors, to="_action_evidence")
     action_coverage = delegated(ActionEvidence.action_coverage, to="_action_evidence")
 
-    def diagnostics(self) -> Diagnostics:
-        """Return how far the fit may be relied on; ``print`` it.
-
-        Returns
-        -------
-        Diagnostics
-        """
-        return diagnose(self._last_fit)
+    diagnostics = delegated(diagnose, to="_last_fit")
+    summary = delegated(describe, to="_last_fit")
+    plot = delegated(draw, to="_last_fit")
 
     @property
     def system_(self) -> System:
@@ -735,20 +615,24 @@ class SeminormLSTDAgent:
         """The (flat) observation whose value is 0.
 
         By the last neighbourhood in linked systems, and before features are fitted to it by
-        ``"model"``.
-
-        None where that is the terminal state, or, in linked systems of vectors, the mean over the
-        settled tail.
+        ``"model"``. None where that is the terminal state, or, in linked systems of vectors, the
+        mean over the settled tail.
         """
         return self._last_fit.main_reference
 
     @property
     def statistics(self) -> SampledStatistics:
         """The sufficient statistics of all trials collected so far."""
+        return self._samples[0]
+
+    @property
+    def _samples(self) -> tuple[SampledStatistics, list[Sums], Encoding]:
+        """All trials as a fit takes them: their statistics, their batches, and what is observed."""
         batches, encoding = self.collector.batches, self.collector.encoding
         if encoding is None or not batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        return make_statistics(encoding, batches.total, batches.trials)
+        statistics = make_statistics(encoding, batches.total, batches.trials)
+        return statistics, list(batches.sums), encoding
 
     @property
     def _last_fit(self) -> Fit:
@@ -770,48 +654,18 @@ class SeminormLSTDAgent:
         state = "not fitted" if self._fitted is None else f"{len(self.system_.anchors)} fitted"
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
-    def summary(self) -> str:
-        """Return a readable account of the fit: a table of the neighbourhoods.
-
-        Returns
-        -------
-        str
-        """
-        return summary.describe(self._last_fit)
-
-    def plot(self) -> Figure:
-        """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
-
-        Values have bars of two standard errors each way, of at most 200 observations in up to ten
-        neighbourhoods; where the samples do not determine a value there is none.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Save it with ``figure.savefig(path)``; a notebook shows it.
-
-        Raises
-        ------
-        MissingDependencyError
-            Without matplotlib.
-        """
-        return plotting.draw(self._last_fit, self.distance)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent to a ``.npz`` file, trials' statistics and fit included.
 
-        Features and distances that are functions are not written (a function of Discrete
-        observations is, as its table), nor is the policy; `load` takes them again. So is a
-        trial under way left out.
+        Functions are not written, but for features of counted observations, as a table: `load`
+        takes features and distances again. A trial under way is left out.
 
         Parameters
         ----------
         path : path
             Written as it is named, all or nothing.
         """
-        fitted = self._fitted
-        system, choice = (None, None) if fitted is None else (fitted.system, fitted.choice)
-        persistence.save(path, self.options, self.collector, system, choice)
+        save(path, self.options, self.collector, self._fitted)
 
     @classmethod
     def load(
@@ -820,7 +674,7 @@ class SeminormLSTDAgent:
         *,
         features: Features | None = None,
         distance: DistributionDistance | None = None,
-    ) -> SeminormLSTDAgent:
+    ) -> Self:
         """Read an agent from a file that `save` wrote. Runs no code from it.
 
         Parameters
@@ -829,30 +683,14 @@ class SeminormLSTDAgent:
         features, distance : callable, optional
             Only where they are functions, which a file does not hold.
 
-        Returns
-        -------
-        SeminormLSTDAgent
-
         Raises
         ------
         InvalidInputError
             If the file is not an agent's, of a newer format, or lacks a function.
         """
-        saved = persistence.load(path, features, distance)
-        agent = cls(**saved.options)
-        collector = agent.collector
-        collector.restore(
-            saved.space, saved.batches, saved.trials, saved.policy, saved.taken, saved.actions
-        )
-        if saved.system is not None:
-            assert collector.encoding is not None
-            assert saved.choice is not None
-            agent._fitted = Fit(
-                saved.system,
-                agent.statistics,
-                list(collector.batches.sums),
-                collector.encoding,
-                agent._fit_options,
-                saved.choice,
-            )
+        saved = SavedAgent(path, *read(path))
+        agent = cls(**saved.options(features, distance))
+        saved.restore(agent.collector)
+        if fitted := saved.fitted():
+            agent._fitted = Fit(*agent._samples, agent._fit_options, *fitted)
         return agent

@@ -19,8 +19,7 @@ from lstd_agent.system.action_values import (
     evaluate_actions,
     main_state,
 )
-from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.batches import together
+from lstd_agent.trials.action_counts import ActionCounts, together
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.encoding import CountedEncoding
 from lstd_agent.trials.policies import Policy, make_actor
@@ -111,8 +110,7 @@ class CountedActions:
         """The state that values are relative to, by all counts."""
         assert self._policy is not None
         n = np.asarray(self._counts.n_samples, dtype=np.float64)
-        seen = np.where(n > 0, self._policy, 0.0)
-        chain = PolicyChain(self._counts.transition_matrix, self._counts.mean_rewards, seen)
+        chain = PolicyChain(self._counts, self._policy)
         return main_state(chain, n.sum(axis=1))
 
     def _backup(self, fit: Fit, time: int | None) -> FloatArray:

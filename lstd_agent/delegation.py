@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 Owner = TypeVar("Owner")
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def delegated(
@@ -28,9 +30,9 @@ def delegated(
     Parameters
     ----------
     method : callable
-        Of the attribute's class.
+        Of the attribute's class, or a function of the attribute.
     to : str
-        The attribute's name, with dots if it is an attribute's.
+        The attribute's name.
     """
     of = attrgetter(to)
 
@@ -38,19 +40,13 @@ def delegated(
     def ask(owner: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
         return method(of(owner), *args, **kwargs)
 
-    return ask
+    return _of_self(ask)
 
 
 def chained(
     method: Callable[Concatenate[Any, Arguments], None], *, to: str
 ) -> Callable[Concatenate[Owner, Arguments], Owner]:
-    """Return a method that changes an attribute of its object, and returns the object.
-
-    Parameters
-    ----------
-    method, to
-        As in `delegated`.
-    """
+    """Return a method that changes an attribute of its object, and returns the object."""
     of = attrgetter(to)
 
     @wraps(method)
@@ -58,4 +54,13 @@ def chained(
         method(of(owner), *args, **kwargs)
         return owner
 
-    return change
+    return _of_self(change)
+
+
+def _of_self(function: Method) -> Method:
+    """Return a method whose first parameter is called as that of any other."""
+    found = signature(function)
+    first, *others = found.parameters.values()
+    named = found.replace(parameters=[first.replace(name="self"), *others])
+    vars(function)["__signature__"] = named
+    return function

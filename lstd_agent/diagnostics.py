@@ -8,6 +8,7 @@ its value, and whether the values of starts are what the rewards of trials from 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.fit import Fit
-from lstd_agent.misfit import Misfit, check_start
+from lstd_agent.misfit import Misfit, check_start, in_a_line
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.selection import Choice
 from lstd_agent.tail import check_tail
@@ -30,8 +31,8 @@ FEW_SAMPLES = 10
 # Fewer transitions do not show that a class of states is never left.
 _ENOUGH_TRANSITIONS = 100
 
-_N_NAMED = 8
-_N_MISFITS = 3
+# More starts, and more groups of them, than a warning has room for.
+_N_NAMED, _N_MISFITS = 8, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,68 +134,71 @@ class Diagnostics:
     @property
     def warnings(self) -> list[str]:
         """What is wrong, with what to do; empty where nothing is known to be."""
-        found = []
+        return [*self._of_tail(), *self._of_start()]
+
+    def _of_tail(self) -> Iterator[str]:
         start, middle, stop = self.tail
         if not self.settled and middle == stop:
-            found.append(
+            yield (
                 f"the tail, timesteps {start} to {stop - 1}, is too short to tell whether it has "
                 "settled: collect with a larger t_max"
             )
         elif not self.settled:
             first, second = self.tail_rewards
-            found.append(
+            yield (
                 f"the tail has not settled: the mean reward of timesteps {start} to {middle - 1} "
                 f"is {first:.6g}, that of {middle} to {stop - 1} is {second:.6g} (difference "
                 f"{second - first:.3g}, standard error {self.tail_error:.2g}), and the gain is "
                 f"{self.gain:.6g}. Collect with a larger t_max"
             )
         if self.tail_correlation > 0.0:
-            found.append(
+            yield (
                 f"trials keep mean rewards of their own: over batches of trials, those of parts of "
                 f"timesteps {start} to {stop - 1} correlate by {self.tail_correlation:.2f}. If "
                 "trials differ for good there is no one gain: evaluate their kinds apart; if they "
                 "only take long to mix, collect with a larger t_max"
             )
         if self.n_last < min(FEW_SAMPLES, self.n_trials):
-            found.append(
+            yield (
                 f"{self.n_last} of {self.n_trials} trials have the last timestep, and the gain is "
                 "that of the second half of all timesteps: give add_trials() a t_max that more "
                 "trials reach"
             )
+
+    def _of_start(self) -> Iterator[str]:
         if self.features.warning:
-            found.append(self.features.warning)
+            yield self.features.warning
         unknown = ~self.start_determined & ~self.start_tolerable
         if unknown.any():
-            found.append(
+            yield (
                 "the samples do not determine the values of starts "
                 f"{self._named(unknown)}: collect more trials, give anchors= a "
                 "wider first neighborhood, or use features that tell these states"
             )
         few = self.start_determined & (self.start_samples < FEW_SAMPLES)
         if few.any():
-            found.append(
+            yield (
                 f"starts {self._named(few)} have fewer than {FEW_SAMPLES} samples "
                 f"(at least {self.start_samples[few].min():.3g}): collect more trials"
             )
         if self.misfits:
-            shown = "; ".join(_misfit(each) for each in self.misfits[:_N_MISFITS])
+            shown = "; ".join(map(str, self.misfits[:_N_MISFITS]))
             more = len(self.misfits) - _N_MISFITS
-            found.append(
+            yield (
                 f"{shown}{f'; and {more} more' if more > 0 else ''}: use features, or "
                 "observations, that tell more states apart, more neighborhoods (n_anchors) or, "
                 "where the standard error is large, more trials"
             )
         if self.start_noise > 0.0:
-            found.append(
+            yield (
                 f"the mean value of the start, {self.start_value:.6g}, has a standard error of "
                 f"{self.start_noise:.2g}, and the rewards seen do not tell it either: collect more "
                 "trials, or use fewer features"
             )
-        return found
 
     def _named(self, chosen: BoolArray) -> str:
         places = np.flatnonzero(chosen)
-        names = ", ".join(_name(self.starts[i]) for i in places[:_N_NAMED])
+        names = ", ".join(in_a_line(self.starts[i]) for i in places[:_N_NAMED])
         more = f" and {len(places) - _N_NAMED} more" if len(places) > _N_NAMED else ""
         return f"{names}{more}"
 
@@ -218,28 +222,6 @@ class Diagnostics:
             lines.append(f"condition   {self.condition.max():.1e} or less")
         lines.append(f"backup      {self.choice}")
         return "\n".join(lines + [f"warning: {text}" for text in self.warnings])
-
-
-def _misfit(found: Misfit) -> str:
-    """Say whose value is wrong, and by how much."""
-    if found.start is None:
-        who = "the mean value of the start"
-    elif found.n_starts == 1:
-        who = f"the value of start {_name(found.start)}"
-    else:
-        who = f"the mean value of {found.n_starts} starts about {_name(found.start)}"
-    return (
-        f"{who} is {found.predicted:.6g} by the features, and {found.direct:.6g} by the rewards "
-        f"of the next {found.horizon} timesteps and the value there (difference "
-        f"{found.predicted - found.direct:.3g}, standard error {found.error:.2g})"
-    )
-
-
-def _name(observation: Any) -> str:
-    """Return an observation in a line, of a picture the ends only."""
-    if isinstance(observation, np.ndarray):
-        return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
-    return str(observation)
 
 
 def check_single_class(statistics: SampledStatistics, encoding: Encoding) -> None:
@@ -276,32 +258,27 @@ def check_own_trials(statistics: SampledStatistics) -> None:
 
 
 def diagnose(fit: Fit) -> Diagnostics:
-    """Return the account of a fit."""
+    """Return how far the fit may be relied on; ``print`` it.
+
+    Returns
+    -------
+    Diagnostics
+    """
     statistics, system = fit.statistics, fit.system
     states = statistics.starts
     neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
     observations = [fit.encoding.decode(state) for state in states]
     share = fit.occupancy_of(states)[neighborhood, np.arange(len(states))]
-    tail = check_tail(fit)
     classes = statistics.recurrent_classes
-    start = check_start(fit)
     determined = fit.states_determined(states, neighborhood)
     return Diagnostics(
-        settled=tail.settled,
-        tail=(tail.start, tail.middle, tail.stop),
-        tail_rewards=tail.rewards,
-        tail_error=tail.error,
-        tail_correlation=tail.correlation,
+        **check_tail(fit)._asdict(),
+        **check_start(fit)._asdict(),
         gain=system.gain,
         starts=observations,
         start_samples=share * system.n_samples[neighborhood],
         start_determined=determined,
         start_tolerable=statistics.tolerable(~determined),
-        start_value=start.value,
-        start_rewards=start.rewards,
-        start_error=start.error,
-        start_noise=start.noise,
-        misfits=start.misfits,
         n_trials=statistics.n_trials,
         n_last=int(statistics.trials_at[-1]),
         n_recurrent_classes=len(classes) if classes else None,

@@ -20,17 +20,8 @@ from typing import IO
 def write_draft(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Write what is to replace a file beside it, and return where; a failure leaves nothing.
 
-    Parameters
-    ----------
-    target : Path
-        With symbolic links followed.
-    write : callable
-        Gets the draft, open.
-
-    Returns
-    -------
-    Path
-        With the permissions of the target, or those that the user's umask says; to be renamed.
+    Symbolic links of the target have been followed. The draft has the target's permissions, or
+    those that the user's umask says, and is to be renamed.
     """
     draft = draft_of(target)
     try:
@@ -47,18 +38,7 @@ def write_draft(target: Path, write: Callable[[IO[bytes]], object]) -> Path:
 
 
 def draft_of(target: Path) -> Path:
-    """Return a path beside a target that no other process takes; remove drafts of killed ones.
-
-    Parameters
-    ----------
-    target : Path
-        With symbolic links followed.
-
-    Returns
-    -------
-    Path
-        Of no file yet, to be opened by mode ``"xb"`` and renamed.
-    """
+    """Return a path beside a target that no other process takes; remove drafts of killed ones."""
     prefix = f".{hashlib.sha256(f'{_place()} {target.name}'.encode()).hexdigest()[:12]}."
     # A folder that cannot be listed, or a name of somebody else's, is no obstacle to writing.
     with suppress(OSError, ValueError):

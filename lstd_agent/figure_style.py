@@ -53,17 +53,7 @@ _STYLE: Any = {
 
 
 def new_figure(width: float = WIDTH, height: float = 5.0) -> Figure:
-    """Return an empty figure of a size in inches.
-
-    Parameters
-    ----------
-    width, height : float
-
-    Raises
-    ------
-    MissingDependencyError
-        Without matplotlib.
-    """
+    """Return an empty figure of a size in inches, or raise `MissingDependencyError`."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -74,13 +64,7 @@ def new_figure(width: float = WIDTH, height: float = 5.0) -> Figure:
 
 
 def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """Have a function draw in this style.
-
-    Parameters
-    ----------
-    draw : callable
-        Returns a figure, made by `new_figure`.
-    """
+    """Have a function that returns a figure of `new_figure` draw in this style."""
 
     @wraps(draw)
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
@@ -94,15 +78,9 @@ def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
 
 
 def picture(figure: Figure, suffix: str, description: str = "") -> bytes:
-    """Return a figure as the content of a file.
+    """Return a figure as the content of a file with a suffix such as ``".png"`` or ``".pdf"``.
 
-    Parameters
-    ----------
-    figure : Figure
-    suffix : str
-        Such as ``".png"`` or ``".pdf"``.
-    description : str
-        Kept in the file's metadata.
+    The description is kept in the file's metadata.
     """
     field = {".pdf": "Subject"}.get(suffix, "Description")
     content = BytesIO()
@@ -113,10 +91,7 @@ def picture(figure: Figure, suffix: str, description: str = "") -> bytes:
 def log_scale(axes: Axes) -> None:
     """Make the vertical axis logarithmic, with plain numbers at 1, 2 and 5 of every decade.
 
-    Parameters
-    ----------
-    axes : Axes
-        With everything drawn: over many decades, numbers are at 1 only.
+    To be called with everything drawn: over many decades, numbers are at 1 only.
     """
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
@@ -139,18 +114,8 @@ def label_ends(
 ) -> None:
     """Write a label to the right of where each curve ends, in its color, none upon another.
 
-    To be called last, when the limits of the axes are what they will be.
-
-    Parameters
-    ----------
-    axes : Axes
-    x : float
-        Where the curves end.
-    heights : sequence of float
-        What they end at.
-    labels, colors : sequence of str
-    line_height : float
-        Of a label, as a share of the height of the axes.
+    To be called last, when the limits of the axes are what they will be. Curves end at ``x`` and
+    their heights; ``line_height`` is a label's, as a share of the height of the axes.
     """
     to_share = axes.transData + axes.transAxes.inverted()
     ends = to_share.transform([(x, y) for y in heights])
@@ -170,31 +135,13 @@ def label_ends(
 
 
 def spread(places: ArrayLike, gap: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return places moved as little as needed (in sum of squares) to lie a gap apart.
+    """Return places (n,), moved as little as needed (in sum of squares) to lie a gap apart."""
+    from scipy.optimize import isotonic_regression  # takes long to import
 
-    Parameters
-    ----------
-    places : array_like, shape (n,)
-    gap : float
-        The least distance.
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        In the order given.
-    """
     wanted = np.asarray(places, dtype=np.float64)
     order = np.argsort(wanted, kind="stable")
-    # Without the gaps, moved places must not decrease: isotonic regression, by pooling neighbours.
-    slack = wanted[order] - gap * np.arange(len(wanted))
-    pools: list[tuple[float, int]] = []
-    for value in slack:
-        total, n = float(value), 1
-        while pools and pools[-1][0] / pools[-1][1] > total / n:
-            before, n_before = pools.pop()
-            total, n = total + before, n + n_before
-        pools.append((total, n))
-    moved = np.concatenate([np.full(n, total / n) for total, n in pools]) if pools else slack
+    gaps = gap * np.arange(len(wanted))
     result = np.empty_like(wanted)
-    result[order] = moved + gap * np.arange(len(wanted))
+    if len(wanted):  # without the gaps, moved places must not decrease
+        result[order] = isotonic_regression(wanted[order] - gaps).x + gaps
     return result

@@ -16,10 +16,10 @@ from lstd_agent.fit_options import FitOptions
 from lstd_agent.refits import Occupancies, Refits, determined_by_model, of_each
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.start_groups import StartGroups
-from lstd_agent.system.fit_system import System
+from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding, States
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class Fit:
 
     Attributes
     ----------
-    system : System
     statistics : SampledStatistics
         Of all trials.
     batches : list of sums
@@ -63,15 +62,16 @@ class Fit:
     encoding : Encoding
         Of the observations.
     options : FitOptions
+    system : System
     choice : Choice
         Of the backup: asked for, or by the data.
     """
 
-    system: System
     statistics: SampledStatistics
     batches: Sequence[Sums]
     encoding: Encoding
     options: FitOptions
+    system: System
     choice: Choice
 
     @classmethod
@@ -83,8 +83,7 @@ class Fit:
         options: FitOptions,
     ) -> Fit:
         """Fit a system to trials."""
-        system, choice = options.fit(statistics, batches)
-        return cls(system, statistics, batches, encoding, options, choice)
+        return cls(statistics, batches, encoding, options, *options.fit(statistics, batches))
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return calibrated relative values.

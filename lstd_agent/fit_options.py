@@ -12,8 +12,9 @@ from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError, check_choice
 from lstd_agent.statistics.backups import Backup, WantedBackup, check_backup
 from lstd_agent.statistics.interface import SampledStatistics
+from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
-from lstd_agent.system.fit_system import CALIBRATIONS, CalibrationName, System, fit_system, refit
+from lstd_agent.system.fit_system import CALIBRATIONS, CalibrationName, fit_system, refit
 from lstd_agent.system.gain import check_gain, estimate_gain
 from lstd_agent.system.minimizer import check_rcond
 from lstd_agent.system.model import check_model
@@ -28,7 +29,7 @@ from lstd_agent.system.neighborhoods import (
 from lstd_agent.system.references import RULES, RuleName
 from lstd_agent.system.selection import Choice, choose_backup, choose_number
 from lstd_agent.system.solvers import SOLVERS, SolverName
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 AgentTailName = Literal["window", "settled"]
 

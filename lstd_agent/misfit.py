@@ -10,7 +10,7 @@ fit it is wrongly judged so about once in a thousand fits.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,29 +67,34 @@ class Misfit:
     error: float
     horizon: int
 
+    def __str__(self) -> str:
+        if self.start is None:
+            who = "the mean value of the start"
+        elif self.n_starts == 1:
+            who = f"the value of start {in_a_line(self.start)}"
+        else:
+            who = f"the mean value of {self.n_starts} starts about {in_a_line(self.start)}"
+        return (
+            f"{who} is {self.predicted:.6g} by the features, and {self.direct:.6g} by the rewards "
+            f"of the next {self.horizon} timesteps and the value there (difference "
+            f"{self.predicted - self.direct:.3g}, standard error {self.error:.2g})"
+        )
 
-@dataclass(frozen=True, eq=False)
-class StartCheck:
-    """What is found of the values of the start.
 
-    Attributes
-    ----------
-    value, rewards : float
-        The mean value of the start: predicted, and what the rewards above the gain and the value
-        of the end add up to.
-    error : float
-        Standard error of their difference, the fit taken as given; NaN where the difference is too
-        small to matter.
-    noise : float
-        Standard error of the predicted one, where it is so large that it may be anything; else 0.
-    misfits : list of Misfit
-        Groups of starts whose values are wrong, the worst first.
-    """
+def in_a_line(observation: Any) -> str:
+    """Return an observation in a line, of a picture the ends only."""
+    if isinstance(observation, np.ndarray):
+        return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
+    return str(observation)
 
-    value: float
-    rewards: float
-    error: float
-    noise: float
+
+class StartCheck(NamedTuple):
+    """What `lstd_agent.Diagnostics` tells of the values of the start."""
+
+    start_value: float
+    start_rewards: float
+    start_error: float
+    start_noise: float
     misfits: list[Misfit]
 
 
@@ -127,10 +132,10 @@ def check_start(fit: Fit) -> StartCheck:
     if matter[0, -1] and not wrong.any() and error[0, -1] > _LARGEST_ERROR * scale:
         noise = fit.start_error() if len(fit.batches) > 1 else np.inf
     return StartCheck(
-        value=float(groups.predicted[0]),
-        rewards=float(by_rewards[0]),
-        error=float(error[0, -1]) if matter[0, -1] else np.nan,
-        noise=noise if noise > _LARGEST_ERROR * scale else 0.0,
+        start_value=float(groups.predicted[0]),
+        start_rewards=float(by_rewards[0]),
+        start_error=float(error[0, -1]) if matter[0, -1] else np.nan,
+        start_noise=noise if noise > _LARGEST_ERROR * scale else 0.0,
         misfits=_misfits(fit, groups, error, wrong),
     )
 

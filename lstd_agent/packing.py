@@ -6,6 +6,7 @@ What is read is checked before it is used.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,20 +21,16 @@ from lstd_agent.features.rows import is_sparse
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
-from lstd_agent.statistics.backups import (
-    Backup,
-    LambdaReturn,
-    MultiStep,
-    WantedBackup,
-    check_backup,
-)
+from lstd_agent.statistics.backups import LambdaReturn, MultiStep, WantedBackup, check_backup
+from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD
+from lstd_agent.system.references import ReferenceStates
 from lstd_agent.system.selection import Choice, Tried
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 _BUILDERS = {
     c.__name__: c
@@ -47,15 +44,6 @@ _BUILDERS = {
         RandomFourier,
     )
 }
-
-_SPACES = (
-    spaces.Dict,
-    spaces.Tuple,
-    spaces.Discrete,
-    spaces.MultiDiscrete,
-    spaces.MultiBinary,
-    spaces.Box,
-)
 
 _CSR_PARTS = "data", "indices", "indptr"
 
@@ -74,9 +62,8 @@ def pack_features(features: Any, table: Any, arrays: Arrays) -> Any:
         }
         return {"type": type(features).__name__, "arguments": arguments}
     if is_sparse(table):
-        csr = sparse.csr_array(table)
-        arrays.update({f"features.{part}": getattr(csr, part) for part in _CSR_PARTS})
-        return {"type": "csr", "shape": list(csr.shape)}
+        arrays.update(_csr_parts("features", sparse.csr_array(table)))
+        return {"type": "csr", "shape": list(table.shape)}
     if table is not None:
         arrays["features"] = np.asarray(table)
         return {"type": "array"}
@@ -105,6 +92,29 @@ def unpack_features(facts: Any, arrays: Arrays, given: Any = None) -> Any:
         return None if inner is None else Standardized(inner, facts["mean"], facts["deviation"])
     builder = _BUILDERS.get(kind)
     return None if builder is None else builder(**facts["arguments"])
+
+
+def _pack(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
+    """Put the arrays of a dataclass among others and return what else it has."""
+    facts: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        if is_sparse(part):
+            arrays.update(_csr_parts(f"{name}.{field.name}", part))
+        elif isinstance(part, np.ndarray):
+            arrays[f"{name}.{field.name}"] = part
+        elif part is not None:
+            facts[field.name] = part
+    return facts
+
+
+def _named(name: str, arrays: Arrays) -> Arrays:
+    """Return the arrays of one of those that were packed, by the names of its fields."""
+    return {k.removeprefix(f"{name}."): v for k, v in arrays.items() if k.startswith(f"{name}.")}
+
+
+def _csr_parts(name: str, matrix: Any) -> Arrays:
+    return {f"{name}.{part}": getattr(matrix, part) for part in _CSR_PARTS}
 
 
 def _read_csr(name: str, arrays: Arrays, shape: tuple[int, int]) -> sparse.csr_array:
@@ -160,70 +170,61 @@ def unpack_choice(facts: Any) -> Choice:
         tuple(Tried(**{**each, "backup": unpack_backup(each["backup"])}) for each in group)
         for group in (facts["tried"], facts.get("numbers", []))
     )
-    return Choice(_made(facts["backup"]), facts["reason"], tried, numbers)
-
-
-def _made(facts: Any) -> Backup:
-    backup = unpack_backup(facts)
+    backup = unpack_backup(facts["backup"])
     if backup == "auto":
         raise InvalidInputError("the file is damaged: 'auto' is not a backup that can be chosen")
-    return backup
+    return Choice(backup, facts["reason"], tried, numbers)
 
 
 def pack_space(space: Space[Any]) -> Any:
     """Return what to write of an observation space; of a subclass, the space that it is."""
-    kind = next(c.__name__ for c in _SPACES if isinstance(space, c))
-    if isinstance(space, spaces.Dict):
-        return [kind, [[key, pack_space(part)] for key, part in space.spaces.items()]]
-    if isinstance(space, spaces.Tuple):
-        return [kind, [pack_space(part) for part in space.spaces]]
-    if isinstance(space, spaces.Discrete):
-        return [kind, int(space.n), int(space.start)]
-    if isinstance(space, spaces.MultiDiscrete):
-        return [kind, space.nvec.tolist(), space.start.tolist()]
-    if isinstance(space, spaces.MultiBinary):
-        return [kind, np.asarray(space.n).tolist()]
-    assert isinstance(space, spaces.Box)
-    return [kind, space.low.tolist(), space.high.tolist(), space.dtype.name]
+    kind = next(each for each in _SPACES if isinstance(space, each))
+    return [kind.__name__, *_SPACES[kind][0](space)]
 
 
 def unpack_space(facts: Any) -> Space[Any]:
     """Return the observation space."""
-    kind, *arguments = facts
-    if kind == "Dict":
-        return spaces.Dict([(key, unpack_space(part)) for key, part in arguments[0]])
-    if kind == "Tuple":
-        return spaces.Tuple([unpack_space(part) for part in arguments[0]])
-    if kind == "Discrete":
-        return spaces.Discrete(arguments[0], start=arguments[1])
-    if kind == "MultiDiscrete":
-        return spaces.MultiDiscrete(arguments[0], start=arguments[1])
-    if kind == "MultiBinary":
-        return spaces.MultiBinary(arguments[0])
-    low, high, dtype = arguments
-    return spaces.Box(np.array(low, dtype=dtype), np.array(high, dtype=dtype), dtype=dtype)
+    name, *arguments = facts
+    return next(make for kind, (_, make) in _SPACES.items() if kind.__name__ == name)(*arguments)
+
+
+# Of each kind of space what is written of one, and how it is made of that.
+_SPACES: dict[type[Space[Any]], tuple[Callable[[Any], list[Any]], Callable[..., Space[Any]]]] = {
+    spaces.Dict: (
+        lambda space: [[[key, pack_space(part)] for key, part in space.spaces.items()]],
+        lambda parts: spaces.Dict([(key, unpack_space(part)) for key, part in parts]),
+    ),
+    spaces.Tuple: (
+        lambda space: [[pack_space(part) for part in space.spaces]],
+        lambda parts: spaces.Tuple([unpack_space(part) for part in parts]),
+    ),
+    spaces.Discrete: (
+        lambda space: [int(space.n), int(space.start)],
+        lambda n, start: spaces.Discrete(n, start=start),
+    ),
+    spaces.MultiDiscrete: (
+        lambda space: [space.nvec.tolist(), space.start.tolist()],
+        lambda nvec, start: spaces.MultiDiscrete(nvec, start=start),
+    ),
+    spaces.MultiBinary: (lambda space: [np.asarray(space.n).tolist()], spaces.MultiBinary),
+    spaces.Box: (
+        lambda space: [space.low.tolist(), space.high.tolist(), space.dtype.name],
+        lambda low, high, dtype: spaces.Box(
+            np.array(low, dtype), np.array(high, dtype), None, dtype
+        ),
+    ),
+}
 
 
 def pack_sums(sums: Sums, name: str, arrays: Arrays) -> Any:
     """Put a batch's sums among the arrays and return what else to write of them."""
-    facts: dict[str, Any] = {"n_trials": sums.n_trials, "kind": type(sums).__name__}
-    if not isinstance(sums, TransitionCounts):
-        held = {k: v for k, v in vars(sums).items() if k != "n_trials" and v is not None}
-        arrays.update({f"{name}.{k}": v for k, v in held.items()})
-        return facts
-    facts["n_states"] = sums.n_states
-    if sums.n_at is not None:
-        arrays[f"{name}.n_at"] = sums.n_at
-    for matrix in ("transition_counts", "reward_sums"):
-        for part in _CSR_PARTS:
-            arrays[f"{name}.{matrix}.{part}"] = getattr(getattr(sums, matrix), part)
-    return facts
+    facts = _pack(sums, name, arrays)
+    return {"n_trials": sums.n_trials, "kind": type(sums).__name__, **facts}
 
 
 def unpack_sums(facts: Any, name: str, arrays: Arrays) -> Sums:
     """Return a batch's sums, checked."""
-    prefix = f"{name}."
-    parts = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+    parts = _named(name, arrays)
     try:
         if facts["kind"] == "KeptTrials":
             return KeptTrials.of(**parts)
@@ -245,8 +246,7 @@ def pack_taken(taken: ActionCounts | None, name: str, arrays: Arrays) -> Any:
     """Put counts of actions among the arrays and return what else to write of them."""
     if taken is None:
         return None
-    arrays.update({f"{name}.{part}": getattr(taken, part) for part in ACTION_PARTS})
-    return [taken.n_states, taken.n_actions]
+    return list(_pack(taken, name, arrays).values())
 
 
 def unpack_taken(facts: Any, name: str, arrays: Arrays) -> ActionCounts | None:
@@ -257,3 +257,19 @@ def unpack_taken(facts: Any, name: str, arrays: Arrays) -> ActionCounts | None:
         return ActionCounts(*facts, *(arrays[f"{name}.{p}"] for p in ACTION_PARTS)).checked()
     except (KeyError, TypeError) as error:
         raise InvalidInputError(f"the file's counts of actions are damaged: {error!r}") from error
+
+
+def pack_system(system: System, arrays: Arrays) -> Any:
+    """Put a fitted system among the arrays and return what else to write of it."""
+    facts = _pack(system, "system", arrays)
+    references = facts.pop("references")
+    arrays["system.references"] = references.state
+    return {"main": references.main, **facts}
+
+
+def unpack_system(facts: Any, arrays: Arrays) -> System:
+    """Return the fitted system."""
+    parts: dict[str, Any] = _named("system", arrays)
+    others = dict(facts)
+    references = ReferenceStates(parts.pop("references"), others.pop("main"))
+    return System(references=references, **parts, **others)

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Space
 
 from lstd_agent.drafts import write_draft
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import is_table
+from lstd_agent.fit import Fit
 from lstd_agent.packing import (
     Arrays,
     pack_backup,
@@ -30,6 +30,7 @@ from lstd_agent.packing import (
     pack_features,
     pack_space,
     pack_sums,
+    pack_system,
     pack_taken,
     unpack_backup,
     unpack_choice,
@@ -37,17 +38,15 @@ from lstd_agent.packing import (
     unpack_features,
     unpack_space,
     unpack_sums,
+    unpack_system,
     unpack_taken,
 )
-from lstd_agent.system.fit_system import System
-from lstd_agent.system.references import ReferenceStates
+from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import Choice
-from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, States
-from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 FORMAT_VERSION = 2
 
@@ -55,49 +54,11 @@ FORMAT_VERSION = 2
 _PACKED = ("features", "distance", "backup", "anchors")
 
 
-@dataclass(frozen=True, eq=False)
-class SavedAgent:
-    """What a file holds of an agent.
-
-    Attributes
-    ----------
-    options : dict
-        What the agent was made with.
-    space : Space or None
-        Of its observations, if it was known.
-    batches : list of sums
-        Of its trials.
-    trials : ndarray or None
-        Those that were kept whole beside their sums.
-    policy : ndarray or None
-        Whose trials they are, if it was a table.
-    system : System or None
-        What was fitted to them.
-    choice : Choice or None
-        Of the backup that it was fitted by.
-    taken : list of ActionCounts or None
-        What actions led to, batch by batch.
-    actions : (int, int) or None
-        How many there are, and the first of them.
-    """
-
-    options: dict[str, Any]
-    space: Space[Any] | None
-    batches: list[Sums]
-    trials: States | None
-    policy: Policy | None
-    system: System | None
-    choice: Choice | None
-    taken: list[ActionCounts | None]
-    actions: tuple[int, int] | None
-
-
 def save(
     path: str | os.PathLike[str],
     options: dict[str, Any],
     collector: TrialCollector,
-    system: System | None,
-    choice: Choice | None,
+    fit: Fit | None,
 ) -> None:
     """Write an agent to a file; see `SeminormLSTDAgent.save`."""
     arrays: Arrays = {}
@@ -117,8 +78,8 @@ def save(
         "backup": pack_backup(options["backup"]),
         "space": None if encoding is None else pack_space(encoding.space),
         "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(batches.sums)],
-        "system": None if system is None else pack_system(system, arrays),
-        "choice": None if choice is None else pack_choice(choice),
+        "system": None if fit is None else pack_system(fit.system, arrays),
+        "choice": None if fit is None else pack_choice(fit.choice),
         "actions": collector.actions,
         "taken": [pack_taken(t, f"taken{i}", arrays) for i, t in enumerate(batches.taken)],
     }
@@ -129,35 +90,76 @@ def save(
     write(path, facts, arrays)
 
 
-def load(path: str | os.PathLike[str], features: Any, distance: Any) -> SavedAgent:
-    """Read an agent from a file; see `SeminormLSTDAgent.load`."""
-    facts, arrays = read(path)
-    held = unpack_features(facts["features"], arrays, features)
-    # What was given may be what the file's features were standardized from.
-    known = isinstance(held, Standardized) and held.features is features
-    options = {
-        "features": held if known else _held_or_given(path, "features", held, features),
-        "distance": _held_or_given(path, "distance", unpack_distance(facts["distance"]), distance),
-        "backup": unpack_backup(facts.get("backup", "one_step")),
-        "anchors": facts["anchors"],
-    }
-    # Before backups could be chosen, files told what was asked for alone.
-    asked_for = {"backup": facts.get("backup", "one_step"), "reason": "asked for", "tried": []}
-    choice = facts.get("choice", asked_for)
-    batches = [unpack_sums(batch, f"batch{i}", arrays) for i, batch in enumerate(facts["batches"])]
-    # Files of before actions were recorded tell none.
-    taken = facts.get("taken") or [None] * len(batches)
-    return SavedAgent(
-        options={**options, **facts["options"]},
-        space=None if facts["space"] is None else unpack_space(facts["space"]),
-        batches=batches,
-        trials=_checked_trials(arrays.get("trials"), batches),
-        policy=arrays.get("policy"),
-        taken=[unpack_taken(t, f"taken{i}", arrays) for i, t in enumerate(taken)],
-        actions=None if facts.get("actions") is None else tuple(facts["actions"]),
-        system=None if facts["system"] is None else unpack_system(facts["system"], arrays),
-        choice=None if facts["system"] is None else unpack_choice(choice),
-    )
+@dataclass(frozen=True, eq=False)
+class SavedAgent:
+    """An agent in a file, whose parts are checked as they are asked for.
+
+    Attributes
+    ----------
+    path : path
+    facts : dict
+        From the JSON.
+    arrays : dict of ndarray
+    """
+
+    path: str | os.PathLike[str]
+    facts: dict[str, Any]
+    arrays: Arrays
+
+    def options(self, features: Any, distance: Any) -> dict[str, Any]:
+        """Return what the agent was made with, functions as they are given."""
+        facts = self.facts
+        held = unpack_features(facts["features"], self.arrays, features)
+        # What was given may be what the file's features were standardized from.
+        known = isinstance(held, Standardized) and held.features is features
+        held_distance = unpack_distance(facts["distance"])
+        return {
+            "features": held if known else self._held_or_given("features", held, features),
+            "distance": self._held_or_given("distance", held_distance, distance),
+            "backup": unpack_backup(facts.get("backup", "one_step")),
+            "anchors": facts["anchors"],
+            **facts["options"],
+        }
+
+    def _held_or_given(self, name: str, held: Any, given: Any) -> Any:
+        """Return what the file holds, or, where that is a function, what was given for it."""
+        if held is None and given is None:
+            raise InvalidInputError(
+                f"the agent in {self.path} has a function for its {name}, which a file does not "
+                f"hold: pass it as load(path, {name}=...)"
+            )
+        if held is not None and given is not None and held is not given:
+            raise InvalidInputError(
+                f"{self.path} holds the agent's {name}: load it without {name}="
+            )
+        return given if held is None else held
+
+    def restore(self, collector: TrialCollector) -> None:
+        """Have a collector take the trials."""
+        facts, arrays = self.facts, self.arrays
+        batches = [
+            unpack_sums(sums, f"batch{i}", arrays) for i, sums in enumerate(facts["batches"])
+        ]
+        # Files of before actions were recorded tell none.
+        taken = facts.get("taken") or [None] * len(batches)
+        collector.restore(
+            None if facts["space"] is None else unpack_space(facts["space"]),
+            batches,
+            _checked_trials(arrays.get("trials"), batches),
+            arrays.get("policy"),
+            [unpack_taken(each, f"taken{i}", arrays) for i, each in enumerate(taken)],
+            None if facts.get("actions") is None else tuple(facts["actions"]),
+        )
+
+    def fitted(self) -> tuple[System, Choice] | None:
+        """Return the fitted system, if there is one, and the choice of its backup."""
+        facts = self.facts
+        if facts["system"] is None:
+            return None
+        # Before backups could be chosen, files told what was asked for alone.
+        asked_for = {"backup": facts.get("backup", "one_step"), "reason": "asked for", "tried": []}
+        choice = unpack_choice(facts.get("choice", asked_for))
+        return unpack_system(facts["system"], self.arrays), choice
 
 
 def _checked_trials(trials: States | None, batches: list[Sums]) -> States | None:
@@ -178,18 +180,6 @@ def _checked_trials(trials: States | None, batches: list[Sums]) -> States | None
             "of its trials at each timestep"
         )
     return trials
-
-
-def _held_or_given(path: str | os.PathLike[str], name: str, held: Any, given: Any) -> Any:
-    """Return what a file holds, or, where that is a function, what was given in its place."""
-    if held is None and given is None:
-        raise InvalidInputError(
-            f"the agent in {path} has a function for its {name}, which a file does not hold: "
-            f"pass it as load(path, {name}=...)"
-        )
-    if held is not None and given is not None and held is not given:
-        raise InvalidInputError(f"{path} holds the agent's {name}: load it without {name}=")
-    return given if held is None else held
 
 
 def write(path: str | os.PathLike[str], facts: dict[str, Any], arrays: Arrays) -> None:
@@ -235,25 +225,3 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
             f"{FORMAT_VERSION}: {remedy}"
         )
     return facts, arrays
-
-
-def pack_system(system: System, arrays: Arrays) -> Any:
-    """Put a fitted system among the arrays and return what else to write of it."""
-    facts: dict[str, Any] = {"main": system.references.main}
-    arrays["system.references"] = system.references.state
-    for name, value in vars(system).items():
-        if isinstance(value, np.ndarray):
-            arrays[f"system.{name}"] = value
-        elif name != "references":
-            facts[name] = value
-    return facts
-
-
-def unpack_system(facts: Any, arrays: Arrays) -> System:
-    """Return the fitted system."""
-    parts: dict[str, Any] = {
-        k.removeprefix("system."): v for k, v in arrays.items() if k.startswith("system.")
-    }
-    others = dict(facts)
-    references = ReferenceStates(parts.pop("references"), others.pop("main"))
-    return System(references=references, **parts, **others)

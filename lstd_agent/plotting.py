@@ -15,12 +15,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.figure_style import COLORS, MARKERS, SEQUENTIAL, WIDTH, new_figure, styled
 from lstd_agent.fit import Fit
-from lstd_agent.system.distances import (
-    MMD,
-    DistanceName,
-    DistributionDistance,
-    sampled_distance,
-)
+from lstd_agent.system.distances import sampled_distance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,17 +27,32 @@ _MOST_BARS = 200
 # More neighbourhoods than this have no names in the picture.
 _MOST_NAMED = 10
 
+# Rows of a heat map of this height that can be told apart.
 _N_BINS = 40
 
 
 @styled
-def draw(fit: Fit, distance: DistanceName | MMD | DistributionDistance) -> Figure:
-    """Return the figure; see `SeminormLSTDAgent.plot`."""
+def draw(fit: Fit) -> Figure:
+    """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
+
+    Values have bars of two standard errors each way, of at most 200 observations in up to ten
+    neighbourhoods; where the samples do not determine a value there is none.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Save it with ``figure.savefig(path)``; a notebook shows it.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without matplotlib.
+    """
     figure = new_figure(WIDTH, 11.0)
     values, occupancies, distances = figure.subplots(3, 1)
     _draw_values(values, fit)
     _draw_occupancies(occupancies, fit)
-    _draw_distances(distances, fit, distance)
+    _draw_distances(distances, fit)
     return figure
 
 
@@ -51,16 +61,8 @@ def draw_occupancy(
 ) -> None:
     """Draw a heat map of the share of trials in each state over time, with a line at each anchor.
 
-    Parameters
-    ----------
-    axes : Axes
-    distributions : array_like, shape (t_max + 1, n)
-        Shares of trials; 0 is left white.
-    edges : array_like, shape (n + 1,)
-        Where each state begins, and the last one ends.
-    anchors : array_like of int
-    label : str
-        What the states are.
+    Shares (t_max + 1, n) of 0 are left white. The edges (n + 1,) are where each state begins, and
+    the last one ends; the label says what states are.
     """
     from matplotlib.colors import LogNorm
 
@@ -78,13 +80,7 @@ def draw_occupancy(
 
 
 def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
-    """Give axes a logarithmic axis of time, and a line where each neighbourhood begins.
-
-    Parameters
-    ----------
-    axes : Axes
-    anchors : array_like of int
-    """
+    """Give axes a logarithmic axis of time, and a line where each neighbourhood begins."""
     starts = np.asarray(anchors)
     for start in starts:
         axes.axvline(start, color=COLORS[1], linewidth=min(1.6, 12.0 / len(starts)), zorder=3)
@@ -171,13 +167,11 @@ def _draw_occupancies(axes: Any, fit: Fit) -> None:
     axes.figure.colorbar(image, ax=axes, label="occupancy", aspect=15, pad=0.01)
 
 
-def _draw_distances(
-    axes: Axes, fit: Fit, distance: DistanceName | MMD | DistributionDistance
-) -> None:
+def _draw_distances(axes: Axes, fit: Fit) -> None:
     """Draw each timestep's squared distance from its anchor, and where neighbourhoods begin."""
     axes.set(title="Neighborhoods: squared distance from the anchor", ylabel="distance²")
     try:
-        squared = sampled_distance(distance, fit.statistics)
+        squared = sampled_distance(fit.options.distance, fit.statistics)
     except InvalidInputError as missing:  # anchors may be given where there is no distance
         axes.text(0.5, 0.5, f"none: {missing}", ha="center", transform=axes.transAxes, wrap=True)
     else:

@@ -31,18 +31,10 @@ class _Lines:
 
 
 def progress_bar(total: int, unit: str, show: bool | None, *, scale: bool = False) -> tqdm[Any]:
-    """Return a bar with rate and time left, to be used as a context and updated.
+    """Return a bar with rate and time left of so many units of work, to be updated as a context.
 
-    Parameters
-    ----------
-    total : int
-        Units of work.
-    unit : str
-        The name of one.
-    show : bool or None
-        True: a bar on a terminal, lines elsewhere; None: a bar on a terminal only; False: nothing.
-    scale : bool
-        Write large numbers of units with k, M, G.
+    With ``show`` it is a bar on a terminal and lines elsewhere, with None a bar on a terminal only,
+    and with False nothing. Large numbers of units are written with k, M, G to ``scale`` them.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         if not show:

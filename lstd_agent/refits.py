@@ -14,12 +14,12 @@ from lstd_agent.errors import NotFittedError
 from lstd_agent.features.rows import Rows
 from lstd_agent.fit_options import FitOptions
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.backups import Backup, is_one_step
+from lstd_agent.statistics.backups import Backup
 from lstd_agent.statistics.interface import SampledStatistics
-from lstd_agent.system.fit_system import System
+from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import OPEN_TOLERANCE
 from lstd_agent.trials.encoding import States
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 Occupancies = Callable[[States], FloatArray]
 """Occupancies (n, m) of encoded observations (m,) in the windows of n neighbourhoods."""
@@ -63,7 +63,7 @@ class Refits:
                 "with n_batches > 1, collect in several rounds (several calls, or a vector "
                 "environment with fewer copies than trials; 20 rounds are good), then fit"
             )
-        portions = self.statistics.portions(self.batches, one_step=is_one_step(self.backup))
+        portions = self.statistics.portions(self.batches)
         return [self._refit(others) for others in sums_without_each(portions)]
 
     def _refit(self, sums: Sums) -> Refit:
@@ -135,5 +135,5 @@ def of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:
 
 def determined_by_model(statistics: SampledStatistics, system: System) -> BoolArray:
     """Return of which states the pooled transitions determine the values."""
-    model = statistics.pooled(system.gain, system.references.main)
+    model = statistics.counted().pooled(system.gain, system.references.main)
     return np.asarray(model.open_share <= OPEN_TOLERANCE)

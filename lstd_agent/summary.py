@@ -11,7 +11,12 @@ _COLUMNS = ("anchor", "stop", "window", "reference", "occupancy", "samples", "ra
 
 
 def describe(fit: Fit) -> str:
-    """Return a table of the neighbourhoods under a few lines on the fit."""
+    """Return a readable account of the fit: a table of the neighbourhoods under a few lines.
+
+    Returns
+    -------
+    str
+    """
     system = fit.system
     d = system.weights.shape[1]
     rows = [

@@ -21,7 +21,7 @@ independent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,35 +49,17 @@ _CORRELATION, _DEVIATIONS = 0.5, 2.0
 _PERIODIC = 0.5
 
 
-@dataclass(frozen=True)
-class Tail:
-    """The last timesteps, in two halves of whole periods, and whether they have settled.
+class TailCheck(NamedTuple):
+    """What `lstd_agent.Diagnostics` tells of the last timesteps, in two halves of whole periods."""
 
-    Attributes
-    ----------
-    start, middle, stop : int
-        Of the halves; the second is empty where timesteps are too few for two.
-    rewards : tuple of float
-        Mean rewards of the halves.
-    error : float
-        Standard error of the difference, by batches; with one batch, by timesteps, roughly.
-    settled : bool
-        Whether the halves look alike.
-    correlation : float
-        The least between the mean rewards of its quarters, over batches of trials, if that shows
-        that trials keep mean rewards of their own; else 0.
-    """
-
-    start: int
-    middle: int
-    stop: int
-    rewards: tuple[float, float]
-    error: float
     settled: bool
-    correlation: float
+    tail: tuple[int, int, int]
+    tail_rewards: tuple[float, float]
+    tail_error: float
+    tail_correlation: float
 
 
-def check_tail(fit: Fit) -> Tail:
+def check_tail(fit: Fit) -> TailCheck:
     """Compare parts of the tail."""
     statistics = fit.statistics
     stop = statistics.t_max + 1
@@ -86,7 +68,7 @@ def check_tail(fit: Fit) -> Tail:
     if half == 0:
         reward = statistics.mean_reward(stop // 2, stop)
         # A period that is longer than that is one of a class that was never left.
-        return Tail(stop // 2, stop, stop, (reward, reward), np.nan, longest > 0, 0.0)
+        return TailCheck(longest > 0, (stop // 2, stop, stop), (reward, reward), np.nan, 0.0)
     parts = [statistics.of(sums) for sums in fit.batches] if len(fit.batches) > 1 else []
     # A batch whose trials were all cut short before tells nothing of it.
     parts = [part for part in parts if part.trials_at[stop - half :].any()]
@@ -101,14 +83,13 @@ def check_tail(fit: Fit) -> Tail:
     moves = (difference > chance and left > _SHARE * span) or (
         from_gain > chance and 2 * half * from_gain > _SHARE * span
     )
-    return Tail(
-        start=middle - half,
-        middle=middle,
-        stop=stop,
-        rewards=(first, second),
-        error=error,
+    least = max(rounding, _SHARE * span / (2 * half))
+    return TailCheck(
         settled=not moves,
-        correlation=_lasting_correlation(parts, half, max(rounding, _SHARE * span / (2 * half))),
+        tail=(middle - half, middle, stop),
+        tail_rewards=(first, second),
+        tail_error=error,
+        tail_correlation=_lasting_correlation(parts, half, least),
     )
 
 

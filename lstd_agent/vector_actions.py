@@ -15,10 +15,11 @@ from lstd_agent.standard_errors import sums_without_each
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairSums, Transitions, fit_pairs, regress_pairs
 from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.encoding import States, VectorEncoding
+from lstd_agent.trials.encoding import States
 from lstd_agent.trials.exploration import are_none, in_words
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.vector_encoding import VectorEncoding
 
 NO_ACTIONS = (
     "the trials do not tell which actions were taken: collect(..., explore=k) records them, and "

@@ -18,53 +18,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym import (
-    hitting,
-    horizon,
-    mixing,
-    moments,
-    restriction,
-    spectrum,
-    stepwise,
-    trajectory,
-)
+from unichain_gym import hitting, horizon, mixing, moments, restriction, spectrum, stepwise
 from unichain_gym.action_values import action_values, bisimulation_distances
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import finite
-from unichain_gym.errors import (
-    InvalidArgumentError,
-    InvalidModelError,
-    ModelTooLargeError,
-    MulticlassError,
-)
+from unichain_gym.errors import MulticlassError
 from unichain_gym.interface import OutcomeModel
-from unichain_gym.limits import Limits
-from unichain_gym.outcomes import (
-    read_count,
-    read_distribution,
-    read_names,
-    read_only,
-    read_reals,
-)
+from unichain_gym.limits import Limits, require_dense
+from unichain_gym.outcomes import check_discount, read_names, read_only
 from unichain_gym.solver_report import SolverReport, report_solution
 from unichain_gym.structure import (
     Structure,
+    common_period,
     cyclic_classes,
     find_periods,
     find_structure,
     group_sums,
 )
 from unichain_gym.summary import Classification, explain_classes
-from unichain_gym.trajectory import Trajectory
-from unichain_gym.transition_matrix import check_chain, read_transition_matrix
-
-MAX_DENSE_STATES = 5_000
+from unichain_gym.trajectory import simulate
+from unichain_gym.transition_matrix import read_chain
 
 
 class MarkovChain:
@@ -82,7 +60,7 @@ class MarkovChain:
     mdp, policy : TabularMDP and ndarray (S, A), optional
         Where the chain comes from; needed by what compares or draws actions.
     state_names : sequence of str or of int, length S, optional
-        What the states are called; by default as in the MDP.
+        What the states are called; by default as in the MDP, or 0 to S - 1.
     drop_below : float, optional
         What becomes of probabilities of the size of rounding errors: see `TabularMDP`.
 
@@ -90,16 +68,19 @@ class MarkovChain:
     ------
     InvalidModelError
         If shapes disagree, a number is not finite or negative, a row does not sum to 1, or names
-        do not fit.
+        do not fit; in methods, if a state does not exist.
+
+    Notes
+    -----
+    What several recurrent classes do not have in common, such as one gain, raises a
+    `MulticlassError`, and a limit that a periodic chain lacks a `PeriodicChainError`. Dense arrays
+    for more than 5,000 states raise a `ModelTooLargeError`, and what no method reaches or doubles
+    do not hold a `ConvergenceError`. Each message names the value, and what to ask for instead.
 
     Attributes
     ----------
-    transition_matrix, reward, initial_distribution, mdp, policy
-        As given.
     n_states : int
         S.
-    state_names : sequence of str or of int
-        The names of the states; without any, 0 to S - 1.
     recurrent_classes, recurrent_states, transient_states
         Which states the chain returns to for ever, and which it leaves for good.
     is_unichain : bool
@@ -190,18 +171,11 @@ class MarkovChain:
     ) -> None:
         # What an MDP and a policy give was seen to when these were made.
         drop_below = drop_below if mdp is None else 0.0
-        P = read_transition_matrix(transition_matrix, drop_below)
-        for part in (P.data, P.indices, P.indptr):
-            read_only(part)
-        self.transition_matrix = P
-        # Copies: what is computed once must not change with the caller's arrays.
-        self.reward = read_only(np.array(read_reals(reward, "reward")))
-        self.initial_distribution = read_only(
-            np.array(read_distribution(initial_distribution, "initial_distribution", drop_below))
+        self.transition_matrix, self.reward, self.initial_distribution = read_chain(
+            transition_matrix, reward, initial_distribution, drop_below
         )
         self.mdp = mdp
         self.policy = policy
-        check_chain(P, self.reward, self.initial_distribution)
         names: Sequence[str | int] | None = read_names(state_names, self.n_states)
         if names is None and mdp is not None:
             names = mdp.state_names
@@ -266,7 +240,7 @@ class MarkovChain:
         -------
         int or None
         """
-        label = int(self._structure.class_label[self._check_state(state)])
+        label = int(self._structure.class_label[restriction.check_state(state, self.n_states)])
         return None if label < 0 else label
 
     @cached_property
@@ -277,7 +251,7 @@ class MarkovChain:
     @cached_property
     def period(self) -> int:
         """The least d > 0 for which P^{dt} converges: the least multiple of all periods."""
-        return int(np.lcm.reduce(self.class_periods.astype(object)))
+        return common_period(self.class_periods)
 
     def classify(self) -> Classification:
         """Return a summary of classes, periods and gains that prints as a table.
@@ -286,17 +260,14 @@ class MarkovChain:
         -------
         Classification
         """
-        structure, recurrent = self._structure, self.recurrent_states
+        recurrent, p = self.recurrent_states, self.stationary_distribution
+        label = self._structure.class_label[recurrent]
         return Classification(
             classes=self.recurrent_classes,
             transient=self.transient_states,
             period=self.class_periods,
             gain=self._limits.class_mean(self.reward[recurrent]),
-            probability=group_sums(
-                structure.class_label[recurrent],
-                self.stationary_distribution[recurrent],
-                structure.n_classes,
-            ),
+            probability=group_sums(label, p[recurrent], self._structure.n_classes),
         )
 
     @property
@@ -318,19 +289,12 @@ class MarkovChain:
         MarkovChain
             Its `state_names` are those the states have here. Its `mdp` has the same states, and
             of the actions those that do not lead out of them.
-
-        Raises
-        ------
-        InvalidModelError
-            If a state does not exist.
         """
-        start = self.initial_distribution
-        if from_ is not None:
-            start = restriction.uniform_over(from_, self.n_states)
-        states = restriction.reachable_states(self.transition_matrix, start)
+        P, initial = self.transition_matrix, self.initial_distribution
+        states, start = restriction.reach(P, initial, from_)
         mdp, policy = self.mdp, self.policy
         return MarkovChain(
-            self.transition_matrix[states][:, states],
+            P[states][:, states],
             self.reward[states],
             start[states],
             mdp=None if mdp is None else restriction.restrict_mdp(mdp, states, start),
@@ -349,23 +313,12 @@ class MarkovChain:
         subtraction applies, every entry above 1e-150 has a small relative error, however nearly
         the class falls apart; elsewhere the sum of all errors is at most 1e-8 of the whole, and
         mostly far less: `solver_report` states the bound.
-
-        Raises
-        ------
-        ConvergenceError
-            If no method gets there: a very large chain that nearly falls apart.
         """
         return read_only(self._limits.distribution(self.initial_distribution))
 
     @cached_property
     def gain(self) -> float:
-        """The long-run average reward, g = p* r.
-
-        Raises
-        ------
-        MulticlassError
-            With several recurrent classes, where each has its own: see `gain_vector`.
-        """
+        """The long-run average reward, g = p* r; `gain_vector` if there are several classes."""
         self._require_unichain("one gain", "gain_vector, shape (S,)")
         return float(self.stationary_distribution @ self.reward)
 
@@ -381,16 +334,11 @@ class MarkovChain:
         The error is about 1e-16 of |r| times the largest entry of D: in a chain that moves
         between two halves once in n steps, n times more than in one that mixes at once. No
         method can do better from rounded rewards; `solver_report` states the bound.
-
-        Raises
-        ------
-        ConvergenceError
-            If an entry is beyond the range of doubles, or as for `stationary_distribution`.
         """
         return read_only(self._limits.potential(self.reward, "bias"))
 
     def relative_value(self, reference: int) -> FloatArray:
-        """Return b - b(reference), shape (S,).
+        """Return b - b(reference).
 
         Parameters
         ----------
@@ -400,11 +348,10 @@ class MarkovChain:
         Returns
         -------
         ndarray, shape (S,)
-            In units of the reward.
         """
         self._require_unichain("relative values", "bias and gain_vector")
-        value: FloatArray = self.bias - self.bias[self._check_state(reference)]
-        return value
+        state = restriction.check_state(reference, self.n_states)
+        return np.asarray(self.bias - self.bias[state])
 
     @cached_property
     def action_bias(self) -> FloatArray:
@@ -418,13 +365,11 @@ class MarkovChain:
     def variance(self) -> float:
         """The asymptotic variance of the states' expected rewards, lim Var(Σ_{t<n} r(s_t))/n.
 
-        Computed as Σ_s p*(s) Σ_s' P(s, s') (r(s) - g + b(s') - b(s))², which is the variance of
-        the martingale r(s_t) - g + b(s_{t+1}) - b(s_t). Randomness of the reward given the
-        state is not in it: see `asymptotic_variance`.
+        Randomness of the reward given the state is not in it: see `asymptotic_variance`.
         """
         return self.asymptotic_variance("state_reward")
 
-    def asymptotic_variance(self, of: Literal["reward", "state_reward"] = "reward") -> float:
+    def asymptotic_variance(self, of: moments.RewardKind = "reward") -> float:
         """Return the asymptotic variance, lim Var(Σ_{t<n} R_t)/n.
 
         The square root of it over n is the standard error of a mean reward over n steps.
@@ -440,32 +385,15 @@ class MarkovChain:
         -------
         float
             In squared units of the reward, times steps.
-
-        Raises
-        ------
-        MulticlassError
-            With several recurrent classes.
-        ConvergenceError
-            If it exceeds the range of doubles.
         """
-        if of not in ("reward", "state_reward"):
-            raise InvalidArgumentError(f"of must be 'reward' or 'state_reward'; got {of!r}")
         self._require_unichain("one variance", "recurrent_classes to look at each class alone")
-        if of == "reward":
-            return moments.observed_reward_variance(self)
-        return moments.state_reward_variance(self)
+        return moments.asymptotic_variance(self, of)
 
     @cached_property
     def deviation_matrix(self) -> FloatArray:
-        """D = (I - P + P*)^{-1} - P*, dense, shape (S, S).
-
-        Raises
-        ------
-        ModelTooLargeError
-            Beyond 5,000 states; the message says how large it would be.
-        """
-        self._require_dense("deviation_matrix")
-        return read_only(self._limits.potential(np.eye(self.n_states)))
+        """D = (I - P + P*)^{-1} - P*, dense, shape (S, S)."""
+        require_dense("deviation_matrix", self.n_states)
+        return self._limits.deviation
 
     @cached_property
     def fundamental_matrix(self) -> FloatArray:
@@ -474,13 +402,8 @@ class MarkovChain:
         Z - I sums P^t - P* over t ≥ 1. Between transient states it is (I - P_TT)^{-1}, the
         expected visits, which is what absorbing chains call their fundamental matrix. (Kemeny &
         Snell, 1960, sections 3.2 and 4.3; for any chain Puterman, 1994, appendix A.)
-
-        Raises
-        ------
-        ModelTooLargeError
-            Beyond 5,000 states; the message says how large it would be.
         """
-        self._require_dense("fundamental_matrix")
+        require_dense("fundamental_matrix", self.n_states)
         return read_only(self.deviation_matrix + self._limits.limit(np.eye(self.n_states)))
 
     @cached_property
@@ -494,7 +417,7 @@ class MarkovChain:
         return float(self.deviation_matrix.diagonal()[self.recurrent_states].sum())
 
     def discounted_value(self, discount: float) -> FloatArray:
-        """Return v = (I - γP)^{-1} r, shape (S,), for a discount γ in [0, 1).
+        """Return v = (I - γP)^{-1} r for a discount γ.
 
         Accurate up to the limit, relative to the largest value: it is computed as g/(1 - γ) plus
         a part that tends to b, each to nearly all digits.
@@ -502,27 +425,17 @@ class MarkovChain:
         Parameters
         ----------
         discount : float
-            γ.
+            γ, in [0, 1).
 
         Returns
         -------
         ndarray, shape (S,)
-            In units of the reward.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If γ is not in [0, 1).
         """
-        if not 0.0 <= discount < 1.0:
-            raise InvalidArgumentError(
-                f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
-                "case use gain and bias"
-            )
+        check_discount(discount, "gain and bias")
         return self._limits.discounted(self.reward, discount)
 
     def bisimulation_distance(self, discount: float = 0.999) -> FloatArray:
-        """Return max_a |q(s, a) - q(s', a)|, shape (S, S), with q the discounted action values.
+        """Return max_a |q(s, a) - q(s', a)|, with q the discounted action values.
 
         The paper's d_π, on which its optimal-transport distances rest.
 
@@ -534,38 +447,26 @@ class MarkovChain:
         Returns
         -------
         ndarray, shape (S, S)
-            In units of the reward.
 
         Raises
         ------
         InvalidModelError
             If states have different actions, between which there is no such distance.
         """
-        self._require_dense("bisimulation_distance")
+        require_dense("bisimulation_distance", self.n_states)
         following = discount * self.discounted_value(discount)
         return bisimulation_distances(action_values(self.mdp, following))
 
     # Absorption
 
     def absorption_probabilities(self) -> FloatArray:
-        """Return the probability of ending in each class, shape (S, n_classes).
+        """Return the probability of ending in each class.
 
         Returns
         -------
         ndarray, shape (S, n_classes)
             In the order of `recurrent_classes`; rows sum to 1.
-
-        Raises
-        ------
-        ModelTooLargeError
-            If the array would be too large.
         """
-        n, n_classes = self.n_states, self._structure.n_classes
-        if n * n_classes > MAX_DENSE_STATES**2:
-            raise ModelTooLargeError(
-                f"absorption_probabilities of {n} states into {n_classes} classes would take "
-                f"{n * n_classes * 8 / 1e9:.1f} GB"
-            )
         return self._limits.absorption()
 
     @cached_property
@@ -591,6 +492,8 @@ class MarkovChain:
     def max_absorption_time(self, tol: float = 1e-8) -> int:
         """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.
 
+        P_TT^t is dense; beyond 5,000 transient states there is `mean_absorption_time`.
+
         Parameters
         ----------
         tol : float
@@ -598,20 +501,7 @@ class MarkovChain:
         Returns
         -------
         int
-            In steps.
-
-        Raises
-        ------
-        ModelTooLargeError
-            Beyond 5,000 transient states, since P_TT^t is dense: see `mean_absorption_time`.
         """
-        _check_tolerance(tol)
-        n = self.transient_states.size
-        if n > MAX_DENSE_STATES:
-            raise ModelTooLargeError(
-                f"max_absorption_time needs dense powers over {n} transient states "
-                f"({n * n * 8 / 1e9:.1f} GB each); use mean_absorption_time"
-            )
         return stepwise.max_absorption_time(self._limits.P_TT, tol)
 
     @cached_property
@@ -627,169 +517,15 @@ class MarkovChain:
         visits[self.transient_states] = self._limits.visits(self.initial_distribution)
         return read_only(visits)
 
-    def hitting_time(self, target: int | ArrayLike) -> FloatArray:
-        """Return the expected steps until one of the target states is reached, shape (S,).
+    # Functions of the files of their methods, of which the chain is the first argument.
+    hitting_time = hitting.hitting_time
+    hitting_time_variance = hitting.hitting_time_variance
+    hitting_probability = hitting.hitting_probability
+    stepwise_distributions = stepwise.stepwise_distributions
+    finite_horizon_value = horizon.finite_horizon_value
+    simulate = simulate
 
-        0 on the target, infinite where it may never be reached.
-
-        Parameters
-        ----------
-        target : int or array_like of int
-
-        Returns
-        -------
-        ndarray, shape (S,)
-            In steps.
-        """
-        return hitting.hitting_times(self.transition_matrix, self._check_states(target))
-
-    def hitting_time_variance(self, target: int | ArrayLike) -> FloatArray:
-        """Return the variance of the steps until one of the target states is reached, shape (S,).
-
-        0 on the target. NaN where the target may never be reached: there the mean and the
-        second moment are infinite, and the variance does not exist. Elsewhere the second
-        moment is the variance plus `hitting_time` squared.
-
-        Parameters
-        ----------
-        target : int or array_like of int
-
-        Returns
-        -------
-        ndarray, shape (S,)
-            In squared steps.
-        """
-        states = self._check_states(target)
-        mean = self.hitting_time(target)
-        return hitting.hitting_time_variances(self.transition_matrix, states, mean)
-
-    def hitting_probability(
-        self, targets: int | ArrayLike, avoiding: int | ArrayLike | None = None
-    ) -> FloatArray:
-        """Return the probability of ever reaching one of the target states, shape (S,).
-
-        Exactly 1 where it is sure, on the targets themselves to begin with, and exactly 0 where
-        it is impossible. (Norris, 1997, theorem 1.3.2.)
-
-        Parameters
-        ----------
-        targets : int or array_like of int
-            The states to reach.
-        avoiding : int or array_like of int, optional
-            The probability is that of reaching a target before any of these; 0 on them.
-
-        Returns
-        -------
-        ndarray, shape (S,)
-
-        Raises
-        ------
-        InvalidModelError
-            If a state does not exist, or is both a target and to be avoided.
-        """
-        wanted = self._check_states(targets)
-        avoided = wanted[:0] if avoiding is None else self._check_states(avoiding)
-        both = np.intersect1d(wanted, avoided)
-        if both.size:
-            raise InvalidModelError(f"state {both[0]} is both a target and to be avoided")
-        return hitting.hitting_probabilities(self.transition_matrix, wanted, avoided)
-
-    # Finite times
-
-    def stepwise_distributions(self, t_max: int, tol: float = 1e-12) -> FloatArray:
-        """Return p^t = p^0 P^t for t = 0 … t_max, shape (t_max + 1, S).
-
-        Stops early once all that remains is provably within `tol` of p^t in the 1-norm:
-        (t_max - t) ‖p^t P - p^t‖₁ < tol.
-
-        Parameters
-        ----------
-        t_max : int
-            The last timestep.
-        tol : float
-            0 computes every timestep.
-
-        Returns
-        -------
-        ndarray, shape (t_max + 1, S)
-
-        Raises
-        ------
-        InvalidArgumentError
-            If ``t_max`` is no integer from 0 on.
-        """
-        t_max = read_count("t_max", t_max)
-        return stepwise.distributions(self.transition_matrix, self.initial_distribution, t_max, tol)
-
-    def finite_horizon_value(
-        self, n_steps: int, terminal: ArrayLike | None = None, *, all_horizons: bool = False
-    ) -> FloatArray:
-        """Return the expected total reward of n steps from each state, v_n = r + P v_{n-1}.
-
-        It is n g + b, but for a part that fades: P^n (v_0 - b). Long horizons of large chains
-        are not followed to their end, but to where the rest is certain, within 1e-12 of the
-        largest value.
-
-        Parameters
-        ----------
-        n_steps : int
-            n, the number of rewards.
-        terminal : array_like, shape (S,), optional
-            v_0, what it is worth to end in a state; nothing by default.
-        all_horizons : bool
-            Return v_0 … v_n.
-
-        Returns
-        -------
-        ndarray, shape (S,), or (n_steps + 1, S) for all horizons
-
-        Raises
-        ------
-        InvalidArgumentError
-            If n_steps is no integer of at least 0, or terminal does not fit.
-        ConvergenceError
-            If so many steps of so large a chain are out of reach.
-        """
-        n_steps = read_count("n_steps", n_steps)
-        end = horizon.read_terminal(terminal, self.n_states)
-        P, r = self.transition_matrix, self.reward
-        if all_horizons:
-            return horizon.finite_horizon_values(P, r, end, n_steps)
-        return horizon.finite_horizon_value(
-            P, r, end, n_steps, self.period, lambda: self.gain_vector
-        )
-
-    def simulate(self, n_steps: int, seed: int | np.random.Generator) -> Trajectory:
-        """Draw one path from the initial distribution.
-
-        For many paths see `unichain_gym.simulate_counts`.
-
-        Parameters
-        ----------
-        n_steps : int
-            Number of transitions.
-        seed : int or numpy.random.Generator
-            A seed, or a generator to draw from.
-
-        Returns
-        -------
-        Trajectory
-            ``states`` (n_steps + 1,), ``rewards`` (n_steps,), and ``actions`` (n_steps,) where
-            the chain comes from an MDP.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If n_steps is no integer of at least 0, or the seed is neither.
-        """
-        n_steps = read_count("n_steps", n_steps)
-        try:
-            rng = np.random.default_rng(seed)
-        except (TypeError, ValueError):
-            raise InvalidArgumentError(
-                f"seed must be an integer of at least 0 or a generator; got {seed!r}"
-            ) from None
-        return trajectory.simulate(self, n_steps, rng)
+    # Mixing
 
     @cached_property
     def spectral_gap(self) -> float:
@@ -798,11 +534,6 @@ class MarkovChain:
         That is 1 minus the spectral radius of P - P*: each recurrent class has one eigenvalue 1
         that does not count. 0 if a class is periodic, 1 if P^t is P* from some t on. Within a
         relative 1e-6. (Levin & Peres, 2017, Markov Chains and Mixing Times, chapter 12.)
-
-        Raises
-        ------
-        ConvergenceError
-            If rounding leaves the eigenvalue open, or it is not found in a large chain.
         """
         return spectrum.spectral_gap(self.transition_matrix, self._structure, self.class_periods)
 
@@ -817,11 +548,7 @@ class MarkovChain:
         return 1.0 / gap if gap > 0.0 else float("inf")
 
     def mixing_time(
-        self,
-        tol: float = 1e-10,
-        start: Literal["initial", "worst"] = "initial",
-        *,
-        averaged: bool = False,
+        self, tol: float = 1e-10, start: mixing.MixingStart = "initial", *, averaged: bool = False
     ) -> int:
         """Return the first t at which the total variation ½ ‖p^t - p*‖₁ is at most tol.
 
@@ -839,79 +566,26 @@ class MarkovChain:
         Returns
         -------
         int
-            In steps.
 
         Raises
         ------
         PeriodicChainError
             If the start reaches a periodic class, so that p^t has no limit, unless `averaged`.
-        MulticlassError
-            For start "worst" with several recurrent classes.
-        ModelTooLargeError
-            For start "worst" beyond 5,000 states.
-        ConvergenceError
-            If a chain too large for dense powers takes too many steps.
         InvalidArgumentError
-            For a tolerance that rounding hides.
+            For an unknown start, or a tolerance that rounding hides.
         """
-        _check_tolerance(tol)
-        if start not in ("initial", "worst"):
-            raise InvalidArgumentError(f"start must be 'initial' or 'worst'; got {start!r}")
         if start == "worst":
             self._require_unichain("a worst-case mixing time", "start='initial'")
-            self._require_dense("mixing_time(start='worst')")
-        seen = self._reached if start == "initial" else np.arange(self.n_states)
-        classes = self._classes_among(seen)
-        period = int(np.lcm.reduce(self.class_periods[classes].astype(object)))
-        P = self.transition_matrix[seen][:, seen]
-        if averaged:
-            sums = self.deviation_matrix if start == "worst" else self._start_potential[None, seen]
-            return mixing.averaged_mixing_time(P, sums, period, tol)
-        excess = None
-        if start == "initial":
-            excess = self.initial_distribution[seen] - self.stationary_distribution[seen]
-        return mixing.mixing_time(P, self._limits, seen, classes, excess, period, tol)
+        return mixing.mixing_time(self._limits, self.initial_distribution, start, tol, averaged)
 
     # What the methods above share
 
     @cached_property
     def _reached(self) -> IntArray:
         """The states that can be reached from the start, sorted."""
-        return restriction.reachable_states(self.transition_matrix, self.initial_distribution)
-
-    @cached_property
-    def _start_potential(self) -> FloatArray:
-        """p^0 D, shape (S,)."""
-        return self._limits.left_potential(self.initial_distribution)
-
-    def _classes_among(self, states: IntArray) -> IntArray:
-        """Return the indices of the recurrent classes that some states belong to, sorted."""
-        labels = np.unique(self._structure.class_label[states])
-        return labels[labels >= 0]
-
-    def _check_state(self, state: int) -> int:
-        states = self._check_states(state)
-        if states.size > 1:
-            raise InvalidModelError(f"one state is needed; got {state!r}")
-        return int(states[0])
-
-    def _check_states(self, states: int | ArrayLike) -> IntArray:
-        return restriction.check_states(states, self.n_states)
+        return restriction.reach(self.transition_matrix, self.initial_distribution)[0]
 
     def _require_unichain(self, what: str, instead: str) -> None:
         if not self.is_unichain:
-            entered = self._classes_among(self._reached)
+            entered = self._structure.classes_among(self._reached)
             raise MulticlassError(explain_classes(self.recurrent_classes, entered, what, instead))
-
-    def _require_dense(self, what: str) -> None:
-        n = self.n_states
-        if n > MAX_DENSE_STATES:
-            raise ModelTooLargeError(
-                f"{what} of {n} states is a dense array of {n * n * 8 / 1e9:.1f} GB; the limit is "
-                f"{MAX_DENSE_STATES} states"
-            )
-
-
-def _check_tolerance(tol: float) -> None:
-    if not tol > 0.0:
-        raise InvalidArgumentError(f"tol must be positive; got {tol!r}")

@@ -27,7 +27,16 @@ IMPROVEMENT = 1e-10
 
 
 def find_diameter(mdp: OutcomeModel) -> float:
-    """Return the diameter, in steps; infinite if some state cannot be reached from another.
+    """Return the diameter of an MDP: how many steps the longest way takes at best, in expectation.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+
+    Returns
+    -------
+    float
+        Infinite if some state cannot be reached from another.
 
     Raises
     ------

@@ -20,29 +20,48 @@ that the answer there is exactly 1 and 0.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.certified import Solver
 from unichain_gym.elimination import finite
+from unichain_gym.errors import InvalidModelError
+from unichain_gym.interface import RewardProcess
 from unichain_gym.linear import find_solver
+from unichain_gym.restriction import check_states
 from unichain_gym.structure import edges, group_sums, row_sums, search_breadth_first
 
 
-def hitting_probabilities(P: sparse.csr_array, targets: IntArray, avoided: IntArray) -> FloatArray:
-    """Return the probability of ever hitting a target before any avoided state.
+def hitting_probability(
+    chain: RewardProcess, targets: int | ArrayLike, avoiding: int | ArrayLike | None = None
+) -> FloatArray:
+    """Return the probability of ever reaching one of the target states.
+
+    Exactly 1 where it is sure, on the targets themselves to begin with, and exactly 0 where it is
+    impossible. (Norris, 1997, theorem 1.3.2.)
 
     Parameters
     ----------
-    P : csr_array, shape (S, S)
-        Transition matrix without stored zeros.
-    targets, avoided : ndarray of int
-        States, without a common one.
+    chain : MarkovChain
+    targets, avoiding : int or array_like of int
+        The states to reach, and those that must not be visited before; 0 on them.
 
     Returns
     -------
     ndarray, shape (S,)
+
+    Raises
+    ------
+    InvalidModelError
+        If a state does not exist, or is both a target and to be avoided.
     """
+    P = chain.transition_matrix
+    targets = check_states(targets, P.shape[0])
+    avoided = targets[:0] if avoiding is None else check_states(avoiding, P.shape[0])
+    both = np.intersect1d(targets, avoided)
+    if both.size:
+        raise InvalidModelError(f"state {both[0]} is both a target and to be avoided")
     states = np.arange(P.shape[0])
     is_target = np.isin(states, targets)
     may_hit, may_miss = _possibilities(P, is_target, is_target | np.isin(states, avoided))
@@ -57,11 +76,22 @@ def hitting_probabilities(P: sparse.csr_array, targets: IntArray, avoided: IntAr
     return f
 
 
-def hitting_times(P: sparse.csr_array, targets: IntArray) -> FloatArray:
-    """Return the expected number of steps until a target state is reached, shape (S,).
+def hitting_time(chain: RewardProcess, target: int | ArrayLike) -> FloatArray:
+    """Return the expected steps until one of the target states is reached, h = 1 + P h.
 
-    Infinite for states that may never reach one. (h = 0 on the target, h = 1 + P h elsewhere.)
+    0 on the target, infinite where it may never be reached.
+
+    Parameters
+    ----------
+    chain : MarkovChain
+    target : int or array_like of int
+
+    Returns
+    -------
+    ndarray, shape (S,)
     """
+    P = chain.transition_matrix
+    targets = check_states(target, P.shape[0])
     is_target = np.isin(np.arange(P.shape[0]), targets)
     _, may_miss = _possibilities(P, is_target, is_target)
     h = np.where(may_miss, np.inf, 0.0)
@@ -96,23 +126,24 @@ def _leads_to(backward: sparse.csr_array, states: BoolArray) -> BoolArray:
     return np.asarray(depth >= 0)
 
 
-def hitting_time_variances(P: sparse.csr_array, targets: IntArray, mean: FloatArray) -> FloatArray:
-    """Return the variance of the number of steps until a target is hit, shape (S,).
+def hitting_time_variance(chain: RewardProcess, target: int | ArrayLike) -> FloatArray:
+    """Return the variance of the steps until one of the target states is reached.
+
+    0 on the target. NaN where the target may never be reached: there the mean and the second
+    moment are infinite, and the variance does not exist. Elsewhere the second moment is the
+    variance plus `hitting_time` squared.
 
     Parameters
     ----------
-    P : csr_array, shape (S, S)
-        Transition matrix without stored zeros.
-    targets : ndarray of int
-        States.
-    mean : ndarray, shape (S,)
-        The expected number of steps, infinite where the targets may be missed.
+    chain : MarkovChain
+    target : int or array_like of int
 
     Returns
     -------
     ndarray, shape (S,)
-        NaN where the mean is infinite.
     """
+    P, mean = chain.transition_matrix, hitting_time(chain, target)
+    targets = check_states(target, P.shape[0])
     variance = np.where(np.isfinite(mean), 0.0, np.nan)
     unknown = np.setdiff1d(np.flatnonzero(np.isfinite(mean)), targets)
     if unknown.size:

@@ -12,8 +12,6 @@ no difference. So a long horizon is not followed to its end, but to where that i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
@@ -21,7 +19,8 @@ from scipy import sparse
 from unichain_gym.arrays import FloatArray
 from unichain_gym.elimination import finite
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError
-from unichain_gym.outcomes import read_reals
+from unichain_gym.interface import RewardProcess
+from unichain_gym.outcomes import read_count, read_reals
 from unichain_gym.stepwise import (
     DENSE_FLOP,
     DOUBLING_STATES,
@@ -38,7 +37,7 @@ SETTLED = 1e-12
 PATIENCE = 1e8
 
 
-def read_terminal(terminal: ArrayLike | None, n_states: int) -> FloatArray:
+def _read_terminal(terminal: ArrayLike | None, n_states: int) -> FloatArray:
     """Return the terminal values (S,), 0 by default, or raise `InvalidArgumentError`."""
     if terminal is None:
         return np.zeros(n_states)
@@ -51,40 +50,49 @@ def read_terminal(terminal: ArrayLike | None, n_states: int) -> FloatArray:
 
 
 def finite_horizon_value(
-    P: sparse.csr_array,
-    reward: FloatArray,
-    terminal: FloatArray,
+    chain: RewardProcess,
     n_steps: int,
-    period: int,
-    gain: Callable[[], FloatArray],
+    terminal: ArrayLike | None = None,
+    *,
+    all_horizons: bool = False,
 ) -> FloatArray:
-    """Return v_n for n = n_steps, shape (S,).
+    """Return the expected total reward of n steps from each state, v_n = r + P v_{n-1}.
+
+    It is n g + b, but for a part that fades: P^n (v_0 - b). Long horizons of large chains are not
+    followed to their end, but to where the rest is certain, within 1e-12 of the largest value.
 
     Parameters
     ----------
-    P : csr_array, shape (S, S)
-        Transition matrix.
-    reward, terminal : ndarray, shape (S,)
-        r and v_0.
+    chain : MarkovChain
     n_steps : int
-        n.
-    period : int
-        A multiple of the periods of all classes.
-    gain : callable
-        Returns P* r, shape (S,). Called for long horizons only.
+        n, the number of rewards.
+    terminal : array_like, shape (S,), optional
+        v_0, what it is worth to end in a state; nothing by default.
+    all_horizons : bool
+        Return v_0 … v_n.
+
+    Returns
+    -------
+    ndarray, shape (S,), or (n_steps + 1, S) for all horizons
 
     Raises
     ------
+    InvalidArgumentError
+        If n_steps is no integer of at least 0, or terminal does not fit.
     ConvergenceError
         If it takes more than `STEP_WORK` multiplications, or exceeds the range of doubles.
     """
-    S = reward.size
-    P = normalized(P)
+    n_steps = read_count("n_steps", n_steps)
+    S = chain.reward.size
+    end = _read_terminal(terminal, S)
+    P = normalized(chain.transition_matrix)
     doubling_cost = 2.0 * max(1, n_steps.bit_length()) * S**3 * DENSE_FLOP
     with np.errstate(over="ignore", invalid="ignore"):
+        if all_horizons:
+            return finite(_all_values(P, chain.reward, end, n_steps))
         if S <= DOUBLING_STATES and doubling_cost < n_steps * _step_cost(P):
-            return finite(_by_doubling(P.toarray(), reward, terminal, n_steps))
-        return finite(_by_increments(P, reward, terminal, n_steps, period, gain))
+            return finite(_by_doubling(P.toarray(), chain.reward, end, n_steps))
+        return finite(_by_increments(chain, P, end, n_steps))
 
 
 def _step_cost(P: sparse.csr_array) -> float:
@@ -107,16 +115,11 @@ def _by_doubling(
 
 
 def _by_increments(
-    P: sparse.csr_array,
-    reward: FloatArray,
-    terminal: FloatArray,
-    n_steps: int,
-    period: int,
-    gain: Callable[[], FloatArray],
+    chain: RewardProcess, P: sparse.csr_array, terminal: FloatArray, n_steps: int
 ) -> FloatArray:
-    value = terminal.copy()
-    increment = reward + P @ terminal - terminal
-    limit: FloatArray | None = None
+    """Add up increments, until what is left of the horizon is certain."""
+    value, period = terminal.copy(), chain.period
+    increment = chain.reward + P @ terminal - terminal
     work = 0.0
     # What is left of the horizon after this many steps is a number of whole periods.
     block = n_steps % period
@@ -136,7 +139,7 @@ def _by_increments(
         n_steps -= block
         value += total
         if block == period and n_steps and work > PATIENCE:
-            limit = gain() if limit is None else limit
+            limit = chain.gain_vector
             settled = value + n_steps * limit
             off = np.abs(total - period * limit).max() * (n_steps / period)
             if off <= SETTLED * np.abs(settled).max():
@@ -145,30 +148,17 @@ def _by_increments(
     return value
 
 
-def finite_horizon_values(
+def _all_values(
     P: sparse.csr_array, reward: FloatArray, terminal: FloatArray, n_steps: int
 ) -> FloatArray:
     """Return v_0 … v_n for n = n_steps, shape (n_steps + 1, S).
 
     By doubling, v_{k+j} = Σ_{t<k} P^t r + P^k v_j for all j < k at once, as long as that is
     cheaper than a sparse product for each step.
-
-    Raises
-    ------
-    ConvergenceError
-        If a value exceeds the range of doubles.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        return finite(_all_values(P, reward, terminal, n_steps))
-
-
-def _all_values(
-    P: sparse.csr_array, reward: FloatArray, terminal: FloatArray, n_steps: int
-) -> FloatArray:
     S = reward.size
     v = np.empty((n_steps + 1, S))
     v[0] = terminal
-    P = normalized(P)
     doublings = max(1, n_steps.bit_length())
     if n_steps * _step_cost(P) <= (doublings * S**3 + n_steps * S**2) * DENSE_FLOP:
         for n in range(n_steps):

@@ -71,8 +71,16 @@ class RewardProcess(Protocol):
         """The long-run distribution from the start, shape (S,)."""
 
     @property
+    def period(self) -> int:
+        """The least multiple of the periods of all classes."""
+
+    @property
     def gain(self) -> float:
-        """The long-run average reward."""
+        """The long-run average reward, with one recurrent class."""
+
+    @property
+    def gain_vector(self) -> FloatArray:
+        """The long-run average reward from each state, shape (S,)."""
 
     @property
     def bias(self) -> FloatArray:

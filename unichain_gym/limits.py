@@ -24,11 +24,23 @@ from scipy import sparse
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.certified import Solver
 from unichain_gym.elimination import finite
+from unichain_gym.errors import ModelTooLargeError
 from unichain_gym.linear import find_solver
+from unichain_gym.outcomes import read_only
 from unichain_gym.structure import Structure, edges, group_sums, row_sums
 
+MAX_DENSE_STATES = 5_000  # a dense matrix of so many takes 0.2 GB
 ROUGH_WORK = 30_000_000
 POLISHING_STEPS = 30
+
+
+def require_dense(what: str, n: int) -> None:
+    """Raise `ModelTooLargeError` if a dense matrix over n states would be too large."""
+    if n > MAX_DENSE_STATES:
+        raise ModelTooLargeError(
+            f"{what} of {n} states is a dense array of {n * n * 8 / 1e9:.1f} GB; the limit is "
+            f"{MAX_DENSE_STATES} states"
+        )
 
 
 class Limits:
@@ -43,6 +55,7 @@ class Limits:
     """
 
     def __init__(self, P: sparse.csr_array, structure: Structure) -> None:
+        self.P, self.structure = P, structure
         self.n_states = int(P.shape[0])
         self.n_classes = structure.n_classes
         self.recurrent = structure.recurrent
@@ -187,8 +200,14 @@ class Limits:
 
     def absorption(self) -> FloatArray:
         """Return the probability of ending in each class, shape (S, n_classes)."""
-        if self.n_classes == 1:
-            return np.ones((self.n_states, 1))
+        n, n_classes = self.n_states, self.n_classes
+        if n * n_classes > MAX_DENSE_STATES**2:
+            raise ModelTooLargeError(
+                f"absorption_probabilities of {n} states into {n_classes} classes would take "
+                f"{n * n_classes * 8 / 1e9:.1f} GB"
+            )
+        if n_classes == 1:
+            return np.ones((n, 1))
         return self.carry(np.eye(self.n_classes)[self.label])
 
     def distribution(self, start: FloatArray) -> FloatArray:
@@ -230,6 +249,11 @@ class Limits:
             else:
                 b = self.carry(b)
         return finite(b)
+
+    @cached_property
+    def deviation(self) -> FloatArray:
+        """The deviation matrix D, shape (S, S), read-only."""
+        return read_only(self.potential(np.eye(self.n_states)))
 
     def _excess_sum(self, c: FloatArray, discount: float) -> tuple[FloatArray, FloatArray]:
         """Sum Σ_t γ^t P^t c on R, for a c, (n_R,) or (n_R, m), of which P* c is 0 up to rounding.

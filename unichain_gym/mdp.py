@@ -21,41 +21,18 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.builders import dense_arrays, read_arrays, read_transitions
-from unichain_gym.chain import MarkovChain
+from unichain_gym.builders import dense_arrays, pad_outcomes, read_arrays, read_transitions
 from unichain_gym.diameter import find_diameter
-from unichain_gym.errors import InvalidModelError
-from unichain_gym.optimal import (
-    TIE_TOLERANCE,
-    Criterion,
-    OptimalPolicy,
-    find_optimal_policy,
-    find_worst_policy,
-)
+from unichain_gym.optimal import find_optimal_policy, find_worst_policy
 from unichain_gym.outcomes import (
-    check_distribution,
-    check_outcomes,
     draw_thresholds,
-    pad_outcomes,
     read_distribution,
-    read_floats,
-    read_integers,
     read_names,
     read_only,
-    read_reals,
-    settle_outcomes,
+    read_table,
 )
-from unichain_gym.policies import (
-    DeterministicPolicies,
-    action_probabilities,
-    draw_policy,
-    induce,
-)
-from unichain_gym.restriction import (
-    reachable_states,
-    restrict_mdp,
-    uniform_over,
-)
+from unichain_gym.policies import DeterministicPolicies, check_policy, draw_policy, induce
+from unichain_gym.restriction import reach, restrict_mdp
 from unichain_gym.storage import ARRAYS, read_archive, write_archive
 from unichain_gym.structure import outcome_graph
 from unichain_gym.toy_text import read_toy_text
@@ -104,12 +81,11 @@ class TabularMDP:
     InvalidModelError
         If shapes disagree, a state is out of range, a number is not finite, a probability is
         negative, a row does not sum to 1 (the message names state, action and residual), a
-        state has no action, or names do not fit.
+        state has no action, or names do not fit. The functions that make MDPs, and those that
+        are given a policy or states of it, raise it likewise.
 
     Attributes
     ----------
-    next_state, probability, reward, initial_distribution, name, state_names
-        As given, the arrays read-only.
     n_states, n_actions : int
         S and A.
     allowed_actions : ndarray of bool, shape (S, A)
@@ -180,34 +156,12 @@ class TabularMDP:
     drop_below: InitVar[float | None] = None
 
     def __post_init__(self, drop_below: float | None) -> None:
-        next_state = np.array(read_integers(self.next_state, "next_state"), order="C")
-        probability = read_floats(self.probability, "probability")
-        reward = np.array(read_reals(self.reward, "reward"), order="C")
-        initial = np.array(
-            read_distribution(self.initial_distribution, "initial_distribution", drop_below)
+        fields = read_table(
+            self.next_state, self.probability, self.reward, self.initial_distribution, drop_below
         )
-        if next_state.ndim != 3 or not next_state.shape == probability.shape == reward.shape:
-            raise InvalidModelError(
-                "next_state, probability and reward must share one shape (S, A, K); got "
-                f"{next_state.shape}, {probability.shape} and {reward.shape}"
-            )
-        if 0 in next_state.shape:
-            raise InvalidModelError(
-                f"an MDP needs a state, an action and an outcome; got (S, A, K) {next_state.shape}"
-            )
-        probability = settle_outcomes(next_state, probability, drop_below)
-        check_outcomes(next_state, probability, reward)
-        if initial.shape != next_state.shape[:1]:
-            raise InvalidModelError(
-                f"initial_distribution must have shape ({next_state.shape[0]},), one entry a "
-                f"state; got {initial.shape}"
-            )
-        check_distribution(initial, "initial_distribution")
-        object.__setattr__(self, "next_state", read_only(next_state))
-        object.__setattr__(self, "probability", read_only(probability))
-        object.__setattr__(self, "reward", read_only(reward))
-        object.__setattr__(self, "initial_distribution", read_only(initial))
-        object.__setattr__(self, "state_names", read_names(self.state_names, initial.size))
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "state_names", read_names(self.state_names, self.n_states))
 
     def __repr__(self) -> str:
         return f"TabularMDP({self.name!r}, n_states={self.n_states}, n_actions={self.n_actions})"
@@ -251,47 +205,14 @@ class TabularMDP:
         classes[self.induce(uniform).recurrent_states] = "recurrent"
         return read_only(classes)
 
-    def check_policy(self, policy: ArrayLike) -> FloatArray:
-        """Validate a policy and return its action probabilities.
-
-        Parameters
-        ----------
-        policy : array_like, shape (S,) of int or (S, A) of float
-            An action for each state, or a distribution over actions for each state. As with
-            transitions, rows of float32 may miss the sum 1 by what their precision explains and
-            are normalized in double, and entries from -1e-15 to 0 become 0, with a warning.
-
-        Returns
-        -------
-        ndarray of float, shape (S, A)
-
-        Raises
-        ------
-        InvalidModelError
-            If the shape is neither, an action is out of range or one that the state lacks, or a
-            row does not sum to 1.
-        """
-        return action_probabilities(policy, self.allowed_actions)
-
-    def induce(self, policy: ArrayLike) -> MarkovChain:
-        """Return the Markov chain that a stationary policy induces.
-
-        Parameters
-        ----------
-        policy : array_like, shape (S,) of int or (S, A) of float
-            Actions, or action probabilities.
-
-        Returns
-        -------
-        MarkovChain
-            With P(s, s') = Σ_a π(a|s) p(s'|s, a) and r(s) = Σ_a π(a|s) r(s, a).
-
-        Raises
-        ------
-        InvalidModelError
-            If the policy does not fit the MDP.
-        """
-        return induce(self, policy)
+    # Functions of the files of their methods, of which the MDP is the first argument.
+    check_policy = check_policy
+    random_policy = draw_policy
+    induce = induce
+    to_arrays = dense_arrays
+    optimal_policy = find_optimal_policy
+    worst_policy = find_worst_policy
+    diameter = find_diameter
 
     def reachable(self, from_: ArrayLike | None = None) -> TabularMDP:
         """Return the MDP restricted to the states that can be reached, by whatever actions.
@@ -306,17 +227,10 @@ class TabularMDP:
         -------
         TabularMDP
             Its `state_names` are those the states have here; without any, their numbers here.
-
-        Raises
-        ------
-        InvalidModelError
-            If a state does not exist.
         """
-        start = self.initial_distribution
-        if from_ is not None:
-            start = uniform_over(from_, self.n_states)
         graph = outcome_graph(self.next_state, self.probability > 0.0)
-        return restrict_mdp(self, reachable_states(graph, start), start)
+        states, start = reach(graph, self.initial_distribution, from_)
+        return restrict_mdp(self, states, start)
 
     @classmethod
     def from_arrays(
@@ -348,21 +262,12 @@ class TabularMDP:
         allowed : array_like of bool, shape (S, A), optional
             Which actions each state has; by default all. What P and R hold for the others,
             such as rows of zeros or rewards of minus infinity, is not read.
-        name : str
-            What to call the MDP.
-        state_names : sequence of str or of int, length S, optional
-            What to call the states.
-        drop_below : float, optional
+        name, state_names, drop_below
             As for the class.
 
         Returns
         -------
         TabularMDP
-
-        Raises
-        ------
-        InvalidModelError
-            If shapes disagree, or the MDP is invalid.
         """
         outcomes = read_arrays(P, R, allowed, order)
         start = read_distribution(initial, "initial", 0.0)
@@ -388,21 +293,12 @@ class TabularMDP:
             For every state at least one; a state lacks the actions that it is never listed with.
         initial : array_like, shape (S,)
             The initial distribution; its length is the number of states.
-        name : str
-            What to call the MDP.
-        state_names : sequence of str or of int, length S, optional
-            What to call the states.
-        drop_below : float, optional
+        name, state_names, drop_below
             As for the class.
 
         Returns
         -------
         TabularMDP
-
-        Raises
-        ------
-        InvalidModelError
-            If a transition names no state or action, or the MDP is invalid.
         """
         start = read_distribution(initial, "initial", 0.0)
         outcomes = read_transitions(transitions, start.size)
@@ -434,10 +330,8 @@ class TabularMDP:
             environments take to reset by default, and makes the task a continuing one.
         initial : array_like, shape (S,), optional
             By default the environment's ``initial_state_distrib``, or that of its ``mdp``.
-        name : str, optional
-            By default the id of the environment.
-        drop_below : float, optional
-            As for the class.
+        name, drop_below
+            As for the class; the name by default is the id of the environment.
 
         Returns
         -------
@@ -462,28 +356,19 @@ class TabularMDP:
         *,
         value_label: str = "value",
     ) -> Figure:
-        """Draw the MDP: see `unichain_gym.drawing.draw_mdp`.
+        """Draw the MDP, by matplotlib.
 
         Parameters
         ----------
         path : path-like, optional
             The file to write; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
-        values : array_like of float, shape (S,), optional
-            Colors the states.
-        policy : array_like, shape (S,) of int or (S, A) of float, optional
-            Draw only the transitions of this policy.
-        value_label : str
-            What the color bar says that the values are.
+        values, policy, value_label
+            As in `unichain_gym.drawing.draw_mdp`: colors of the states, and whose transitions.
 
         Returns
         -------
         matplotlib.figure.Figure
             A notebook shows it.
-
-        Raises
-        ------
-        MissingDependencyError
-            Without matplotlib.
         """
         from unichain_gym.drawing import draw_mdp
 
@@ -491,26 +376,6 @@ class TabularMDP:
         if path is not None:
             figure.savefig(path)
         return figure
-
-    def to_arrays(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return dense arrays that `from_arrays` takes.
-
-        Where actions are absent, it takes them with ``allowed=mdp.allowed_actions``.
-
-        Returns
-        -------
-        P : ndarray, shape (S, A, S)
-            Rows of zeros where a state lacks an action.
-        R : ndarray, shape (S, A, S)
-            The expected reward of each transition; 0 where it is impossible.
-        initial : ndarray, shape (S,)
-
-        Raises
-        ------
-        ModelTooLargeError
-            If P would have more than 10^8 entries.
-        """
-        return (*dense_arrays(self), self.initial_distribution.copy())
 
     def save(self, path: str | Path) -> None:
         """Write the MDP to an .npz file, at exactly this path: all of it, or nothing.
@@ -524,7 +389,7 @@ class TabularMDP:
 
     @classmethod
     def load(cls, path: str | Path) -> TabularMDP:
-        """Read what `save` wrote. Nothing in the file is executed (no pickle).
+        """Read what `save` wrote; nothing in the file is executed (no pickle).
 
         Parameters
         ----------
@@ -533,11 +398,6 @@ class TabularMDP:
         Returns
         -------
         TabularMDP
-
-        Raises
-        ------
-        InvalidModelError
-            If the file is of another kind or damaged, an array is missing, or the MDP is invalid.
         """
         return cls(**read_archive(path), drop_below=0.0)
 
@@ -552,35 +412,11 @@ class TabularMDP:
         """
         return DeterministicPolicies(self.allowed_actions)
 
-    def random_policy(
-        self, rng: np.random.Generator | int, *, deterministic: bool = True
-    ) -> FloatArray | IntArray:
-        """Draw a policy.
-
-        Parameters
-        ----------
-        rng : Generator or int
-            A generator, or a seed for one.
-        deterministic : bool
-            Draw uniformly from the deterministic policies; otherwise the action probabilities
-            of each state uniformly from all distributions over the actions that it has.
-
-        Returns
-        -------
-        ndarray, shape (S,) of int, or (S, A) of float if not deterministic
-
-        Raises
-        ------
-        InvalidArgumentError
-            If ``rng`` is neither.
-        """
-        return draw_policy(self.allowed_actions, rng, deterministic)
-
     def is_unichain(self) -> bool | None:
         """Whether every deterministic policy induces one recurrent class only.
 
-        To decide it is NP-hard (Tsitsiklis, 2007, Oper. Res. Lett. 35). See
-        `unichain_gym.unichain` for what is tried.
+        To decide it is NP-hard (Tsitsiklis, 2007, Oper. Res. Lett. 35): `unichain_gym.unichain`
+        says what is tried.
 
         Returns
         -------
@@ -588,66 +424,3 @@ class TabularMDP:
             None if it cannot be told within a few seconds.
         """
         return is_unichain(self.next_state, self.probability > 0.0)
-
-    def optimal_policy(
-        self,
-        criterion: Criterion = "gain",
-        discount: float | None = None,
-        *,
-        tie_tolerance: float = TIE_TOLERANCE,
-    ) -> OptimalPolicy:
-        """Find a policy that is optimal in every state.
-
-        See `unichain_gym.optimal.find_optimal_policy` for parameters, result and errors.
-
-        Parameters
-        ----------
-        criterion : {"gain", "bias", "blackwell", "discounted"}
-        discount : float, optional
-            For the last of them.
-        tie_tolerance : float
-
-        Returns
-        -------
-        OptimalPolicy
-        """
-        return find_optimal_policy(self, criterion, discount, tie_tolerance=tie_tolerance)
-
-    def worst_policy(
-        self,
-        criterion: Criterion = "gain",
-        discount: float | None = None,
-        *,
-        tie_tolerance: float = TIE_TOLERANCE,
-    ) -> OptimalPolicy:
-        """Find a policy that is worst in every state: optimal for the opposite rewards.
-
-        See `unichain_gym.optimal.find_worst_policy`.
-
-        Parameters
-        ----------
-        criterion, discount, tie_tolerance
-            As for `optimal_policy`.
-
-        Returns
-        -------
-        OptimalPolicy
-        """
-        return find_worst_policy(self, criterion, discount, tie_tolerance=tie_tolerance)
-
-    def diameter(self) -> float:
-        """Return the diameter, in steps: how long the longest way takes at best.
-
-        See `unichain_gym.diameter.find_diameter`.
-
-        Returns
-        -------
-        float
-            In steps; infinite if some state cannot be reached from another.
-
-        Raises
-        ------
-        ModelTooLargeError
-            Beyond 1,000 states.
-        """
-        return find_diameter(self)

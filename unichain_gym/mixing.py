@@ -7,63 +7,57 @@ Times, chapter 4.)
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal, get_args
 
 import numpy as np
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError, PeriodicChainError
-from unichain_gym.limits import Limits
+from unichain_gym.limits import MAX_DENSE_STATES, Limits, require_dense
+from unichain_gym.restriction import reach
 from unichain_gym.stepwise import (
     DOUBLING_STATES,
     STEP_WORK,
     Decay,
+    check_tolerance,
     first_time,
     normalized,
     square,
 )
+from unichain_gym.structure import common_period, find_periods
 
+MixingStart = Literal["initial", "worst"]
 SMALLEST_DISTANCE = 16 * float(np.finfo(np.float64).eps)
-MAX_LIMIT_ENTRIES = 5_000**2
 
 
 def mixing_time(
-    P: sparse.csr_array,
-    limits: Limits,
-    seen: IntArray,
-    classes: IntArray,
-    excess: FloatArray | None,
-    period: int,
-    tol: float,
+    limits: Limits, initial: FloatArray, start: MixingStart, tol: float, averaged: bool
 ) -> int:
-    """Return the first t with max over rows of ½ ‖p^t - p*‖₁ ≤ tol.
-
-    It is the difference itself that is multiplied, not p^t, so that it keeps its digits however
-    small it becomes. It never grows, so it can be searched for.
+    """Return the first t at which p^t, or the average of p^0 … p^t, is within tol of p*.
 
     Parameters
     ----------
-    P : csr_array, shape (n, n)
-        The transitions between the states that are seen.
     limits : Limits
-        Of the whole chain.
-    seen, classes : ndarray of int, shape (n,) and (m,)
-        The states that can be reached, and the recurrent classes.
-    excess : ndarray, shape (n,), or None
-        p^0 - p* on them; None for the worst of all states to start from.
-    period : int
-        Of these classes together.
-    tol : float
-
-    Raises
-    ------
-    PeriodicChainError
-        For a period above 1.
-    InvalidArgumentError
-        For a tolerance that rounding hides.
-    ConvergenceError
-        If it takes too many steps.
+        Of the chain.
+    initial : ndarray, shape (S,)
+        p^0, for start "initial".
+    start, tol, averaged
+        As in `MarkovChain.mixing_time`, which lists the errors.
     """
+    check_tolerance(tol)
+    if start not in get_args(MixingStart):
+        raise InvalidArgumentError(f"start must be 'initial' or 'worst'; got {start!r}")
+    is_worst = start == "worst"
+    if is_worst:
+        require_dense("mixing_time(start='worst')", limits.n_states)
+    seen = np.arange(limits.n_states) if is_worst else reach(limits.P, initial)[0]
+    classes = limits.structure.classes_among(seen)
+    period = common_period(find_periods(limits.P, limits.structure)[classes])
+    P = normalized(limits.P[seen][:, seen])
+    if averaged:
+        sums = limits.deviation if is_worst else limits.left_potential(initial)[None, seen]
+        return _averaged_mixing_time(P, sums, period, tol)
     if period > 1:
         raise PeriodicChainError(
             f"a chain of period {period} never mixes: p^t has no limit. Use averaged=True for "
@@ -74,8 +68,11 @@ def mixing_time(
             f"tol is {tol!r}, but rounding of the stationary distribution hides distances "
             f"below {SMALLEST_DISTANCE:.2g}; that is the smallest tol that works"
         )
-    decay = Decay(normalized(P), None if excess is None else excess[None])
-    if limits.n_states * limits.n_classes <= MAX_LIMIT_ENTRIES:
+    # It is the difference itself that is multiplied, not p^t, so that it keeps its digits however
+    # small it becomes. It never grows, so it can be searched for.
+    excess = None if is_worst else (initial[seen] - limits.distribution(initial)[seen])[None]
+    decay = Decay(P, excess)
+    if limits.n_states * limits.n_classes <= MAX_DENSE_STATES**2:
         decay = replace(
             decay,
             limits=limits.class_distributions[classes][:, seen],
@@ -84,7 +81,7 @@ def mixing_time(
     return first_time(decay, lambda x: float(0.5 * np.abs(x).sum(axis=1).max()), tol)
 
 
-def averaged_mixing_time(
+def _averaged_mixing_time(
     P: sparse.csr_array, potential: FloatArray, period: int, tol: float
 ) -> int:
     """Return the first t at which the average of p^0 … p^t is within tol of its limit.
@@ -93,7 +90,6 @@ def averaged_mixing_time(
     Its size s(n) = ½ ‖x - x P^n‖₁ changes over a period d by at most w = ½ ‖x P^n - x P^{n+d}‖₁,
     which never grows; so from s(n) > tol n one may skip as many periods as keep s above.
     """
-    P = normalized(P)
     backward = sparse.csr_array(P.T)
     is_small = P.shape[0] <= DOUBLING_STATES
     powers = [P.toarray()] if is_small else []

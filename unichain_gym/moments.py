@@ -14,30 +14,32 @@ rewards too, which may go along with the next state, or against it.
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import numpy as np
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import finite
+from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.interface import RewardProcess
 from unichain_gym.structure import edges
 
-
-def state_reward_variance(chain: RewardProcess) -> float:
-    """Return lim Var(Σ_{t<n} r(s_t))/n, the rewards being the expected ones of the states."""
-    recurrent = chain.recurrent_states
-    rows = chain.transition_matrix[recurrent]
-    row, following = edges(rows)
-    state = recurrent[row]
-    weight = np.sqrt(chain.stationary_distribution[state]) * np.sqrt(rows.data)
-    return _mean_square(chain, weight, state, chain.reward[state], following)
+RewardKind = Literal["reward", "state_reward"]
 
 
-def observed_reward_variance(chain: RewardProcess) -> float:
-    """Return lim Var(Σ_{t<n} R_t)/n, the rewards being those of a trajectory."""
+def asymptotic_variance(chain: RewardProcess, of: RewardKind) -> float:
+    """Return lim Var(Σ_{t<n} R_t)/n; see `MarkovChain.asymptotic_variance`."""
+    if of not in get_args(RewardKind):
+        raise InvalidArgumentError(f"of must be 'reward' or 'state_reward'; got {of!r}")
     mdp, policy, recurrent = chain.mdp, chain.policy, chain.recurrent_states
-    if mdp is None or policy is None:
-        return state_reward_variance(chain)
-    taken = np.sqrt(chain.stationary_distribution[recurrent, None] * policy[recurrent])
+    p = chain.stationary_distribution
+    if of == "state_reward" or mdp is None or policy is None:
+        rows = chain.transition_matrix[recurrent]
+        row, following = edges(rows)
+        state = recurrent[row]
+        weight = np.sqrt(p[state]) * np.sqrt(rows.data)
+        return _mean_square(chain, weight, state, chain.reward[state], following)
+    taken = np.sqrt(p[recurrent, None] * policy[recurrent])
     weight = taken[:, :, None] * np.sqrt(mdp.probability[recurrent])
     row, action, k = np.nonzero(weight)
     outcome = recurrent[row], action, k

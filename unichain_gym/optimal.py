@@ -22,7 +22,7 @@ from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.interface import OutcomeModel
 from unichain_gym.optimal_actions import taken_by_optimal_policies
-from unichain_gym.outcomes import read_only
+from unichain_gym.outcomes import check_discount, read_only
 from unichain_gym.policies import induce
 from unichain_gym.policy_iteration import BLACKWELL, iterate_policies
 from unichain_gym.solver_report import SolverReport
@@ -175,6 +175,10 @@ def find_optimal_policy(
         Differences between actions count as ties up to this, relative to the size of what is
         compared: the rewards, the values, and how far the chain spreads an error in them.
 
+    Returns
+    -------
+    OptimalPolicy
+
     Raises
     ------
     InvalidArgumentError
@@ -192,11 +196,8 @@ def find_optimal_policy(
             "criterion='discounted' needs discount=, and no other criterion takes one; got "
             f"criterion={criterion!r}, discount={discount!r}"
         )
-    if discount is not None and not 0.0 <= discount < 1.0:
-        raise InvalidArgumentError(
-            f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
-            "case use criterion='gain', 'bias' or 'blackwell'"
-        )
+    if discount is not None:
+        check_discount(discount, "criterion='gain', 'bias' or 'blackwell'")
     if not 0.0 < tie_tolerance < 1.0:
         raise InvalidArgumentError(f"tie_tolerance must be between 0 and 1; got {tie_tolerance!r}")
     for n_iterations, last in enumerate(  # noqa: B007  (the last one is what is wanted)
@@ -228,8 +229,15 @@ def find_worst_policy(
 ) -> OptimalPolicy:
     """Find a policy that is worst in every state: optimal for the rewards with opposite signs.
 
-    Parameters, result and errors are those of `find_optimal_policy`; gain, bias and chain are
-    those of the policy with the rewards as they are.
+    Parameters
+    ----------
+    mdp, criterion, discount, tie_tolerance
+        As for the optimal policy; errors are the same too.
+
+    Returns
+    -------
+    OptimalPolicy
+        Its gain, bias and chain are those of the policy with the rewards as they are.
     """
     opposite = replace(mdp, reward=-mdp.reward)
     found = find_optimal_policy(opposite, criterion, discount, tie_tolerance=tie_tolerance)

@@ -1,17 +1,16 @@
-"""Reading and checking the numbers of MDPs and chains, and padding lists of outcomes to tables."""
+"""Reading and checking the numbers of MDPs and chains."""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import index
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
 from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
 
@@ -98,6 +97,15 @@ def read_count(name: str, value: int) -> int:
     return int(value)
 
 
+def check_discount(discount: float, instead: str) -> None:
+    """Raise `InvalidArgumentError` unless a discount is in [0, 1)."""
+    if not 0.0 <= discount < 1.0:
+        raise InvalidArgumentError(
+            f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
+            f"case use {instead}"
+        )
+
+
 def read_generator(rng: np.random.Generator | int) -> np.random.Generator:
     """Return a generator, or one of a seed, or raise `InvalidArgumentError`."""
     try:
@@ -146,7 +154,40 @@ def check_distribution(p: FloatArray, what: str) -> None:
         raise InvalidModelError(f"{what} sums to {1.0 + residual!r}, not 1; normalize it")
 
 
-def settle_outcomes(
+def read_table(
+    next_state: ArrayLike,
+    probability: ArrayLike,
+    reward: ArrayLike,
+    initial: ArrayLike,
+    drop_below: float | None,
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an MDP by the names of its fields, checked, as read-only copies."""
+    following = np.array(read_integers(next_state, "next_state"), order="C")
+    given = read_floats(probability, "probability")
+    r = np.array(read_reals(reward, "reward"), order="C")
+    start = np.array(read_distribution(initial, "initial_distribution", drop_below))
+    if following.ndim != 3 or not following.shape == given.shape == r.shape:
+        raise InvalidModelError(
+            "next_state, probability and reward must share one shape (S, A, K); got "
+            f"{following.shape}, {given.shape} and {r.shape}"
+        )
+    if 0 in following.shape:
+        raise InvalidModelError(
+            f"an MDP needs a state, an action and an outcome; got (S, A, K) {following.shape}"
+        )
+    p = _settle_outcomes(following, given, drop_below)
+    _check_outcomes(following, p, r)
+    if start.shape != following.shape[:1]:
+        raise InvalidModelError(
+            f"initial_distribution must have shape ({following.shape[0]},), one entry a "
+            f"state; got {start.shape}"
+        )
+    check_distribution(start, "initial_distribution")
+    fields = {"next_state": following, "probability": p, "reward": r, "initial_distribution": start}
+    return {name: read_only(array) for name, array in fields.items()}
+
+
+def _settle_outcomes(
     next_state: IntArray, probability: NDArray[np.floating[Any]], drop_below: float | None
 ) -> FloatArray:
     """Return a copy of the probabilities (S, A, K) in double, rounding seen to."""
@@ -161,7 +202,7 @@ def settle_outcomes(
     return np.array(drop_residues(doubles, row, S * A, place, drop_below), order="C")
 
 
-def check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
+def _check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
     """Raise `InvalidModelError` for the first invalid entry of an outcome table (S, A, K).
 
     A row of zeros, an action that the state lacks, is valid unless the state has no other.
@@ -206,82 +247,3 @@ def _refuse_outcome(next_state: IntArray, probability: FloatArray, reward: Float
                 f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
                 f"{float(reward[s, a, k])!r}" + hint * bool(reward[s, a, k] == -np.inf)
             )
-
-
-@dataclass(frozen=True, eq=False)
-class Outcomes:
-    """A list of outcomes: one entry of each array an outcome, shape (n,).
-
-    Probabilities may be of lower precision than double: see `unichain_gym.rounding`.
-    """
-
-    n_states: int
-    n_actions: int
-    state: IntArray
-    action: IntArray
-    next_state: IntArray
-    probability: NDArray[np.floating[Any]]
-    reward: FloatArray
-
-    def describe(self, i: int) -> str:
-        """Return what to call outcome i in a message."""
-        return f"state {self.state[i]}, action {self.action[i]}, to state {self.next_state[i]}"
-
-
-def require_outcomes(outcomes: Outcomes, allowed: BoolArray, remedy: str) -> None:
-    """Raise `InvalidModelError` for the first allowed action (S, A) that leads nowhere."""
-    row = outcomes.state * outcomes.n_actions + outcomes.action
-    leads = np.zeros(allowed.size, dtype=bool)
-    leads[row[outcomes.probability != 0.0]] = True
-    missing = allowed.ravel() & ~leads
-    if missing.any():
-        state, action = divmod(int(np.argmax(missing)), outcomes.n_actions)
-        raise InvalidModelError(
-            f"the outcomes of state {state}, action {action} sum to 0.0, not 1; {remedy}"
-        )
-
-
-def pad_outcomes(outcomes: Outcomes) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Gather a list of outcomes into padded tables.
-
-    Outcomes that share state, action, next state and reward merge; zero probabilities drop.
-    Negative ones merge among themselves alone, so that none hides in a sum.
-
-    Returns
-    -------
-    next_state, probability, reward : ndarray, shape (S, A, K)
-        K is the largest number of outcomes of a state and action. Padding stays in place
-        (next state = state) with probability and reward zero.
-    """
-    S, A = outcomes.n_states, outcomes.n_actions
-    row = outcomes.state * A + outcomes.action
-    given = in_double(outcomes.probability, row, S * A, outcomes.describe)
-    keep = np.flatnonzero(given)
-    row = row[keep]
-    columns = outcomes.next_state, outcomes.reward, given
-    next_state, reward, probability = (column[keep] for column in columns)
-    order = np.lexsort((probability < 0.0, reward, next_state, row))
-    row, next_state, reward = row[order], next_state[order], reward[order]
-    probability = probability[order]
-    is_first = np.ones(row.size, dtype=bool)
-    is_first[1:] = False
-    for key in (row, next_state, reward, probability < 0.0):
-        is_first[1:] |= key[1:] != key[:-1]
-    merged = np.bincount(np.cumsum(is_first) - 1, weights=probability)
-    row, next_state, reward = row[is_first], next_state[is_first], reward[is_first]
-
-    n_outcomes = np.bincount(row, minlength=S * A)
-    first_of_row = np.cumsum(n_outcomes) - n_outcomes
-    slot = np.arange(row.size) - first_of_row[row]
-    K = max(1, int(n_outcomes.max(initial=0)))
-    table_next = np.repeat(np.arange(S, dtype=np.int64), A * K).reshape(S * A, K)
-    table_probability = np.zeros((S * A, K))
-    table_reward = np.zeros((S * A, K))
-    table_next[row, slot] = next_state
-    table_probability[row, slot] = merged
-    table_reward[row, slot] = reward
-    return (
-        table_next.reshape(S, A, K),
-        table_probability.reshape(S, A, K),
-        table_reward.reshape(S, A, K),
-    )

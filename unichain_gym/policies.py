@@ -144,10 +144,24 @@ def _product(numbers: list[int]) -> int:
 
 
 def draw_policy(
-    allowed: BoolArray, rng: np.random.Generator | int, deterministic: bool
+    mdp: OutcomeModel, rng: np.random.Generator | int, *, deterministic: bool = True
 ) -> FloatArray | IntArray:
-    """Draw uniformly from the deterministic policies (S,), or from all policies (S, A)."""
-    rng = read_generator(rng)
+    """Draw a policy of an MDP.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    rng : numpy.random.Generator or int
+        A generator, or a seed for one.
+    deterministic : bool
+        Draw uniformly from the deterministic policies; otherwise the action probabilities of
+        each state uniformly from all distributions over the actions that it has.
+
+    Returns
+    -------
+    ndarray, shape (S,) of int, or (S, A) of float if not deterministic
+    """
+    rng, allowed = read_generator(rng), mdp.allowed_actions
     S, A = len(allowed), allowed.shape[1]
     everywhere = bool(allowed.all())
     if not deterministic:
@@ -164,9 +178,28 @@ def draw_policy(
     return policy
 
 
-def action_probabilities(policy: ArrayLike, allowed: BoolArray) -> FloatArray:
-    """Check a policy, (S,) actions or (S, A) probabilities, and return it as (S, A)."""
-    array = np.asarray(policy)
+def check_policy(mdp: OutcomeModel, policy: ArrayLike) -> FloatArray:
+    """Validate a policy of an MDP and return its action probabilities.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    policy : array_like, shape (S,) of int or (S, A) of float
+        An action for each state, or a distribution over actions for each state. As with
+        transitions, rows of float32 may miss the sum 1 by what their precision explains and are
+        normalized in double, and entries from -1e-15 to 0 become 0, with a warning.
+
+    Returns
+    -------
+    ndarray of float, shape (S, A)
+
+    Raises
+    ------
+    InvalidModelError
+        If the shape is neither, an action is out of range or one that the state lacks, or a row
+        does not sum to 1.
+    """
+    array, allowed = np.asarray(policy), mdp.allowed_actions
     S, A = allowed.shape
     if array.shape == (S,):
         probabilities = _one_hot(array, A)
@@ -235,8 +268,20 @@ def _distributions(policy: NDArray[Any]) -> FloatArray:
 
 
 def induce(mdp: OutcomeModel, policy: ArrayLike) -> MarkovChain:
-    """Return the chain of a policy; see `TabularMDP.induce`."""
-    pi = read_only(action_probabilities(policy, mdp.allowed_actions))
+    """Return the Markov chain that a stationary policy of an MDP induces.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    policy : array_like, shape (S,) of int or (S, A) of float
+        Actions, or action probabilities.
+
+    Returns
+    -------
+    MarkovChain
+        With P(s, s') = Σ_a π(a|s) p(s'|s, a) and r(s) = Σ_a π(a|s) r(s, a).
+    """
+    pi = read_only(check_policy(mdp, policy))
     S = mdp.n_states
     # A deterministic policy, the usual case, needs one action's outcomes and not all A. (A
     # largest probability of 1 is not enough: next to it, 1e-17 still makes an edge.)

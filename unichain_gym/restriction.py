@@ -24,18 +24,27 @@ from unichain_gym.structure import search_breadth_first
 Model = TypeVar("Model", bound=OutcomeModel)
 
 
-def reachable_states(P: sparse.csr_array, start: FloatArray) -> IntArray:
-    """Return the states that can be reached from where ``start`` (S,) is positive, sorted.
+def reach(
+    P: sparse.csr_array, initial: FloatArray, from_: ArrayLike | None = None
+) -> tuple[IntArray, FloatArray]:
+    """Return the states that can be reached, sorted, and the distribution to start from.
 
     Parameters
     ----------
     P : csr_array, shape (S, S)
         An entry (s, s') is an edge from s to s'; its value does not matter.
-    start : ndarray, shape (S,)
-        A distribution.
+    initial : ndarray, shape (S,)
+        Where to start unless ``from_`` says it.
+    from_ : int or array_like of int, optional
+        Start uniformly over these states.
     """
+    start = initial
+    if from_ is not None:
+        states = np.unique(check_states(from_, initial.size))
+        start = np.zeros(initial.size)
+        start[states] = 1.0 / states.size
     depth, _ = search_breadth_first(P, np.flatnonzero(start))
-    return np.flatnonzero(depth >= 0)
+    return np.flatnonzero(depth >= 0), start
 
 
 def check_states(states: ArrayLike, n_states: int) -> IntArray:
@@ -49,12 +58,12 @@ def check_states(states: ArrayLike, n_states: int) -> IntArray:
     return array.astype(np.int64)
 
 
-def uniform_over(states: ArrayLike, n_states: int) -> FloatArray:
-    """Return the uniform distribution over one state or several, shape (n_states,)."""
-    states = np.unique(check_states(states, n_states))
-    p = np.zeros(n_states)
-    p[states] = 1.0 / states.size
-    return p
+def check_state(state: ArrayLike, n_states: int) -> int:
+    """Return one state, or raise `InvalidModelError`."""
+    states = check_states(state, n_states)
+    if states.size > 1:
+        raise InvalidModelError(f"one state is needed; got {state!r}")
+    return int(states[0])
 
 
 def pick(names: Sequence[str | int], states: IntArray) -> tuple[str | int, ...]:

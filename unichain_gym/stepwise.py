@@ -16,7 +16,10 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray
-from unichain_gym.errors import ConvergenceError
+from unichain_gym.errors import ConvergenceError, InvalidArgumentError, ModelTooLargeError
+from unichain_gym.interface import RewardProcess
+from unichain_gym.limits import MAX_DENSE_STATES
+from unichain_gym.outcomes import read_count
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.
@@ -42,18 +45,36 @@ def square(M: FloatArray) -> FloatArray:
     return M
 
 
-def distributions(P: sparse.csr_array, start: FloatArray, t_max: int, tol: float) -> FloatArray:
-    """Return p^t for t = 0 … t_max, shape (t_max + 1, S).
+def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12) -> FloatArray:
+    """Return p^t = p^0 P^t for t = 0 … t_max.
 
-    By doubling: p^k … p^{2k-1} are p^0 … p^{k-1} times P^k. The doubling ends when a sparse
-    product for each remaining timestep is cheaper. Since p ↦ p P never lengthens a difference,
-    ‖p^{t+k} - p^t‖₁ ≤ k ‖p^{t+1} - p^t‖₁; once that bounds all that remains by `tol`, p^t is
-    repeated. A periodic chain never gets there.
+    Stops early once all that remains is provably within `tol` of p^t in the 1-norm: since p ↦ p P
+    never lengthens a difference, ‖p^{t+k} - p^t‖₁ ≤ k ‖p^{t+1} - p^t‖₁. A periodic chain never
+    gets there. Small matrices are powered: p^k … p^{2k-1} are p^0 … p^{k-1} times P^k, as long as
+    that is cheaper than a sparse product for each timestep.
+
+    Parameters
+    ----------
+    chain : MarkovChain
+    t_max : int
+        The last timestep.
+    tol : float
+        0 computes every timestep.
+
+    Returns
+    -------
+    ndarray, shape (t_max + 1, S)
+
+    Raises
+    ------
+    InvalidArgumentError
+        If ``t_max`` is no integer from 0 on.
     """
+    t_max, start = read_count("t_max", t_max), chain.initial_distribution
     S = start.size
     p = np.empty((t_max + 1, S))
     p[0] = start
-    P = normalized(P)
+    P = normalized(chain.transition_matrix)
     doublings = max(1.0, np.log2(t_max + 1))
     dense_cost = (doublings * S**3 + t_max * S**2) * DENSE_FLOP
     sparse_cost = t_max * (SPARSE_CALL + P.data.size * SPARSE_FLOP)
@@ -219,6 +240,12 @@ def _double(
     return t + 1
 
 
+def check_tolerance(tol: float) -> None:
+    """Raise `InvalidArgumentError` unless a tolerance is positive."""
+    if not tol > 0.0:
+        raise InvalidArgumentError(f"tol must be positive; got {tol!r}")
+
+
 def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
     """Return the first t with ‖P_TT^t‖_F ≤ tol.
 
@@ -227,9 +254,15 @@ def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
     before the first t with ‖a_t‖₂ ≤ √n tol can be the answer: the scan starts there. It takes
     many timesteps at once where the matrix is small.
     """
+    check_tolerance(tol)
     n = P_TT.shape[0]
     if n == 0:
         return 0
+    if n > MAX_DENSE_STATES:
+        raise ModelTooLargeError(
+            f"max_absorption_time needs dense powers over {n} transient states "
+            f"({n * n * 8 / 1e9:.1f} GB each); use mean_absorption_time"
+        )
     root = math.sqrt(n)
     backward = sparse.csr_array(P_TT.T)
     t = first_time(Decay(backward, np.ones((1, n))), lambda a: float(np.linalg.norm(a)) / root, tol)

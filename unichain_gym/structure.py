@@ -45,6 +45,11 @@ class Structure:
         """All transient states, sorted."""
         return np.flatnonzero(self.class_label < 0)
 
+    def classes_among(self, states: IntArray) -> IntArray:
+        """Return the numbers of the classes that some states belong to, sorted."""
+        labels = np.unique(self.class_label[states])
+        return labels[labels >= 0]
+
     @property
     def classes(self) -> list[IntArray]:
         """The states of each recurrent class, sorted."""
@@ -177,6 +182,11 @@ def find_periods(P: sparse.csr_array, structure: Structure) -> IntArray:
     excess = np.abs(depth[row] + 1 - depth[column])
     starts = np.searchsorted(label[row], np.arange(structure.n_classes))
     return np.gcd.reduceat(excess, starts)
+
+
+def common_period(periods: IntArray) -> int:
+    """Return the least multiple of all periods, however large."""
+    return int(np.lcm.reduce(periods.astype(object)))
 
 
 def cyclic_classes(

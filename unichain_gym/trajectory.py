@@ -17,8 +17,9 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.interface import OutcomeModel, RewardProcess
-from unichain_gym.outcomes import draw_thresholds
+from unichain_gym.outcomes import draw_thresholds, read_count
 
 DRAWS = 2**16
 
@@ -57,8 +58,33 @@ class Trajectory:
         return f"Trajectory(n_steps={self.rewards.size})"
 
 
-def simulate(chain: RewardProcess, n_steps: int, rng: np.random.Generator) -> Trajectory:
-    """Draw a path from the chain's initial distribution."""
+def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator) -> Trajectory:
+    """Draw one path from the initial distribution; for many see `unichain_gym.simulate_counts`.
+
+    Parameters
+    ----------
+    chain : MarkovChain
+    n_steps : int
+        Number of transitions.
+    seed : int or numpy.random.Generator
+        A seed, or a generator to draw from.
+
+    Returns
+    -------
+    Trajectory
+
+    Raises
+    ------
+    InvalidArgumentError
+        If n_steps is no integer of at least 0, or the seed is neither.
+    """
+    n_steps = read_count("n_steps", n_steps)
+    try:
+        rng = np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            f"seed must be an integer of at least 0 or a generator; got {seed!r}"
+        ) from None
     thresholds = draw_thresholds(chain.initial_distribution)
     state = int(np.searchsorted(thresholds, rng.random(), side="right"))
     mdp, policy = chain.mdp, chain.policy

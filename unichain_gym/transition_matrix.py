@@ -5,16 +5,34 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.outcomes import check_distribution, read_floats
+from unichain_gym.outcomes import (
+    check_distribution,
+    read_distribution,
+    read_floats,
+    read_only,
+    read_reals,
+)
 from unichain_gym.rounding import drop_residues, in_double, sum_tolerance, sums_to_one
 from unichain_gym.structure import edges, group_sums, row_sums
 
 
-def read_transition_matrix(values: Any, drop_below: float | None) -> sparse.csr_array:
+def read_chain(
+    P: Any, reward: ArrayLike, initial: ArrayLike, drop_below: float | None
+) -> tuple[sparse.csr_array, FloatArray, FloatArray]:
+    """Return transition matrix (S, S), reward (S,) and start (S,) as read-only copies, checked."""
+    matrix = _read_matrix(P, drop_below)
+    r = read_only(np.array(read_reals(reward, "reward")))
+    start = np.array(read_distribution(initial, "initial_distribution", drop_below))
+    _check_chain(matrix, r, start)
+    return matrix, r, read_only(start)
+
+
+def _read_matrix(values: Any, drop_below: float | None) -> sparse.csr_array:
     """Return a copy of a transition matrix (S, S) in CSR, rounding seen to and zeros dropped."""
     if not sparse.issparse(values):
         values = read_floats(values, "transition_matrix")
@@ -38,10 +56,12 @@ def read_transition_matrix(values: Any, drop_below: float | None) -> sparse.csr_
         P = sparse.csr_array((doubles, P.indices, P.indptr), shape=P.shape)
     P.sum_duplicates()
     P.eliminate_zeros()
+    for part in (P.data, P.indices, P.indptr):
+        read_only(part)
     return P
 
 
-def check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -> None:
+def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -> None:
     """Raise `InvalidModelError` unless P (S, S), reward (S,) and initial (S,) make a chain."""
     S = reward.size
     if S == 0 or P.shape != (S, S) or reward.shape != (S,) or initial.shape != (S,):

@@ -28,9 +28,8 @@ from lstd_agent.benchmarks.evaluator import (
     study,
 )
 from lstd_agent.benchmarks.model import exact, growth_group, optimal, solvers
-from lstd_agent.benchmarks.processes import PROBES, imports, memory
+from lstd_agent.benchmarks.processes import PROBES, imports, memory, vectors
 from lstd_agent.benchmarks.timing import Row, Setting, Skipped
-from lstd_agent.benchmarks.vectors import vectors
 from lstd_agent.commands.arguments import add_quiet_argument, new_parser
 from lstd_agent.commands.outputs import check_writable, write_files
 from lstd_agent.commands.running import at_least, run

@@ -132,7 +132,7 @@ def population(setting: Setting) -> Iterator[Row]:
         solve_windows(statistics_, stepwise(5_000), chain.gain, 1e-10)
 
     times = [seconds(pipeline, time.process_time) for _ in range(setting.repeats)]
-    name = "simulate, X, Z, y, minimisers: 100 states, 5,001 t, d = 49"
+    name = "simulate, X, Z, y, minimizers: 100 states, 5,001 t, d = 49"
     yield against_limit(name, times, 2.0, "s of the processor; the yardstick is a limit of 2 s")
 
 

@@ -1,4 +1,4 @@
-"""Rows about whole processes: import times, and peaks of memory."""
+"""Rows about whole processes: import times, peaks of memory, and fits to trials of vectors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from pathlib import Path
 
 import unichain_gym
 from lstd_agent import GaussianFeatures, SeminormLSTDAgent
-from lstd_agent.benchmarks.timing import Row, Setting, against_limit, seconds
-from lstd_agent.benchmarks.vector_fits import vector_fits
-from lstd_agent.benchmarks.work import ENV, moments_of, policy_of, solve_policy
+from lstd_agent.benchmarks.timing import Row, Setting, against_limit, growth_of, need, seconds
+from lstd_agent.benchmarks.work import ENV, moments_of, policy_of, solve_policy, vector_fits
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.solvers import SolverName
 from unichain_gym import UnichainVectorEnv
+
+_QUICK = {"dense": (10, 100), "tiles": (1_000, 3_000), "trials": (100, 1_000)}
+_SIZES = {
+    "dense": (10, 100, 1_000, 5_000),
+    "tiles": (1_000, 10_000, 100_000),
+    "trials": (100, 1_000, 10_000, 100_000),
+}
 
 
 def imports(setting: Setting) -> Iterator[Row]:
@@ -44,6 +50,24 @@ def memory(setting: Setting) -> Iterator[Row]:
     yield against_limit(name, [peak], 300.0, "MB")
     name = f"collect() of {n} trials: memory, of a tenth as many"
     yield against_limit(name, [peak], tenth, "MB", "<= 1.5")
+
+
+def vectors(setting: Setting) -> Iterator[Row]:
+    """Compare fits with a ridge regression on the same features, each in a process of its own."""
+    need("sklearn")
+    for kind, sizes in (_QUICK if setting.quick else _SIZES).items():
+        what = "dense features" if kind == "dense" else kind
+        times = []
+        for size in sizes:
+            found = probe(kind, size)
+            times.append(found["seconds"])
+            ratio = found["seconds"] / found["ridge"]
+            numbers = (ratio, ratio, ratio, found["seconds"], found["ridge"])
+            name = f"fit(), {size:,} {what}, as a multiple of Ridge"
+            yield Row(name, *numbers, "s of the processor")
+            name = f"fit(), {size:,} {what}: memory, of 4 GB"
+            yield against_limit(name, [found["peak"]], 4_000.0, "MB")
+        yield growth_of(f"growth of fit() with the number of {what}", times, sizes)
 
 
 def probe(name: str, *numbers: int) -> dict[str, float]:

@@ -27,19 +27,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table.
-
-    Attributes
-    ----------
-    name : str
-    ratio, low, high : float
-        Median and extremes; of an exponent all the same.
-    ours, yardstick : float
-        Medians of what the ratio compares, in ``unit``.
-    unit : str
-    target : str
-        Such as ``">= 500"``, or empty.
-    """
+    """One row of the table: a ratio with its extremes, and the medians of what it compares."""
 
     name: str
     ratio: float
@@ -48,7 +36,7 @@ class Row:
     ours: float
     yardstick: float
     unit: str
-    target: str = ""
+    target: str = ""  # such as ">= 500"
 
     @property
     def met(self) -> bool | None:
@@ -92,18 +80,10 @@ def compare(
     faster: bool = False,
     target: str = "",
 ) -> Row:
-    """Time two pieces of work in turns and compare their times, or their times per sample.
+    """Time two pieces of work in turns and compare their times.
 
-    Parameters
-    ----------
-    name : str
-    ours, yardstick : callable
-    setting : Setting
-    samples : tuple of float
-        How many samples each of the two yields; times are per sample, in ns, if there are any.
-    faster : bool
-        Give how many times faster we are, instead of how many times the yardstick we take.
-    target : str
+    Or their times per sample, in ns, where it is said how many samples each of the two yields; and
+    how many times ``faster`` we are, instead of how many times the yardstick we take.
     """
     ours(), yardstick()  # warm up
     pairs = [(seconds(ours) / samples[0], seconds(yardstick) / samples[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from lstd_agent.commands.arguments import new_parser
 from lstd_agent.commands.running import run
@@ -27,8 +26,14 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
 
 
 def show(as_json: bool) -> int:
-    """Print the environments."""
-    found = environments()
+    """Print id and sizes of each environment that has an id from the start."""
+    found = []
+    for mnemonic in MNEMONICS:
+        mdp = make_mdp(mnemonic)
+        every_action = mdp.random_policy(0, deterministic=False)
+        transient = int(mdp.induce(every_action).transient_states.size)
+        sizes = {"states": mdp.n_states, "transient": transient, "actions": mdp.n_actions}
+        found.append({"id": f"Unichain-{mnemonic}-v0", **sizes})
     if as_json:
         print(json.dumps(found))
         return 0
@@ -36,20 +41,3 @@ def show(as_json: bool) -> int:
     for e in found:
         print(f"{e['id']:20} {e['states']:7} {e['transient']:9} {e['actions']:7}")
     return 0
-
-
-def environments() -> list[dict[str, Any]]:
-    """Return id and sizes of each environment that has an id from the start."""
-    found = []
-    for mnemonic in MNEMONICS:
-        mdp = make_mdp(mnemonic)
-        every_action = mdp.random_policy(0, deterministic=False)
-        found.append(
-            {
-                "id": f"Unichain-{mnemonic}-v0",
-                "states": mdp.n_states,
-                "transient": int(mdp.induce(every_action).transient_states.size),
-                "actions": mdp.n_actions,
-            }
-        )
-    return found

@@ -1,7 +1,7 @@
 """Evaluate a policy from sampled trials alone, beside the exact answer where there is one.
 
 Runs trials of the environment, learns the relative value (bias) of every state, and prints the
-gain, the timestep neighbourhoods and the values. An environment with an exact model
+gain, the timestep neighborhoods and the values. An environment with an exact model
 (env.unwrapped.mdp; with --restart, the table P of FrozenLake and its like) also gets exact values,
 errors and a default for --t-max; any other needs Discrete observations and actions. Time limits
 give way to --t-max.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 
@@ -36,15 +37,12 @@ from lstd_agent.commands.evaluation_inputs import (
 )
 from lstd_agent.commands.evaluation_report import (
     as_arrays,
-    as_json,
     as_text,
-    counts_of,
     draw_report,
     results,
 )
-from lstd_agent.commands.outputs import check_picture, check_writable, put_out, saved
+from lstd_agent.commands.outputs import as_json, check_picture, check_writable, put_out, saved
 from lstd_agent.commands.running import at_least, interrupted_status, run, say
-from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import picture
 from lstd_agent.study.provenance import one_line, provenance
 
@@ -79,26 +77,9 @@ def evaluate(args: argparse.Namespace) -> int:
         reference=args.reference,
         calibration=args.calibration,
     )
-    envs = make_copies(env_id, args.trials, t_max, args.restart)
-    status = 0
-    try:
-        with hinting_at_restart():
-            check_cost(envs, policy, args.trials, t_max, args.max_minutes, quiet=args.quiet)
-            agent.collect(envs, policy, args.trials, t_max, seed=args.seed, progress=not args.quiet)
-    except KeyboardInterrupt as interrupt:
-        status = interrupted_status(interrupt)
-        if agent.n_trials == 0:
-            say("interrupted: no trial has finished")
-            return status
-        say(f"interrupted: {agent.n_trials} trials finished")
-    finally:
-        envs.close()
-        if (
-            args.save
-            and agent.n_trials
-            and not saved(agent.save, samples_path(args.save), "the samples are")
-        ):
-            status = 1
+    status = collect(args, agent, env_id, policy, t_max)
+    if agent.n_trials == 0:
+        return status
     try:
         agent.fit()
         report = {
@@ -113,13 +94,39 @@ def evaluate(args: argparse.Namespace) -> int:
         if args.save:
             contents[args.save] = as_arrays(report, agent, policy)
         if args.plot:
-            occupancy, origin = counts_of(agent).distributions, one_line(report["provenance"])
-            contents[args.plot] = picture(draw_report(report, occupancy), args.plot.suffix, origin)
+            figure = draw_report(report, agent.statistics.distributions)
+            origin = one_line(report["provenance"])
+            contents[args.plot] = picture(figure, args.plot.suffix, origin)
         put_out(as_json(report) if args.json else as_text(report), contents)
     except (KeyboardInterrupt, MemoryError, OSError):
         if args.save and samples_path(args.save).exists():
             say(f"the samples of {agent.n_trials} trials are in {samples_path(args.save)}")
         raise
+    return status
+
+
+def collect(
+    args: argparse.Namespace, agent: SeminormLSTDAgent, env_id: str, policy: Any, t_max: int
+) -> int:
+    """Run the trials, and save those that finished; return the exit status so far."""
+    status = 0
+    envs = make_copies(env_id, args.trials, t_max, args.restart)
+    try:
+        with hinting_at_restart():
+            check_cost(envs, policy, args.trials, t_max, args.max_minutes, quiet=args.quiet)
+            agent.collect(envs, policy, args.trials, t_max, seed=args.seed, progress=not args.quiet)
+    except KeyboardInterrupt as interrupt:
+        status = interrupted_status(interrupt)
+        told = f"{agent.n_trials} trials" if agent.n_trials else "no trial has"
+        say(f"interrupted: {told} finished")
+    finally:
+        envs.close()
+        if (
+            args.save
+            and agent.n_trials
+            and not saved(agent.save, samples_path(args.save), "the samples are")
+        ):
+            status = 1
     return status
 
 
@@ -147,6 +154,23 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         metavar="T",
         help="last timestep of a trial (default: ten times the exact mixing time)",
     )
+    add_system_arguments(parser)
+    add_trial_arguments(parser, "what", "values and errors")
+    add(
+        "--save",
+        type=Path,
+        metavar="FILE.npz",
+        help="write results, policy and weights; FILE.samples.npz, written before the fit, is the "
+        "agent with its samples (SeminormLSTDAgent.load)",
+    )
+    add_output_arguments(parser, "values, and occupancy over time", "tables")
+    add_quiet_argument(parser)
+    return parser
+
+
+def add_system_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what is fitted: --features, --n-anchors, --reference and --calibration."""
+    add = parser.add_argument
     add(
         "--features",
         default="one-hot",
@@ -173,17 +197,6 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         default="linked",
         help="solve the system backwards in time (default), or tie it by reference states",
     )
-    add_trial_arguments(parser, "what", "values and errors")
-    add(
-        "--save",
-        type=Path,
-        metavar="FILE.npz",
-        help="write results, policy and weights; FILE.samples.npz, written before the fit, is the "
-        "agent with its samples (SeminormLSTDAgent.load)",
-    )
-    add_output_arguments(parser, "values, and occupancy over time", "tables")
-    add_quiet_argument(parser)
-    return parser
 
 
 def anchor_number(text: str) -> int | None:
@@ -194,8 +207,6 @@ def anchor_number(text: str) -> int | None:
 def check_destinations(args: argparse.Namespace) -> None:
     """Raise before the work begins what would go wrong in writing its result."""
     if args.save:
-        if args.save.is_dir():
-            raise InvalidInputError(f"cannot write {args.save}: it is a directory")
         check_writable(args.save)
         check_writable(samples_path(args.save))
     if args.plot:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +25,8 @@ def results(
 ) -> dict[str, Any]:
     """Return everything learned, beside everything exact there is, as numbers and columns."""
     neighborhoods = agent.neighborhoods_
-    visits = counts_of(agent).visits.sum(axis=0)
+    statistics: Any = agent.statistics  # counts: states are Discrete
+    visits = statistics.visits.sum(axis=0)
     observation = first_state + np.arange(visits.size)
     estimated = agent.predict(observation)
     gain = {"estimated": agent.gain_}
@@ -56,14 +55,9 @@ def results(
     return report
 
 
-def counts_of(agent: SeminormLSTDAgent) -> Any:
-    """Return the statistics of an agent that has observed Discrete states, which are counts."""
-    return agent.statistics
-
-
 def total_errors(agent: SeminormLSTDAgent, chain: MarkovChain) -> dict[str, Any]:
     """Return both errors summed over all timesteps, or why they are left out."""
-    statistics = counts_of(agent)
+    statistics: Any = agent.statistics  # counts: states are Discrete
     n_states, d = statistics.features.shape
     needed = error_bytes(chain, n_states, d, statistics.t_max)
     free = available_memory()
@@ -129,23 +123,6 @@ def table(columns: dict[str, np.ndarray[Any, Any]]) -> str:
     )
 
 
-def as_json(report: dict[str, Any]) -> str:
-    """Return the report as one JSON document, in which what is no finite number is null."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: plain(part) for name, part in value.items()}
-        if isinstance(value, np.ndarray | np.generic):
-            return plain(value.tolist())
-        if isinstance(value, list):
-            return [plain(part) for part in value]
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-        return value
-
-    return json.dumps(plain(report), allow_nan=False)
-
-
 def as_arrays(
     report: dict[str, Any], agent: SeminormLSTDAgent, policy: np.ndarray[Any, Any]
 ) -> bytes:
@@ -156,7 +133,8 @@ def as_arrays(
             arrays |= {f"{name}_{part}": array for part, array in value.items()}
         else:
             arrays[name] = value
-    system, statistics, content = agent.system_, counts_of(agent), BytesIO()
+    system, content = agent.system_, BytesIO()
+    statistics: Any = agent.statistics
     np.savez(
         content,
         **arrays,

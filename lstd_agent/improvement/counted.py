@@ -16,12 +16,13 @@ from typing import Any, cast
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.improvement.improver import Earned
+from lstd_agent.improvement.record import Earned
 from lstd_agent.packing import ACTION_PARTS, Arrays
 from lstd_agent.system.action_values import ActionValues, PolicyChain, evaluate_actions, main_state
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.encoding import CountedEncoding
-from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.recorders import RecorderMaker
+from lstd_agent.trials.recording import Round
 from lstd_agent.trials.returns import ReturnRecorder
 
 UNKNOWN = -1
@@ -57,6 +58,7 @@ class CountedImprover:
     """
 
     few_changes = 0
+    """So many changes are none to go on for."""
 
     def __init__(
         self,
@@ -109,8 +111,7 @@ class CountedImprover:
         policy[known] = np.eye(counts.n_actions)[self.actions[known]]
         if self.encoding.ends:
             return evaluate_actions(counts, policy, self.encoding.terminal, 0.0)
-        seen = np.where(n > 0, policy, 0.0)
-        chain = PolicyChain(counts.transition_matrix, counts.mean_rewards, seen)
+        chain = PolicyChain(counts, policy)
         starts = np.flatnonzero(self.starts) if from_start else None
         main = main_state(chain, n.sum(axis=1), starts)
         return evaluate_actions(counts, policy, main)

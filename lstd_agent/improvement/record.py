@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, styled
-from lstd_agent.improvement.improver import Earned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +22,13 @@ _SHOWN = {
     "start_value": "start value (in units of reward)",
     "n_changes": "changed actions",
 }
+
+
+class Earned(NamedTuple):
+    """Mean rewards of trials: over the second half of all timesteps, and over all, (n,)."""
+
+    tail: FloatArray
+    whole: FloatArray
 
 
 @dataclass(frozen=True)

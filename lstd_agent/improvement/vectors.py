@@ -8,25 +8,26 @@ it where the advantage of that exceeds so many of its standard errors.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import NotFittedError
-from lstd_agent.improvement.improver import Earned
+from lstd_agent.improvement.record import Earned
 from lstd_agent.packing import Arrays
 from lstd_agent.statistics.christoffel import Christoffel
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairFit, Transitions, fit_pairs
-from lstd_agent.trials.action_counts import TakenActions
-from lstd_agent.trials.encoding import States, VectorEncoding
-from lstd_agent.trials.kept_trials import KeptTrials, TrialRecorder
-from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.encoding import States
+from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.recorders import RecorderMaker, TrialRecorder
+from lstd_agent.trials.recording import Round
+from lstd_agent.trials.vector_encoding import VectorEncoding
 
-# Changes are looked for at so many observations, of which a few at the edge do not matter.
+# Changes are looked for at so many observations.
 _N_SAMPLES = 1000
-_FEW = 10
 
 # Features of about this many numbers are held at a time.
 _CHUNK_SIZE = 2**21
@@ -35,22 +36,35 @@ _CHUNK_SIZE = 2**21
 _N_SETTLED = 20_000
 
 
-class GreedyPolicy:
-    """Takes better actions than another policy, by fitted action values.
+@dataclass(frozen=True, eq=False)
+class VectorPolicy:
+    """Takes better actions than the policy before, by one fit of action values after another.
 
-    Parameters
-    ----------
-    fits : sequence of PairFit
-        One after the other: each changes what those before it would do.
-    n_errors : float
+    Fits know actions from 0 on, and -1 where nothing like an observation was seen.
     """
 
-    def __init__(self, fits: Sequence[PairFit], n_errors: float) -> None:
-        self.fits = tuple(fits)
-        self._n_errors = n_errors
+    encoding: VectorEncoding
+    pairs: PairFeatureRows
+    fits: tuple[PairFit, ...]
+    n_errors: float
+    first_action: int
 
-    def __call__(self, features: FloatArray) -> IntArray:
-        """Return actions (n,) of features (n, A, D); -1 where nothing like it was seen."""
+    def __call__(self, observations: Any) -> IntArray:
+        """Return the task's actions (n,) for a batch; the first where nothing like it was seen."""
+        return np.maximum(self._chosen(observations), 0) + self.first_action
+
+    def is_unknown(self, observations: Any) -> BoolArray:
+        """Return of a batch whether nothing like it was seen."""
+        return self._chosen(observations) < 0
+
+    def _chosen(self, observations: Any) -> IntArray:
+        states = self.encoding.encode(observations)
+        if not self.fits:  # features may not be known yet
+            return np.full(len(states), -1)
+        return self.actions(self.pairs(states))
+
+    def actions(self, features: FloatArray) -> IntArray:
+        """Return actions (n,) of features (n, A, D)."""
         return self.better_than(np.full(len(features), -1), features, 0)
 
     def better_than(self, action: IntArray, features: FloatArray, first: int) -> IntArray:
@@ -65,39 +79,9 @@ class GreedyPolicy:
             a, b = taken[compared], best[compared]
             error = fit.standard_errors(features[compared, b] - features[compared, a])
             better = np.zeros(len(row), dtype=bool)
-            better[compared] = there[compared] - here[compared] > self._n_errors * error
+            better[compared] = there[compared] - here[compared] > self.n_errors * error
             action = np.where(better | (~known & np.isfinite(there)), best, action)
         return action
-
-
-class VectorPolicy:
-    """A policy of observations: what a `GreedyPolicy` says of their features."""
-
-    def __init__(
-        self,
-        encoding: VectorEncoding,
-        pairs: PairFeatureRows,
-        greedy: GreedyPolicy,
-        first_action: int,
-    ) -> None:
-        self._encoding = encoding
-        self._pairs = pairs
-        self._greedy = greedy
-        self._first_action = first_action
-
-    def __call__(self, observations: Any) -> IntArray:
-        """Return actions (n,) for a batch; the first where nothing like it was seen."""
-        return np.maximum(self._chosen(observations), 0) + self._first_action
-
-    def is_unknown(self, observations: Any) -> BoolArray:
-        """Return of a batch whether nothing like it was seen."""
-        return self._chosen(observations) < 0
-
-    def _chosen(self, observations: Any) -> IntArray:
-        states = self._encoding.encode(observations)
-        if not self._greedy.fits:  # features may not be known yet
-            return np.full(len(states), -1)
-        return self._greedy(self._pairs(states))
 
 
 class VectorImprover:
@@ -112,7 +96,8 @@ class VectorImprover:
     pair_features : callable, optional
     """
 
-    few_changes = _FEW
+    few_changes = 10
+    """So many changes are none to go on for: of the observations at the edge."""
 
     def __init__(
         self,
@@ -123,7 +108,6 @@ class VectorImprover:
         pair_features: PairFeatures | None,
     ) -> None:
         self.encoding = encoding
-        self.pair_features = pair_features
         self.portions: list[Transitions] = []
         self.fits: tuple[PairFit, ...] = ()
         self.n_errors = n_errors
@@ -143,14 +127,14 @@ class VectorImprover:
         """Add trials of the policy; return what they earned."""
         rewards = []
         for finished in rounds:
-            kept, taken = finished.sums, finished.taken
+            kept = finished.sums
             assert isinstance(kept, KeptTrials)
-            assert isinstance(taken, TakenActions)
+            assert kept.actions is not None
             self.encoding.measure(kept.observations)
-            self.portions.append(Transitions(kept.observations, taken.action, kept.rewards))
+            self.portions.append(Transitions(kept.observations, kept.actions, kept.rewards))
             rewards.append(kept.rewards)
         paid = np.concatenate(rewards)
-        tail = paid[:, (paid.shape[1]) // 2 :].mean(axis=1)
+        tail = paid[:, paid.shape[1] // 2 :].mean(axis=1)
         # The settled tail is the policy's own, exploration apart.
         self._gain = 0.0 if self.encoding.ends else float(tail.mean())
         return Earned(tail, paid.mean(axis=1))
@@ -169,7 +153,7 @@ class VectorImprover:
 
     def _update_following(self) -> None:
         """Bring the policy's actions in all states that follow up to the latest fit."""
-        greedy, known = self._greedy(), len(self._following)
+        policy, known = self.policy(), len(self._following)
         for i, portion in enumerate(self.portions):
             m, n, k = portion.states.shape
             first, actions = 0, np.full((m, n - 1), -1)
@@ -180,7 +164,7 @@ class VectorImprover:
             for start in range(0, m, step):
                 block = slice(start, start + step)
                 rows = self._pairs(portion.states[block, 1:].reshape(-1, k))
-                better = greedy.better_than(actions[block].ravel(), rows, first)
+                better = policy.better_than(actions[block].ravel(), rows, first)
                 updated[block] = better.reshape(-1, n - 1)
             self._following[i : i + 1] = [updated]
         self._n_followed = len(self.fits)
@@ -190,17 +174,17 @@ class VectorImprover:
         assert self.fit is not None
         features = self._pairs(states)
         q = self.fit.values(features)
-        action = self._greedy()(features)
+        action = self.policy().actions(features)
         value = np.where(action >= 0, q[np.arange(len(q)), np.maximum(action, 0)], q.mean(axis=1))
         return float(value.mean())
 
     def improve(self) -> int:
         """Improve the policy; return of how many of 1000 observations the action changed."""
         assert self.fit is not None
-        before = self._greedy()
+        before = self.policy()
         self.fits = (*self.fits, self.fit)
         features = self._pairs(self._some_states())
-        changed = before(features) != self._greedy()(features)
+        changed = before.actions(features) != self.policy().actions(features)
         return round(_N_SAMPLES * float(changed.mean()))
 
     def _some_states(self) -> States:
@@ -253,12 +237,8 @@ class VectorImprover:
     def policy(self, snapshot: IntArray | None = None) -> VectorPolicy:
         """Return the policy, or that of a snapshot, as a function of batches."""
         fits = self.fits if snapshot is None else self.fits[: int(snapshot)]
-        greedy = GreedyPolicy(fits, self.n_errors)
-        return VectorPolicy(self.encoding, self._pairs, greedy, self._first_action)
+        return VectorPolicy(self.encoding, self._pairs, fits, self.n_errors, self._first_action)
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
         """Return what tells of a batch of observations for which the policy has no action."""
         return self.policy().is_unknown
-
-    def _greedy(self) -> GreedyPolicy:
-        return GreedyPolicy(self.fits, self.n_errors)

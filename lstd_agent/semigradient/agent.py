@@ -24,17 +24,25 @@ from lstd_agent.errors import (
     check_integer,
 )
 from lstd_agent.features.tables import Features
-from lstd_agent.semigradient.samples import Reader, reader, with_ones
-from lstd_agent.semigradient.steps import Coordinates, StepPath
+from lstd_agent.semigradient.samples import (
+    Reader,
+    reader,
+    sampled_values,
+    some_timesteps,
+    with_ones,
+)
+from lstd_agent.semigradient.steps import StepPath, coordinates
 from lstd_agent.semigradient.sweeps import check_direction, sweep_backwards
+from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.making import make_statistics
-from lstd_agent.system.fit_system import System
+from lstd_agent.system.approximators import System
 from lstd_agent.system.gain import check_gain, estimate_gain
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import check_anchors, neighborhood_windows
+from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import CountsLike
-from lstd_agent.trials.encoding import CountedEncoding, Encoding
+from lstd_agent.trials.encoding import Encoding
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -168,18 +176,17 @@ class SeminormTDAgent:
             If by the first round's trials the steps of a neighbourhood lead away from its
             solution, which it may take hundreds of rounds to see by weights.
         """
-        collector, t_max = self._collected(trials)
-        sums, encoding = collector.batches.total, self._encoding_of(collector)
+        batches, encoding, t_max = self._collected(trials)
+        sums = batches.total
         at = reader(encoding, sums)
         self._t_max = t_max
         if self._path is None:
             windows = neighborhood_windows(self.anchors, t_max, "window")
-            self._warn_of_direction(collector, encoding, windows)
-            initial = self._solved if self._solved is not None else self._initial_weights()
-            self._path = StepPath(*_coordinates(encoding, at), windows, initial)
-            self._begun_with = (
-                0.0 if initial is None else float(np.abs(_values(at, initial, t_max)).max())
-            )
+            self._warn_of_direction(make_statistics(encoding, sums, batches.trials), windows)
+            initial = self._begin_with
+            self._path = StepPath(*coordinates(encoding, at), windows, initial)
+            if initial is not None:
+                self._begun_with = float(np.abs(sampled_values(at, initial, t_max)).max())
         self._encoding = encoding
         self._path.take(at, sums.n_trials, self.gain, self._rng)
         self.n_trials += sums.n_trials
@@ -203,24 +210,19 @@ class SeminormTDAgent:
         EvaluationError
             If the steps of a neighbourhood lead away from its solution, or hardly towards it.
         """
-        collector, t_max = self._collected(trials)
-        encoding = self._encoding_of(collector)
-        statistics = make_statistics(encoding, collector.batches.total, collector.batches.trials)
-        gain = self.gain
+        batches, encoding, t_max = self._collected(trials)
+        statistics, gain = make_statistics(encoding, batches.total, batches.trials), self.gain
         if gain is None:
             gain = estimate_gain(statistics, "linked", DEFAULT_RCOND)
-        initial = self._solved if self._solved is not None else self._initial_weights()
         windows = neighborhood_windows(self.anchors, t_max, "window")
-        solved, n_sweeps = sweep_backwards(statistics, windows, gain, DEFAULT_RCOND, initial)
-        self._solved, self.n_sweeps_, self.gain_ = solved, n_sweeps, gain
+        self._solved, self.n_sweeps_ = sweep_backwards(
+            statistics, windows, gain, DEFAULT_RCOND, self._begin_with
+        )
+        self.gain_ = gain
         self._encoding, self._t_max, self._path = encoding, t_max, None
         return self
 
-    def _warn_of_direction(
-        self, collector: TrialCollector, encoding: Encoding, windows: IntArray
-    ) -> None:
-        batches = collector.batches
-        statistics = make_statistics(encoding, batches.total, batches.trials)
+    def _warn_of_direction(self, statistics: SampledStatistics, windows: IntArray) -> None:
         if len(statistics.feature_scale) > _MOST_CHECKED:
             return
         try:
@@ -273,8 +275,8 @@ class SeminormTDAgent:
             raise NotFittedError("there are no weights yet: call partial_fit or fit first")
         return self._solved
 
-    def _collected(self, trials: CountsLike | TrialCollector) -> tuple[TrialCollector, int]:
-        """Return trials with their encoding, checked, and their last timestep."""
+    def _collected(self, trials: CountsLike | TrialCollector) -> tuple[Batches, Encoding, int]:
+        """Return trials, their encoding with this agent's features, and their last timestep."""
         if isinstance(trials, TrialCollector):
             collector = trials
         else:
@@ -286,26 +288,20 @@ class SeminormTDAgent:
         if self._t_max not in (None, t_max):
             raise InvalidInputError(f"trials so far have t_max = {self._t_max}; got {t_max}")
         self.anchors = check_anchors(self.anchors, t_max)
-        return collector, t_max
-
-    def _encoding_of(self, collector: TrialCollector) -> Encoding:
-        """Return the encoding of observations, of which features are this agent's."""
-        found = collector.encoding
+        found, known = collector.encoding, self._encoding
         assert found is not None
         if found.ends:
             raise InvalidInputError("semi-gradient steps are for tasks that do not terminate")
-        if self._encoding is None:
-            return found.with_features(self.features)
-        if self._encoding.space != found.space:
-            raise InvalidInputError(
-                f"trials so far are of {self._encoding.space}; got {found.space}"
-            )
-        return self._encoding
+        if known is not None and known.space != found.space:
+            raise InvalidInputError(f"trials so far are of {known.space}; got {found.space}")
+        encoding = found.with_features(self.features) if known is None else known
+        return collector.batches, encoding, t_max
 
-    def _initial_weights(self) -> FloatArray | None:
-        """Return the weights (n, d + 1) to begin with, each of the neighbourhood then."""
-        if self.initial is None:
-            return None
+    @property
+    def _begin_with(self) -> FloatArray | None:
+        """The weights (n, d + 1) to begin with: so far, or initial ones of the neighbourhoods."""
+        if self._solved is not None or self.initial is None:
+            return self._solved
         if isinstance(self.initial, SeminormTDAgent):
             given, anchors = self.initial._weights(), self.initial.anchors
         else:
@@ -316,9 +312,11 @@ class SeminormTDAgent:
     def _check_bounded(self, at: Reader, t_max: int) -> None:
         """Raise unless values are such as rewards may add up to."""
         assert self._solved is not None
-        rewards = max(float(np.abs(at(t).rewards - self.gain_).max()) for t in _some(t_max))
+        rewards = max(
+            float(np.abs(at(t).rewards - self.gain_).max()) for t in some_timesteps(t_max)
+        )
         most = _FAR_OFF * max((t_max + 1) * rewards, self._begun_with)
-        far_off = ~(np.abs(_values(at, self._solved, t_max)).max(axis=0) <= most)
+        far_off = ~(np.abs(sampled_values(at, self._solved, t_max)).max(axis=0) <= most)
         if far_off.any():
             raise EvaluationError(
                 "semi-gradient steps diverge in the neighborhood that begins at timestep "
@@ -326,25 +324,3 @@ class SeminormTDAgent:
                 "stationary. Let the last one start later, run longer trials, or use "
                 "SeminormLSTDAgent, which solves the same equations at once"
             )
-
-
-def _some(t_max: int) -> range:
-    """Return some twenty timesteps."""
-    return range(0, t_max + 1, max(1, t_max // 20))
-
-
-def _values(at: Reader, solved: FloatArray, t_max: int) -> FloatArray:
-    """Return values of some samples, by each neighbourhood, shape (m, n)."""
-    return np.concatenate([at(t).here for t in _some(t_max)]) @ solved.T
-
-
-def _coordinates(encoding: Encoding, at: Reader) -> tuple[Coordinates, Coordinates]:
-    """Return those of all neighbourhoods but the last, and of the last."""
-    if isinstance(encoding, CountedEncoding):
-        table = encoding.table
-        inner = Coordinates.of_table(with_ones(table))
-        return inner, Coordinates.of_table(table).without_intercept()
-    size = np.sqrt((at(0).here ** 2).mean(axis=0))
-    size[size == 0.0] = 1.0
-    inner = Coordinates(np.diag(1.0 / size), np.diag(size))
-    return inner, Coordinates(inner.B[:, :-1], inner.inverse[:-1])

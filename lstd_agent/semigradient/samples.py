@@ -14,7 +14,7 @@ from lstd_agent.features.rows import dense
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 
 class Timestep(NamedTuple):
@@ -95,3 +95,13 @@ def _of_trials(trials: KeptTrials, encoding: Encoding) -> Reader:
         return Timestep(features(t, which), features(t + 1, which), trials.rewards[which, t], share)
 
     return at
+
+
+def some_timesteps(t_max: int) -> range:
+    """Return some twenty timesteps."""
+    return range(0, t_max + 1, max(1, t_max // 20))
+
+
+def sampled_values(at: Reader, solved: FloatArray, t_max: int) -> FloatArray:
+    """Return values of some samples, by the weights (n, d + 1) of each neighbourhood, (m, n)."""
+    return np.concatenate([at(t).here for t in some_timesteps(t_max)]) @ solved.T

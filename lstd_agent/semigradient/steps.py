@@ -25,7 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.semigradient.samples import Reader
+from lstd_agent.semigradient.samples import Reader, with_ones
+from lstd_agent.trials.encoding import CountedEncoding, Encoding
 
 _STEP = 0.5
 # Means of rounds forget the first ones by polynomial decay (Shamir & Zhang 2013).
@@ -69,6 +70,18 @@ class Coordinates:
         return Coordinates(
             np.vstack((self.B, np.zeros(r))), np.column_stack((self.inverse, np.zeros(r)))
         )
+
+
+def coordinates(encoding: Encoding, at: Reader) -> tuple[Coordinates, Coordinates]:
+    """Return those of all neighbourhoods but the last, and of the last."""
+    if isinstance(encoding, CountedEncoding):
+        table = encoding.table
+        inner = Coordinates.of_table(with_ones(table))
+        return inner, Coordinates.of_table(table).without_intercept()
+    size = np.sqrt((at(0).here ** 2).mean(axis=0))
+    size[size == 0.0] = 1.0
+    inner = Coordinates(np.diag(1.0 / size), np.diag(size))
+    return inner, Coordinates(inner.B[:, :-1], inner.inverse[:-1])
 
 
 class StepPath:

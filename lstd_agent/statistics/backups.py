@@ -26,10 +26,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.blocks import Block
-from lstd_agent.trials.counting import TransitionCounts
 
 
 @dataclass(frozen=True)
@@ -104,53 +103,11 @@ def check_backup(backup: Any) -> WantedBackup:
     )
 
 
-def is_one_step(backup: Backup) -> bool:
-    """Whether a backup is that of one step, under whatever name."""
-    return backup in ("one_step", MultiStep(1), LambdaReturn(0.0))
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """What happens at one timestep.
-
-    Attributes
-    ----------
-    states : ndarray of int, shape (k,)
-        Those that are left, but for a terminal one, whose value is 0. Of vectors, each trial is
-        a state of its own; see `lstd_agent.statistics.walks`.
-    visits : ndarray, shape (k,)
-        Their numbers of samples, or probabilities.
-    transitions : csr_array, shape (k, S)
-        Frequencies of their successors, or probabilities.
-    rewards : ndarray, shape (k,)
-        Mean rewards.
-    n_samples : int
-        0 where the above is exact.
-    """
-
-    states: IntArray
-    visits: FloatArray
-    transitions: sparse.csr_array
-    rewards: FloatArray
-    n_samples: int
-
-
-def counted_step(counts: TransitionCounts, t: int, terminal: int | None) -> Step:
-    """Return the frequencies and mean rewards of timestep t, a terminal state left out."""
-    S, N, R = counts.n_states, counts.transition_counts, counts.reward_sums
-    here = slice(N.indptr[t], N.indptr[t + 1])
-    state, next_state = np.divmod(N.indices[here].astype(np.int64), S)
-    count = N.data[here]
-    living = state != (-1 if terminal is None else terminal)
-    n_samples = int(count.sum())
-    state, next_state, count = state[living], next_state[living], count[living]
-    states, row = np.unique(state, return_inverse=True)
-    visits = np.bincount(row, weights=count, minlength=states.size).astype(np.float64)
-    rewards = np.zeros(S)
-    paid = slice(R.indptr[t], R.indptr[t + 1])
-    rewards[R.indices[paid]] = R.data[paid]
-    transitions = sparse.csr_array((count / visits[row], (row, next_state)), shape=(states.size, S))
-    return Step(states, visits, transitions, rewards[states] / visits, n_samples)
+def several_steps(backup: Backup) -> MultiStep | LambdaReturn | None:
+    """Return a backup whose targets take several steps, or None."""
+    if isinstance(backup, str) or backup in (MultiStep(1), LambdaReturn(0.0)):
+        return None
+    return backup
 
 
 class Targets:
@@ -190,12 +147,12 @@ class Targets:
         """Go on from targets in other columns."""
         self.worth, self._column = worth, column
 
-    def go_on_forever(self, step: Step, values: FloatArray) -> None:
-        """Take the targets of trials that go on by the same step, of all states, without end."""
+    def go_on_forever(self, block: Block, values: FloatArray) -> None:
+        """Take the targets of trials that go on by the same timestep without end."""
         if isinstance(self._backup, MultiStep):
             self.worth = np.repeat(values[None], self._backup.steps, axis=0)
             for _ in range(self._backup.steps):
-                self.go_back(step, values)
+                self.go_back(block, values, values)
             return
         decay = self._backup.decay
         if decay == 1.0:
@@ -205,38 +162,17 @@ class Targets:
             )
         from scipy.sparse.linalg import splu  # takes long to import
 
-        right = (1.0 - decay) * (step.transitions @ values)
-        right[:, self._column] += step.rewards - self._gain
-        P = step.transitions[:, step.states]
+        right = (1.0 - decay) * (block.outer @ values)
+        right[:, self._column] += block.rewards - self._gain
+        P = block.outer[:, block.state]
         solved = splu(sparse.csc_array(sparse.eye_array(len(right)) - decay * P)).solve(right)
-        self.worth[0, step.states] = solved
+        self.worth[0, block.state] = solved
 
-    def bootstrap(self, step: Step, values: FloatArray) -> None:
-        """Take for targets the values (S, q) of states that nothing is known of at a timestep.
-
-        Trials may be cut short, or leave the policy for a timestep. A terminal state is worth 0
-        either way.
-        """
-        missing = np.ones(len(values), dtype=bool)
-        missing[step.states] = False
-        if missing.any():
-            self.worth[:, missing] = values[missing]
-
-    def go_back(self, step: Step, values: FloatArray) -> FloatArray:
-        """Return the targets (k, q) of a timestep, from the values (S, q) at the one after it."""
-        if isinstance(self._backup, MultiStep):
-            following = [values, *self.worth[:-1]]
-        else:
-            decay = self._backup.decay
-            following = [(1.0 - decay) * values + decay * self.worth[0]]
-        targets = np.stack([step.transitions @ each for each in following])
-        targets[:, :, self._column] += step.rewards - self._gain
-        # Whoever comes from the timestep before is at one of these states.
-        self.worth[:, step.states] = targets
-        return np.asarray(targets[-1])
-
-    def go_back_over(self, block: Block, values: FloatArray, unknown: FloatArray) -> FloatArray:
+    def go_back(self, block: Block, values: FloatArray, unknown: FloatArray) -> FloatArray:
         """Return the targets (k, q) of a block's rows.
+
+        States that are no rows bootstrap: trials may be cut short, or leave the policy for a
+        timestep. A terminal state is worth 0 either way.
 
         Parameters
         ----------
@@ -246,14 +182,12 @@ class Targets:
         unknown : ndarray, shape (S, q)
             At the timesteps of the block.
         """
-        leaves, reached = (block.reached_t == block.stop)[:, None], block.reached
         own = unknown[block.state]
 
         def right(inside: FloatArray, beyond: FloatArray) -> FloatArray:
-            outside = np.where(leaves, beyond[reached], unknown[reached])
-            c = block.inner @ inside + block.outer @ outside
+            c = block.following(inside, beyond, unknown)
             c[:, self._column] += block.rewards - self._gain
-            return np.asarray(c)
+            return c
 
         if isinstance(self._backup, MultiStep):
             targets = [right(own, values)]
@@ -263,7 +197,12 @@ class Targets:
             decay = self._backup.decay
             mixed = (1.0 - decay) * values + decay * self.worth[0]
             targets = [block.solver(decay)(right((1.0 - decay) * own, mixed))]
-        first = block.t == block.start
-        self.worth = np.repeat(unknown[None], len(self.worth), axis=0)
-        self.worth[:, block.state[first]] = [each[first] for each in targets]
+        # Whoever comes from the timestep before is at a state of the first one.
+        first = block.state[: block.n_first]
+        missing = np.ones(len(unknown), dtype=bool)
+        missing[first] = False
+        if missing.any():
+            self.worth[:, missing] = unknown[missing]
+        for worth, each in zip(self.worth, targets, strict=True):
+            worth[first] = each[: len(first)]
         return targets[-1]

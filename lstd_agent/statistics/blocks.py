@@ -35,9 +35,9 @@ class Block:
         Frequencies of l transitions to where there is no row: beyond the block, to a terminal
         state, or to where no trial went on from.
     reached_t, reached : ndarray of int, shape (l,)
-        The timesteps and states that those lead to.
+        The timesteps and states that those lead to. Of states, a slice may stand for all.
     n_samples : int
-        Those of a terminal state included.
+        Those of a terminal state included; 0 where the above is exact.
     """
 
     start: int
@@ -49,7 +49,7 @@ class Block:
     inner: sparse.csr_array
     outer: sparse.csr_array
     reached_t: IntArray
-    reached: IntArray
+    reached: IntArray | slice
     n_samples: int
 
     @classmethod
@@ -89,6 +89,58 @@ class Block:
             next_state[ends],
             n_samples,
         )
+
+    @classmethod
+    def single(
+        cls,
+        t: int,
+        states: IntArray,
+        visits: FloatArray,
+        rewards: FloatArray,
+        transitions: sparse.csr_array,
+        n_samples: int,
+    ) -> Block:
+        """Return a single timestep, with frequencies (k, S) of all states that come next."""
+        k, S = transitions.shape
+        inner = sparse.csr_array((k, k))
+        here, after = np.full(k, t), np.full(S, t + 1)
+        return cls(
+            t,
+            t + 1,
+            here,
+            states,
+            visits,
+            rewards,
+            inner,
+            transitions,
+            after,
+            slice(None),
+            n_samples,
+        )
+
+    @property
+    def n_first(self) -> int:
+        """How many rows are of the first timestep; they come first."""
+        return int(np.searchsorted(self.t, self.start, side="right"))
+
+    def following(self, own: FloatArray, beyond: FloatArray, unknown: FloatArray) -> FloatArray:
+        """Return what comes after each row, on average, shape (k, q).
+
+        Parameters
+        ----------
+        own : ndarray, shape (k, q)
+            Values of the rows.
+        beyond : ndarray, shape (S, q)
+            Values of states at the timestep after the block.
+        unknown : ndarray, shape (S, q)
+            Values of states in the block that are no rows.
+        """
+        outside = beyond[self.reached]
+        if self.stop - self.start == 1:
+            return np.asarray(self.outer @ outside)
+        leaves = (self.reached_t == self.stop)[:, None]
+        outside = np.where(leaves, outside, unknown[self.reached])
+        return np.asarray(self.inner @ own + self.outer @ outside)
 
     def solver(self, decay: float) -> Callable[[FloatArray], FloatArray]:
         """Return the function that solves (I - λ P) T = c for T."""

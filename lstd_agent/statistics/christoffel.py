@@ -1,8 +1,14 @@
-"""The empirical Christoffel function: what share of samples tells of an observation.
+r"""The empirical Christoffel function: what share of samples tells of an observation.
 
-It is 1 / (x^T Z† x), and 0 where x is not in the range of Z: with one-hot features the visiting
-frequency, if Z is a mean over samples, and the number of visits if it is their sum. Source:
-Lasserre & Pauwels (2019), "The empirical Christoffel function with applications in data analysis".
+.. math:: \frac{1}{f(x)^T Z^\dagger f(x)}
+
+is the smallest mean square over samples, whose second moments are Z, of any combination of the
+features that is 1 at x. It is 0 where f(x) is not in the range of Z: no sample is like x. With
+one-hot features it is the visiting frequency, so that counts and vectors mean the same, and the
+number of visits if Z is a sum.
+
+Source: Lasserre & Pauwels (2019), "The empirical Christoffel function with applications in data
+analysis".
 """
 
 from __future__ import annotations
@@ -12,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
+from lstd_agent.features.rows import Rows
 
 MIN_SAMPLES = 10.0
 """What amounts to fewer samples was not seen."""
@@ -55,3 +62,8 @@ class Christoffel:
         leverage = (along**2 / self.eigenvalues).sum(axis=-1)
         inside = (outside <= RANGE_TOLERANCE * size) & (leverage > 0.0)
         return np.asarray(np.where(inside, 1.0 / np.where(inside, leverage, 1.0), 0.0))
+
+    def occupancy(self, features: Rows, n_samples: int) -> FloatArray:
+        """Return its values (m,) at features (m, d) and a constant, 0 of what was not seen."""
+        share = self(np.hstack((features, np.ones((features.shape[0], 1)))))
+        return np.where(share * n_samples >= MIN_SAMPLES, share, 0.0)

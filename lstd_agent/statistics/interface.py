@@ -16,19 +16,25 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows
-from lstd_agent.statistics.backups import Backup, Step
+from lstd_agent.statistics.backups import Backup
 from lstd_agent.statistics.blocks import Block
-from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
+from lstd_agent.statistics.equations import Equations, FeatureBasis
 from lstd_agent.statistics.holdouts import Holdout
 from lstd_agent.statistics.pooled import PooledModel
+from lstd_agent.statistics.sparse_counts import SparseCounts
 from lstd_agent.statistics.sparse_trials import SparseTrials
 from lstd_agent.statistics.start_groups import StartGroups, ValuesOf
 from lstd_agent.statistics.structure import RecurrentClass
-from lstd_agent.statistics.walks import Walk
 
 SquaredDistance = Callable[[int, int, int], FloatArray]
 """``squared_distance(anchor, start, stop)``: squared distances from the distribution at
 ``anchor`` to those at ``start`` up to ``stop``."""
+
+
+NOT_COUNTED = (
+    "backup='model' pools the transitions of states that can be counted: for vector observations "
+    "use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
+)
 
 
 class Statistics(Protocol):
@@ -65,8 +71,8 @@ class Statistics(Protocol):
         """Index of the terminal state among the candidates, where the task ends."""
 
     @property
-    def sparse_view(self) -> SparseStatistics | None:
-        """The same statistics where their features are many and sparse, else None."""
+    def sparse_counts(self) -> SparseCounts | None:
+        """The same counts where their features are many and sparse, else None."""
 
     @property
     def sparse_trials(self) -> SparseTrials | None:
@@ -75,8 +81,9 @@ class Statistics(Protocol):
     def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the working arrays of one window's equations hold."""
 
-    def distinct(self, windows: IntArray) -> tuple[IntArray, IntArray]:
-        """Windows that differ in their equations, and the place of each given one in them."""
+    @property
+    def settled(self) -> int:
+        """The first timestep from which all up to ``t_max`` are alike; of samples none are."""
 
     def equations(self, windows: IntArray, gain: float | None, rcond: float) -> Equations:
         """Equations of windows by themselves: the successors of all samples are unknowns.
@@ -91,30 +98,15 @@ class Statistics(Protocol):
         successors of each window's last timestep, which are unknowns of the next window.
         """
 
-    def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
-        """Return an orthonormal basis of the features of states, where they are countable."""
-
-    def step(self, t: int) -> Step | None:
-        """Return what happens at a timestep, where states are countable.
-
-        Beyond ``t_max`` what happens ever after, or None where trials are over.
-        """
-
-    def block(self, start: int, stop: int) -> Block | None:
-        """Return what happens at several timesteps, where it is known all at once."""
+    def counted(self, refusal: str = NOT_COUNTED) -> CountedStatistics:
+        """Return the same where states are countable, or raise `InvalidInputError`."""
 
     def walk(self, rcond: float) -> Walk:
         """Return the samples backwards in time, for targets of several steps."""
 
-    def pooled(self, gain: float, main: int) -> PooledModel:
-        """Return values by all timesteps' transitions, where states are countable."""
-
     @property
-    def visits(self) -> sparse.csr_array:
-        """Visits of each state at each timestep, or their probabilities, (t_max + 1, S).
-
-        Where states are countable.
-        """
+    def forever(self) -> Block | None:
+        """What happens ever after ``t_max``, or None where trials are over."""
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Mean probability (n, M) of each candidate state in each window (Def ``pbar``)."""
@@ -132,18 +124,56 @@ class Statistics(Protocol):
         """Mean reward over the timesteps from start up to stop."""
 
 
-class SparseStatistics(Protocol):
-    """What `lstd_agent.system.sparse` asks where features are many and sparse."""
+class CountedStatistics(Statistics, Protocol):
+    """What is asked besides where states are countable."""
 
     @property
-    def sparse_features(self) -> sparse.csr_array:
-        """Features (S, d) of all states."""
+    def visits(self) -> sparse.csr_array:
+        """Visits of each state at each timestep, or their probabilities, (t_max + 1, S)."""
 
-    def sparse_equations(self, window: IntArray) -> SparseEquations:
-        """Equations of a window (start, stop) with an open end."""
+    def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
+        """Return an orthonormal basis of the features f or (f, 1) of states."""
 
-    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
-        """See `Statistics.zero`."""
+    def block(self, start: int, stop: int) -> Block:
+        """See `Walk.block`."""
+
+    def pooled(self, gain: float, main: int) -> PooledModel:
+        """Return values by all timesteps' transitions, 0 at the main reference state."""
+
+
+class Walk(Protocol):
+    """Rows and what happens to them at each timestep; see `lstd_agent.statistics.walks`."""
+
+    def block(self, start: int, stop: int) -> Block:
+        """Return what happens at the last timesteps before ``stop``, none before ``start``.
+
+        All of them where that is known at once, else one.
+        """
+
+    def features(self, t: int) -> FloatArray:
+        """Features (m, d) at a timestep, up to t_max + 1."""
+
+    def basis(self, *, intercept: bool) -> FeatureBasis:
+        """Return the basis in which weights of features f or (f, 1) are unknown."""
+
+    def unknown(self, t: int, basis: FeatureBasis, n_columns: int) -> FloatArray:
+        """Values (m, r + n_columns) at a timestep, up to t_max + 1, by unknown weights.
+
+        Basis features, then columns of zeros: no part of the values is a number.
+        """
+
+    def sums(self, basis: FeatureBasis, n_columns: int) -> WindowSums:
+        """Return the sums of a window without timesteps, for targets of so many columns."""
+
+
+class WindowSums(Protocol):
+    """Sums over the samples of a window, which gains timesteps."""
+
+    def add(self, block: Block, targets: FloatArray) -> None:
+        """Add timesteps with their targets (k, q), unknown coefficients in the first columns."""
+
+    def equations(self) -> Equations:
+        """Return the window's equations."""
 
 
 class SampledStatistics(Statistics, Protocol):
@@ -179,9 +209,6 @@ class SampledStatistics(Statistics, Protocol):
     def distributions(self) -> FloatArray:
         """Visiting frequencies (t_max + 1, S) at each timestep, where states are countable."""
 
-    def total_variation(self) -> SquaredDistance:
-        """Squared total variation between timesteps, where states are countable."""
-
     def paired_discrepancy(self, kernel: Kernel) -> SquaredDistance:
         """Linear-time squared MMD between timesteps, from the stored trials."""
 
@@ -195,14 +222,14 @@ class SampledStatistics(Statistics, Protocol):
         Where one was cut short, -1 for numbered states, infinity for vectors.
         """
 
-    def portions(self, batches: Sequence[Any], *, one_step: bool = True) -> Sequence[Any]:
-        """Return batches of sums as what adds up fastest, of single steps or of more."""
+    def portions(self, batches: Sequence[Any]) -> Sequence[Any]:
+        """Return batches of sums as what adds up fastest."""
 
     @property
     def backups(self) -> tuple[Backup, ...]:
         """Backups to choose from by the data, in order of preference."""
 
-    def holdouts(self, batches: Sequence[Any]) -> Sequence[Holdout[SampledStatistics]]:
+    def holdouts(self, batches: Sequence[Any]) -> Sequence[Holdout]:
         """Return halves of the trials to fit, with the others; none where there are not enough."""
 
     def of(self, sums: Any, main: int | None = None) -> SampledStatistics:
@@ -238,5 +265,5 @@ class SampledStatistics(Statistics, Protocol):
         """
 
     @property
-    def recurrent_classes(self) -> list[RecurrentClass]:
+    def recurrent_classes(self) -> Sequence[RecurrentClass]:
         """The recurrent classes that the second half of all timesteps shows, where any do."""

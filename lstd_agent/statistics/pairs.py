@@ -10,6 +10,7 @@ by the pairs that both have it: the same trials then and at the anchor.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,17 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows
 from lstd_agent.statistics.interface import SquaredDistance
+
+UNCOUNTED = (
+    "this distance compares distributions over countable states; vector observations have "
+    "distance='mmd' or MMD(estimator='linear')"
+)
+
+# A table of the kernel between more states than this is larger than what it saves.
+_MOST_OF_GRAM = 4000
+
+# Vectors of so many stored trials are compared that their features are this many numbers.
+_N_DISTANCE_NUMBERS = 2**24
 
 PairKernel = Callable[[NDArray[Any], NDArray[Any]], FloatArray]
 """Kernel (p,) between the states of p trials and those of as many others."""
@@ -51,13 +63,17 @@ def cut_pairs_discrepancy(
     def mean(x: IntArray, s: int, y: IntArray, t: int) -> float:
         return float(kernel(trials[x, s], trials[y, t]).mean())
 
+    @lru_cache(maxsize=1)
+    def within(t: int, n: int) -> float:
+        return mean(first[:n], t, second[:n], t)
+
     def at(anchor: int, t: int) -> float:
         t = min(t, int(common[0]) - 1)
         anchor = min(anchor, t)
         n = int(np.count_nonzero(common > t))
         x, y = first[:n], second[:n]
-        within = mean(x, anchor, y, anchor) + mean(x, t, y, t)
-        return within - mean(x, anchor, y, t) - mean(y, anchor, x, t)
+        of_both = within(anchor, n) + mean(x, t, y, t)
+        return of_both - mean(x, anchor, y, t) - mean(y, anchor, x, t)
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         return np.array([at(anchor, t) for t in range(start, stop)])
@@ -89,39 +105,6 @@ def paired_mean_discrepancy(trials: NDArray[np.integer], gram: FloatArray) -> Sq
     return squared
 
 
-def paired_feature_discrepancy(
-    trials: NDArray[np.integer], features: Rows, kernel: Kernel
-) -> SquaredDistance:
-    """Return the same as `paired_mean_discrepancy`, without a table of the kernel.
-
-    Parameters
-    ----------
-    trials : ndarray of int, shape (m, t_max + 1)
-    features : ndarray or csr_array, shape (S, d)
-    kernel : Kernel
-    """
-    n_pairs = len(trials) // 2
-    first, second = trials[0 : 2 * n_pairs : 2].T, trials[1 : 2 * n_pairs : 2].T
-
-    def mean_kernel(x: NDArray[np.integer], y: NDArray[np.integer]) -> float:
-        return float(kernel.paired(features[x], features[y]).mean())
-
-    def squared(anchor: int, start: int, stop: int) -> FloatArray:
-        x, y = first[anchor], second[anchor]
-        within = mean_kernel(x, y)
-        return np.array(
-            [
-                within
-                + mean_kernel(first[t], second[t])
-                - mean_kernel(x, second[t])
-                - mean_kernel(y, first[t])
-                for t in range(start, stop)
-            ]
-        )
-
-    return squared
-
-
 def paired_vector_discrepancy(features: FloatArray, kernel: Kernel) -> SquaredDistance:
     """Return the squared MMD between timesteps of trials of vectors.
 
@@ -141,6 +124,57 @@ def paired_vector_discrepancy(features: FloatArray, kernel: Kernel) -> SquaredDi
         return np.asarray(within[anchor] + within[start:stop] - cross.mean(axis=1))
 
     return squared
+
+
+def state_pairs_discrepancy(
+    trials: NDArray[np.integer] | None, features: Rows, kernel: Kernel
+) -> SquaredDistance:
+    """Return the squared MMD between timesteps of stored trials of numbered states.
+
+    Parameters
+    ----------
+    trials : ndarray of int, shape (m, t_max + 1), optional
+        -1 where a trial was cut short.
+    features : ndarray or csr_array, shape (S, d)
+    kernel : Kernel
+    """
+    check_pairs("linear", 0 if trials is None else len(trials))
+    assert trials is not None
+    kernel = kernel.fit_width(features[:_MOST_OF_GRAM])
+    lengths = (trials >= 0).sum(axis=1)
+    if (lengths == trials.shape[1]).all() and features.shape[0] <= _MOST_OF_GRAM:
+        return paired_mean_discrepancy(trials, kernel(features, features))
+    return cut_pairs_discrepancy(
+        trials, lengths, lambda x, y: kernel.paired(features[x], features[y])
+    )
+
+
+def vector_pairs_discrepancy(
+    trials: FloatArray, features: Callable[[FloatArray], FloatArray], d: int, kernel: Kernel
+) -> SquaredDistance:
+    """Return the squared MMD between timesteps of stored trials of vectors.
+
+    Parameters
+    ----------
+    trials : ndarray, shape (m, t_max + 1, k)
+        Infinite where a trial was cut short.
+    features : callable
+        Features (n, d) of vectors (n, k).
+    d : int
+    kernel : Kernel
+        Of features, its width fitted.
+    """
+    check_pairs("linear", len(trials))
+    m = max(2, _N_DISTANCE_NUMBERS // (d * trials.shape[1]))
+    lengths = (~np.isinf(trials[:, :, 0])).sum(axis=1)
+    states = trials[:m]
+    # Where a trial was cut short its start stands in; it is not looked at.
+    states = np.where(np.isinf(states), states[:, :1], states).swapaxes(0, 1)
+    n_timesteps, m, k = states.shape
+    f = features(states.reshape(-1, k)).reshape(n_timesteps, m, -1)
+    if (lengths < n_timesteps).any():
+        return cut_pairs_discrepancy(f.swapaxes(0, 1), lengths[:m], kernel.paired)
+    return paired_vector_discrepancy(f, kernel)
 
 
 def check_pairs(estimator: str, n_trials: int) -> None:

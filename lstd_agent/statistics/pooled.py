@@ -21,7 +21,9 @@ tell nothing of what they are worth and are left out of the mean over the others
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 import numpy as np
 from scipy import sparse
@@ -88,25 +90,65 @@ def pooled_model(
     PooledModel
     """
     S = transitions.shape[0]
-    values, open_share = np.zeros(S), np.ones(S)
-    open_share[main] = 0.0
-    solvable = leading_to(transitions, main)
-    solvable = solvable[solvable != main]
-    if solvable.size == 0:
-        return PooledModel(values, open_share, n_trials)
-    leaving = transitions[solvable]
-    visits = leaving.sum(axis=1)
-    within = sparse.csr_array(leaving[:, solvable])
-    told = within.sum(axis=1) + leaving[:, [main]].toarray()[:, 0]
-    # (D - N) v = D (r - g), where D counts the transitions whose end has a value.
-    system = sparse.csc_array(sparse.diags_array(told) - within)
-    values[solvable] = solve_dominant(system, told * (rewards[solvable] / visits - gain))
-    open_share[solvable] = 0.0
-    untold = np.where(told < (1.0 - _ROUNDING) * visits, visits - told, 0.0)
-    if untold.any():
-        system = sparse.csc_array(sparse.diags_array(visits) - within)
-        open_share[solvable] = np.clip(solve_dominant(system, untold), 0.0, 1.0)
-    return PooledModel(values, open_share, n_trials)
+    until = SumsUntil(transitions, main, np.asarray(transitions.sum(axis=1)))
+    values = np.zeros(S)
+    values[until.states] = until.of(rewards[until.states] / until.visits - gain)
+    return PooledModel(values, until.open_share, n_trials)
+
+
+class SumsUntil:
+    """Sums along the transitions of a chain until a state is met.
+
+    Parameters
+    ----------
+    transitions : csr_array, shape (S, S)
+        Numbers of transitions, or probabilities.
+    main : int
+        The state where sums end.
+    visits : ndarray, shape (S,)
+        Numbers of visits, or ones: what is missing in a row's sum leads to where nothing is known.
+
+    Attributes
+    ----------
+    states : ndarray of int, shape (k,)
+        Those from which transitions lead to ``main``, itself left out.
+    visits : ndarray, shape (k,)
+        To these.
+    """
+
+    def __init__(self, transitions: sparse.csr_array, main: int, visits: FloatArray) -> None:
+        leading = leading_to(transitions, main)
+        self.states = leading[leading != main]
+        self.visits = visits[self.states]
+        leaving = transitions[self.states]
+        self._main, self._n_states = main, len(visits)
+        self._within = sparse.csr_array(leaving[:, self.states])
+        self._told = self._within.sum(axis=1) + leaving[:, [main]].toarray()[:, 0]
+
+    @cached_property
+    def _solve(self) -> Callable[[FloatArray], FloatArray]:
+        return dominant_solver(sparse.csc_array(sparse.diags_array(self._told) - self._within))
+
+    def of(self, x: FloatArray) -> FloatArray:
+        """Return sums of what each visit gives, of x (k,) or (k, m) by state.
+
+        They are h with (D - N) h = D x, where D counts the transitions whose end has a sum.
+        """
+        if not self.states.size:
+            return np.zeros(x.shape)
+        return self._solve((self._told if x.ndim == 1 else self._told[:, None]) * x)
+
+    @property
+    def open_share(self) -> FloatArray:
+        """The probability of getting to where there is no sum before ``main``, shape (S,)."""
+        told, visits = self._told, self.visits
+        share = np.ones(self._n_states)
+        share[self._main] = share[self.states] = 0.0
+        untold = np.where(told < (1.0 - _ROUNDING) * visits, visits - told, 0.0)
+        if untold.any():
+            system = sparse.csc_array(sparse.diags_array(visits) - self._within)
+            share[self.states] = np.clip(solve_dominant(system, untold), 0.0, 1.0)
+        return share
 
 
 def leading_to(transitions: sparse.csr_array, main: int) -> IntArray:
@@ -118,26 +160,30 @@ def leading_to(transitions: sparse.csr_array, main: int) -> IntArray:
 
 
 def solve_dominant(system: sparse.csc_array, right: FloatArray) -> FloatArray:
-    """Solve a diagonally dominant system, of many states without filling it in.
+    """Solve a diagonally dominant system (n, n) for right-hand sides (n,) or (n, m)."""
+    return dominant_solver(system)(right)
 
-    Parameters
-    ----------
-    system : csc_array, shape (n, n)
-    right : ndarray, shape (n,) or (n, m)
-    """
+
+def dominant_solver(system: sparse.csc_array) -> Callable[[FloatArray], FloatArray]:
+    """Return what solves a diagonally dominant system, of many states without filling it in."""
     from scipy.sparse.linalg import LinearOperator, gmres, spilu, splu  # take long to import
 
-    n = len(right)
-    if n > _MOST_FACTORED:
-        incomplete = spilu(system, drop_tol=_DROPPED, fill_factor=_FILL)
-        preconditioner = LinearOperator((n, n), incomplete.solve)
+    n = system.shape[0]
+    if n <= _MOST_FACTORED:
+        factored: Callable[[FloatArray], FloatArray] = splu(system).solve
+        return factored
+    factors = cache(lambda: splu(system))
+    incomplete = spilu(system, drop_tol=_DROPPED, fill_factor=_FILL)
+    preconditioner = LinearOperator((n, n), incomplete.solve)
+
+    def solve(right: FloatArray) -> FloatArray:
         solved = np.empty_like(right)
         for found, column in zip(solved.reshape(n, -1).T, right.reshape(n, -1).T, strict=True):
             found[:], failed = gmres(
                 system, column, rtol=_RESIDUAL, restart=_RESTART, maxiter=_CYCLES, M=preconditioner
             )
             if failed:
-                break
-        else:
-            return solved
-    return np.asarray(splu(system).solve(right))
+                return np.asarray(factors().solve(right))
+        return solved
+
+    return solve

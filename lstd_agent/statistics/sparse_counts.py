@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import IntArray
 from lstd_agent.features.rows import Rows, is_sparse
+from lstd_agent.statistics.count_equations import transitions
 from lstd_agent.statistics.equations import SparseEquations
 from lstd_agent.trials.counting import TransitionCounts
 
@@ -33,46 +32,32 @@ def sparse_features(features: Rows) -> sparse.csr_array | None:
     return sparse.csr_array(features) if constant else None
 
 
-class Counted(Protocol):
-    """What equations are made of: `lstd_agent.statistics.counts.CountStatistics`."""
-
-    counts: TransitionCounts
-
-    @property
-    def visits(self) -> sparse.csr_array:
-        """Number of visits of each state at each timestep, CSR (t_max + 1, S)."""
-
-    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
-        """Return the state that the window visits most, and its features."""
-
-    def transitions(self, windows: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """Return window, number, state and next state of the pairs of windows (n, 2)."""
-
-
 class SparseCounts:
     """What `lstd_agent.system.sparse` asks of counts.
 
     Parameters
     ----------
-    statistics : Counted
+    counts : TransitionCounts
         Of a task that does not end.
+    visits : csr_array, shape (t_max + 1, S)
     sparse_features : csr_array, shape (S, d)
     """
 
-    def __init__(self, statistics: Counted, sparse_features: sparse.csr_array) -> None:
-        self._statistics = statistics
+    def __init__(
+        self,
+        counts: TransitionCounts,
+        visits: sparse.csr_array,
+        sparse_features: sparse.csr_array,
+    ) -> None:
+        self._counts, self._visits = counts, visits
         self.sparse_features = sparse_features
-
-    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
-        """Return the state that the window visits most, and its features."""
-        return self._statistics.zero(window)
 
     def sparse_equations(self, window: IntArray) -> SparseEquations:
         """Equations of a window (start, stop) with an open end."""
         F = self.sparse_features
         start, stop = window
-        visits = self._statistics.visits[start:stop].sum(axis=0)
-        rewards = self._statistics.counts.reward_sums[start:stop].sum(axis=0)
+        visits = self._visits[start:stop].sum(axis=0)
+        rewards = self._counts.reward_sums[start:stop].sum(axis=0)
         Ft = sparse.csr_array(F.T)
         Z = sparse.csr_array(Ft @ sparse.diags_array(visits.astype(np.float64)) @ F)
         y = Ft @ np.stack((rewards, visits), axis=1)
@@ -82,6 +67,6 @@ class SparseCounts:
 
     def _pairs(self, start: int, stop: int) -> sparse.csr_array:
         """Return the numbers of transitions of a window as a matrix (S, S)."""
-        S = self._statistics.counts.n_states
-        _, count, state, next_state = self._statistics.transitions(np.array([[start, stop]]))
+        S = self._counts.n_states
+        _, count, state, next_state = transitions(self._counts, np.array([[start, stop]]))
         return sparse.csr_array((count.astype(np.float64), (state, next_state)), shape=(S, S))

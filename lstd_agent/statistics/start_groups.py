@@ -10,25 +10,19 @@ tell what these starts are worth. Errors of several starts that cancel each othe
 long as they are not in one group at every level: groups are the cells of a k-d tree and all that
 they are split from. Short horizons have little noise, long ones see all that follows a start.
 
-Trials that are kept are compared one by one. Counts link starts with what follows by the
-transitions of each timestep, backwards in time; what those leave out, the states of stored trials
-show (`lstd_agent.statistics.stored_trials`). Moments tell of the mean over all trials only.
+Trials that are kept are compared one by one, and moments tell of the mean over all trials only.
+Of counts see `lstd_agent.statistics.counted_starts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.statistics.backups import counted_step
-from lstd_agent.statistics.stored_trials import errors_by_start
-from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
 
@@ -95,7 +89,7 @@ def group_trials(batches: Sequence[KeptTrials], value_of: StateValues, gain: flo
     """Return the groups of kept trials."""
     horizons = horizons_to(batches[0].t_max)
     start = np.concatenate([batch.observations[:, 0] for batch in batches]).astype(np.float64)
-    predicted = _in_chunks(value_of, start, 0)
+    predicted = in_chunks(value_of, start, 0)
     direct = np.empty((len(start), len(horizons)))
     lengths = np.concatenate([batch.all_lengths for batch in batches])
     for k, h in enumerate(horizons.tolist()):
@@ -105,7 +99,7 @@ def group_trials(batches: Sequence[KeptTrials], value_of: StateValues, gain: flo
         pairs = list(zip(batches, parts, strict=True))
         reached = np.concatenate([b.observations[np.arange(len(t)), t] for b, t in pairs])
         earned = np.concatenate([_earned(b.rewards[:, :h], t) for b, t in pairs])
-        at_end = _in_chunks(value_of, reached.astype(np.float64), until)
+        at_end = in_chunks(value_of, reached.astype(np.float64), until)
         direct[:, k] = earned - gain * until + at_end
     cells, parent = cells_of(start)
     difference = direct - predicted[:, None]
@@ -136,9 +130,7 @@ def group_moments(batches: Sequence[MomentSums], values_of: ValuesOf, gain: floa
     n_trials = np.array([batch.n_trials for batch in batches])
     weight = n_trials / n_trials.sum()
     features = [np.stack([b.feature_sums[h] / b.n_trials for b in batches]) for h in horizons]
-    values = np.stack(
-        [_in_chunks(values_of, f, h) for f, h in zip(features, horizons, strict=True)]
-    )
+    values = np.stack([in_chunks(values_of, f, h) for f, h in zip(features, horizons, strict=True)])
     earned = np.array([np.append(0.0, np.cumsum(b.reward_sums))[horizons] for b in batches])
     direct = values.T + earned / n_trials[:, None] - gain * horizons
     deviation = direct - direct[:, :1]
@@ -159,115 +151,6 @@ def group_moments(batches: Sequence[MomentSums], values_of: ValuesOf, gain: floa
         error=error[None, 1:],
         degrees=np.array([max(1, len(batches) - 1)]),
     )
-
-
-def group_counts(
-    batches: Sequence[TransitionCounts],
-    total: TransitionCounts,
-    stored: IntArray | None,
-    value_of: StateValues,
-    gain: float,
-    terminal: int | None,
-    matters: Callable[[StartGroups], bool],
-) -> StartGroups:
-    """Return the groups of counted trials, one for each start that is not rare.
-
-    A part of it are the stored trials from there. Errors are by batches of trials, and computed
-    only if what there is without them matters.
-    """
-    horizons = horizons_to(total.t_max)
-    step = counted_step(total, 0, terminal)
-    often = step.visits >= MIN_TRIALS
-    chosen = step.states[often] if len(step.states) > 1 else step.states[:0]
-    value = np.zeros(total.n_states)
-    value[step.states] = _in_chunks(value_of, step.states, 0)
-
-    def found(counts: TransitionCounts) -> tuple[FloatArray, FloatArray]:
-        """Mean over all trials and each chosen start, predicted (n,) and direct (n, k)."""
-        first = counted_step(counts, 0, terminal)
-        ahead = _backwards(counts, horizons, value_of, gain, terminal)
-        share = first.visits / first.visits.sum()
-        ahead[np.setdiff1d(chosen, first.states)] = np.nan
-        mean, direct = share @ value[first.states], share @ ahead[first.states]
-        return np.append(mean, value[chosen]), np.vstack((direct, ahead[chosen]))
-
-    predicted, direct = found(total)
-    start, along, noise = errors_by_start(
-        stored, chosen, MIN_TRIALS, total, horizons, partial(_in_chunks, value_of), gain, terminal
-    )
-    whole = 1 + np.searchsorted(chosen, start)
-    predicted = np.append(predicted, value[start])
-    direct = np.vstack((direct, value[start, None] + along))
-    parts = np.ones(len(chosen) + len(start), dtype=np.int64)
-    groups = StartGroups(
-        example=np.append(chosen, start),
-        n_starts=np.append(len(step.states), parts),
-        parent=np.concatenate(([-1], 0 * chosen, whole)),
-        horizons=horizons,
-        predicted=predicted,
-        direct=direct,
-        error=np.full(direct.shape, np.nan),
-        degrees=np.full(len(predicted), max(1, len(batches) - 1)),
-    )
-    if len(batches) < 2 or not matters(groups):
-        return groups
-    without = [b - a[:, None] for a, b in map(found, sums_without_each(batches))]
-    counted = slice(len(predicted) - len(start))
-    error = batch_standard_errors(
-        (direct - predicted[:, None])[counted].ravel(),
-        np.stack(without).reshape(len(batches), -1),
-        np.array([batch.n_trials for batch in batches]),
-    )
-    groups.error[counted] = error.reshape(-1, len(horizons))
-    # Mean rewards along trials are those of counts, noise and all.
-    groups.error[counted.stop :] = np.hypot(noise, groups.error[whole])
-    return groups
-
-
-def _backwards(
-    counts: TransitionCounts,
-    horizons: IntArray,
-    value_of: StateValues,
-    gain: float,
-    terminal: int | None,
-) -> FloatArray:
-    """Return what states at timestep 0 are worth by what is seen before each horizon, (S, k).
-
-    Rows of states that no trial starts in have no meaning.
-    """
-    S = counts.n_states
-    N = counts.transition_counts.sorted_indices()
-    R = counts.reward_sums.sorted_indices()
-    ahead = np.zeros((S, len(horizons)))
-    left = np.zeros(0, dtype=np.int64) if counts.n_at is not None else None
-    for t in range(int(horizons[-1]) - 1, -1, -1):
-        here, paid = slice(N.indptr[t], N.indptr[t + 1]), slice(R.indptr[t], R.indptr[t + 1])
-        if here.start == here.stop:  # all trials were cut short before
-            continue
-        state, next_state = np.divmod(N.indices[here].astype(np.int64), S)
-        count = N.data[here].astype(np.float64)
-        begun = np.flatnonzero(horizons == t + 1)
-        if begun.size:
-            reached = np.unique(next_state)
-            ahead[reached, begun[0]] = _in_chunks(value_of, reached, t + 1)
-        on = slice(int(np.searchsorted(horizons, t + 1)), None)
-        if left is not None and on.start < len(horizons):
-            # What all trials were cut short in is worth its value.
-            stopped = np.setdiff1d(next_state, left)
-            ahead[stopped, on] = _in_chunks(value_of, stopped, t + 1)[:, None]
-        first = np.flatnonzero(np.diff(state, prepend=-1))
-        states, visits = state[first], np.add.reduceat(count, first)
-        following = np.add.reduceat(count[:, None] * ahead[next_state, on], first)
-        rewards = np.zeros(len(states))
-        rewards[np.searchsorted(states, R.indices[paid])] = R.data[paid]
-        living = states != (-1 if terminal is None else terminal)
-        sums = following + (rewards - gain * visits)[:, None]
-        ahead[states[living], on] = (sums / visits[:, None])[living]
-        left = states if counts.n_at is not None else None
-    if horizons[-1] == 0:
-        states = counted_step(counts, 0, terminal).states
-        ahead[states, 0] = _in_chunks(value_of, states, 0)
-    return ahead
 
 
 def cells_of(vectors: FloatArray) -> tuple[list[IntArray], IntArray]:
@@ -310,7 +193,7 @@ def _middle(vectors: FloatArray) -> FloatArray:
     return np.asarray(vectors[np.argmin(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1))])
 
 
-def _in_chunks(value_of: StateValues, states: Any, t: IntArray | int) -> FloatArray:
+def in_chunks(value_of: StateValues, states: Any, t: IntArray | int) -> FloatArray:
     """Return values of states at timesteps, without features of all of them at once."""
     timestep = np.broadcast_to(np.asarray(t), len(states))
     chunks = [slice(i, i + _CHUNK) for i in range(0, len(states), _CHUNK)]

@@ -28,14 +28,23 @@ class RecurrentClass:
 
 
 def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
-    """Return the closed classes of states of a matrix (S, S) of transition counts.
+    """Return the closed classes of a matrix of transition counts, that with most of them first."""
+    found = []
+    for states in closed_classes(transitions):
+        within = transitions[states][:, states]
+        found.append(RecurrentClass(states, _period(within), int(within.sum())))
+    return sorted(found, key=lambda each: -each.n_transitions)
 
-    A state that nothing was seen to leave is of no class: its trials were over. The class with
-    most transitions comes first.
+
+def closed_classes(transitions: sparse.csr_array) -> list[IntArray]:
+    """Return the classes of states that are never left.
+
+    A state that nothing is known to leave is of no class: its trials were over.
 
     Parameters
     ----------
     transitions : csr_array, shape (S, S)
+        Their numbers, or frequencies.
     """
     from scipy.sparse.csgraph import connected_components  # takes long to import
 
@@ -44,13 +53,7 @@ def recurrent_classes(transitions: sparse.csr_array) -> list[RecurrentClass]:
     is_open = np.ones(n_classes, dtype=bool)
     is_open[label[origin]] = False
     is_open[label[origin[label[origin] != label[target]]]] = True
-    closed = np.flatnonzero(~is_open)
-    found = []
-    for number in closed:
-        states = np.flatnonzero(label == number)
-        within = transitions[states][:, states]
-        found.append(RecurrentClass(states, _period(within), int(within.sum())))
-    return sorted(found, key=lambda each: -each.n_transitions)
+    return [np.flatnonzero(label == number) for number in np.flatnonzero(~is_open)]
 
 
 def _period(transitions: sparse.csr_array) -> int:

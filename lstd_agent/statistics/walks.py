@@ -8,75 +8,15 @@ over its timesteps either way.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.features.rows import Rows, dense
-from lstd_agent.statistics.backups import Step
+from lstd_agent.features.rows import RowsOf, dense
 from lstd_agent.statistics.blocks import Block
-from lstd_agent.statistics.equations import Equations, Factors, FeatureBasis, Moments
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
-
-
-class WindowSums(Protocol):
-    """Sums over the samples of a window, which gains a timestep at a time."""
-
-    def add(self, t: int, step: Step, targets: FloatArray) -> None:
-        """Add timestep t with its targets (k, q), unknown coefficients in the first columns."""
-
-    def add_block(self, block: Block, targets: FloatArray) -> None:
-        """Add several timesteps with their targets (k, q)."""
-
-    def equations(self) -> Equations:
-        """Return the window's equations."""
-
-
-class Walk(Protocol):
-    """Rows and what happens to them at each timestep."""
-
-    def step(self, t: int) -> Step | None:
-        """Return what happens at a timestep; see `Stepping.step`."""
-
-    def block(self, start: int, stop: int) -> Block | None:
-        """Return what happens at several timesteps, where it is known all at once.
-
-        None where it is not, and timesteps have to be asked for one by one.
-        """
-
-    def features(self, t: int) -> FloatArray:
-        """Features (m, d) at a timestep, up to t_max + 1."""
-
-    def basis(self, *, intercept: bool) -> FeatureBasis:
-        """Return the basis in which weights of features f or (f, 1) are unknown."""
-
-    def unknown(self, t: int, basis: FeatureBasis, n_columns: int) -> FloatArray:
-        """Values (m, r + n_columns) at a timestep, up to t_max + 1, by unknown weights.
-
-        Basis features, then columns of zeros: no part of the values is a number.
-        """
-
-    def sums(self, basis: FeatureBasis, n_columns: int) -> WindowSums:
-        """Return the sums of a window without timesteps, for targets of so many columns."""
-
-
-class Stepping(Protocol):
-    """What a walk over states asks: `lstd_agent.statistics.interface.Statistics`."""
-
-    @property
-    def candidate_features(self) -> Rows:
-        """Features (M, d) of the candidates."""
-
-    def basis(self, rcond: float, *, intercept: bool) -> FeatureBasis:
-        """Return an orthonormal basis of their span."""
-
-    def step(self, t: int) -> Step | None:
-        """Return what happens at a timestep, or None where that is not known."""
-
-    def block(self, start: int, stop: int) -> Block | None:
-        """Return what happens at several timesteps, or None where they come one by one."""
+from lstd_agent.statistics.equations import Factors, FeatureBasis, Moments
+from lstd_agent.statistics.interface import CountedStatistics
+from lstd_agent.trials.kept_trials import KeptTrials
 
 
 class StateWalk:
@@ -84,24 +24,19 @@ class StateWalk:
 
     Parameters
     ----------
-    statistics : Stepping
-        With timesteps.
+    statistics : CountedStatistics
     rcond : float
         Of the basis.
     """
 
-    def __init__(self, statistics: Stepping, rcond: float) -> None:
+    def __init__(self, statistics: CountedStatistics, rcond: float) -> None:
         self._statistics = statistics
         self._rcond = rcond
         self._basis: FeatureBasis | None = None
         self._unknown: FloatArray = np.zeros((0, 0))
 
-    def step(self, t: int) -> Step | None:
+    def block(self, start: int, stop: int) -> Block:
         """Frequencies of transitions and mean rewards."""
-        return self._statistics.step(t)
-
-    def block(self, start: int, stop: int) -> Block | None:
-        """Frequencies of transitions and mean rewards, of sampled statistics."""
         return self._statistics.block(start, stop)
 
     def features(self, t: int) -> FloatArray:
@@ -133,14 +68,8 @@ class StateSums:
         self._targets = np.zeros((len(basis.U), n_columns))
         self._n_samples = 0
 
-    def add(self, t: int, step: Step, targets: FloatArray) -> None:
-        """Add the targets of a timestep, as often as their states were visited."""
-        self._visits[step.states] += step.visits
-        self._targets[step.states] += step.visits[:, None] * targets
-        self._n_samples += step.n_samples
-
-    def add_block(self, block: Block, targets: FloatArray) -> None:
-        """Add the targets of several timesteps, as often as their rows were visited."""
+    def add(self, block: Block, targets: FloatArray) -> None:
+        """Add targets as often as their rows were visited."""
         S, k = len(self._visits), block.state.size
         by_state = sparse.csr_array((block.visits, (block.state, np.arange(k))), shape=(S, k))
         self._visits += np.bincount(block.state, weights=block.visits, minlength=S)
@@ -182,23 +111,16 @@ class TrialWalk:
         self._intercept = intercept
         self._held: dict[int, FloatArray] = {}
 
-    def step(self, t: int) -> Step | None:
+    def block(self, start: int, stop: int) -> Block:
         """Each trial's transition and reward, if it has one by the policy and has not ended."""
-        if t > self._trials.t_max:
-            return None
-        trials, own = self._trials, self._own
+        trials, own, t = self._trials, self._own, stop - 1
         has = np.ones(trials.n_trials, dtype=bool) if own is None else own[:, t]
         living = np.flatnonzero(has & ~np.isnan(trials.observations[:, t]).any(axis=1))
+        one = np.ones(living.size)
         itself = sparse.csr_array(
-            (np.ones(living.size), living, np.arange(living.size + 1)),
-            shape=(living.size, trials.n_trials),
+            (one, living, np.arange(living.size + 1)), shape=(living.size, trials.n_trials)
         )
-        rewards = trials.rewards[living, t]
-        return Step(living, np.ones(living.size), itself, rewards, int(has.sum()))
-
-    def block(self, start: int, stop: int) -> Block | None:
-        """Return nothing: trials are followed timestep by timestep."""
-        return None
+        return Block.single(t, living, one, trials.rewards[living, t], itself, int(has.sum()))
 
     def features(self, t: int) -> FloatArray:
         """Features (m, d) of the trials' observations."""
@@ -238,16 +160,12 @@ class TrialSums:
         self._targets = np.zeros((r, n_columns))
         self._n_samples = 0
 
-    def add(self, t: int, step: Step, targets: FloatArray) -> None:
+    def add(self, block: Block, targets: FloatArray) -> None:
         """Add the targets of a timestep, trial by trial."""
-        f = self._walk.unknown(t, self._basis, 0)[step.states]
+        f = self._walk.unknown(block.start, self._basis, 0)[block.state]
         self._second_moments += f.T @ f
         self._targets += f.T @ targets
-        self._n_samples += step.n_samples
-
-    def add_block(self, block: Block, targets: FloatArray) -> None:
-        """Refuse: trials have no blocks."""
-        raise TypeError("trials are followed timestep by timestep")
+        self._n_samples += block.n_samples
 
     def equations(self) -> Moments:
         """Return the moments X, Z and y of all timesteps so far."""

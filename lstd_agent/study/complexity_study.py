@@ -55,13 +55,7 @@ _WITH_LAMBDA = ("1", "2", "8")
 
 @dataclass(frozen=True)
 class ComplexitySettings:
-    """What every row depends on.
-
-    Attributes
-    ----------
-    n_trials : tuple of int
-    rcond : float
-    """
+    """Which numbers of trials, and what every row depends on: the rank cutoff."""
 
     n_trials: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
     rcond: float = DEFAULT_RCOND
@@ -138,10 +132,7 @@ def run_complexity_study(
     n_seeds: int = 5,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     # What is kept hangs on the rank cutoff alone, so that more numbers of trials add rows.
     kept = {"rcond": settings.rcond}
     store = RowStore(out / "complexity_rows.jsonl", kept, KEY)

@@ -30,13 +30,7 @@ _CANDIDATES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 @dataclass(frozen=True)
 class Curve:
-    """Errors of one case by the wanted number of neighbourhoods: medians over seeds.
-
-    Attributes
-    ----------
-    n_features : int
-    error, limit : dict of float
-    """
+    """Errors of one case by the wanted number of neighbourhoods: medians over seeds."""
 
     n_features: int
     error: dict[str, float]
@@ -182,7 +176,7 @@ def rule_table(found: Mapping[Case, Curve]) -> str:
         for name, chooser in choosers.items()
     ]
     heads = [f"{b}: {' '.join(where)}" for b, where in columns]
-    return table(["neighbourhoods", *heads], rows, "lr")
+    return table(["neighborhoods", *heads], rows, "lr")
 
 
 def _loss_cell(middle: float, worst: float) -> str:
@@ -203,8 +197,8 @@ def _rates_table(found: Mapping[Case, Curve]) -> str:
     heads = [head for b in _RULED for head in (f"{b}: slope", "next is better from")]
     return (
         "Slope of the error against trials (log-log), and from how many trials on the next larger "
-        "number of neighbourhoods is the better one in more than half of the rows:\n\n"
-        + table(["neighbourhoods", *heads], rows, "lr")
+        "number of neighborhoods is the better one in more than half of the rows:\n\n"
+        + table(["neighborhoods", *heads], rows, "lr")
     )
 
 
@@ -215,7 +209,7 @@ def _error_table(found: Mapping[Case, Curve], backup: str) -> str:
         [wanted, *(f"{by_trials[n]:.3g}" for n in trials)] for wanted, by_trials in medians.items()
     ]
     return (
-        f"Backup: {backup}. Total rems over the projection limit of one neighbourhood a timestep, "
+        f"Backup: {backup}. Total rems over the projection limit of one neighborhood a timestep, "
         "medians over environments and ρ, by number of trials:\n\n"
-        + table(["neighbourhoods", *(f"{n:,}" for n in trials)], rows, "lr")
+        + table(["neighborhoods", *(f"{n:,}" for n in trials)], rows, "lr")
     )

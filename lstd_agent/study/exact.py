@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.statistics.backups import Step
+from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import (
     Equations,
     Factors,
@@ -38,6 +38,8 @@ class ExactStatistics:
     """
 
     support_threshold = 1e-8
+    sparse_counts = None
+    sparse_trials = None
 
     def __init__(
         self,
@@ -47,20 +49,12 @@ class ExactStatistics:
         terminal: int | None = None,
     ) -> None:
         self.chain = chain
-        self.features = features
+        self.features = self.candidate_features = features
         self.distributions = distributions
+        self.t_max = len(distributions) - 1
         self.terminal = terminal
+        self.intercept = float(terminal is None)
         self._increments: FloatArray = features - chain.transition_matrix @ features
-
-    @property
-    def t_max(self) -> int:
-        """The last timestep."""
-        return len(self.distributions) - 1
-
-    @property
-    def candidate_features(self) -> FloatArray:
-        """The feature table: every state is a candidate reference state."""
-        return self.features
 
     def moments(self, windows: IntArray, gain: float) -> Moments:
         """X, Z, y of the mean distribution of each window."""
@@ -77,16 +71,6 @@ class ExactStatistics:
             Z[chunk] = F.T @ (weight * F)
         y = (distributions * (self.chain.reward - gain)) @ F
         return Moments(X, Z, y, np.zeros(n, dtype=np.int64))
-
-    @property
-    def sparse_trials(self) -> None:
-        """None: states are counted, or known."""
-        return None
-
-    @property
-    def sparse_view(self) -> None:
-        """None: exact statistics are dense."""
-        return None
 
     def numbers_per_window(self, rcond: float) -> int:
         """1, since `moments_of` takes windows in pieces by itself."""
@@ -118,18 +102,25 @@ class ExactStatistics:
             seen = seen | self._reached(seen)
         return FeatureBasis.of(np.where(seen, np.hstack((self.features, one)), 0.0), rcond)
 
-    def step(self, t: int) -> Step | None:
-        """Probabilities of a timestep; beyond ``t_max`` those of p*."""
-        chain = self.chain
-        p = self.distributions[t] if t <= self.t_max else chain.stationary_distribution
-        living = np.arange(len(p)) != self.terminal
-        states, P = np.flatnonzero(living), chain.transition_matrix
-        if self.terminal is None:
-            return Step(states, p, P, chain.reward, 0)
-        return Step(states, p[living], P[living], chain.reward[living], 0)
+    def counted(self, refusal: str = "") -> ExactStatistics:
+        """Return these: states are known."""
+        return self
 
-    def block(self, start: int, stop: int) -> None:
-        """None: every timestep has all states."""
+    def block(self, start: int, stop: int) -> Block:
+        """Probabilities of the last timestep before ``stop``."""
+        return self._block(stop - 1, self.distributions[stop - 1])
+
+    @property
+    def forever(self) -> Block:
+        """Probabilities of p*."""
+        return self._block(self.t_max + 1, self.chain.stationary_distribution)
+
+    def _block(self, t: int, p: FloatArray) -> Block:
+        states = np.flatnonzero(np.arange(len(p)) != self.terminal)
+        P, r = self.chain.transition_matrix, self.chain.reward
+        if self.terminal is None:
+            return Block.single(t, states, p, r, P, 0)
+        return Block.single(t, states, p[states], r[states], P[states], 0)
 
     def walk(self, rcond: float) -> StateWalk:
         """Return the walk over states."""
@@ -155,24 +146,11 @@ class ExactStatistics:
         """Return which states follow others in one step, shape (S, 1)."""
         return np.asarray(self.chain.transition_matrix.T @ seen.astype(float) > 0.0)
 
-    @property
-    def intercept(self) -> float:
-        """1, or 0 in tasks that end."""
-        return float(self.terminal is None)
-
     @cached_property
     def feature_scale(self) -> FloatArray:
         """Root mean squares of the features (f, 1) over all timesteps, none 0, shape (d + 1,)."""
         scale = np.sqrt(self.distributions.mean(axis=0) @ self.features**2)
         return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
-
-    def distinct(self, windows: IntArray) -> tuple[IntArray, IntArray]:
-        """Windows that differ: those within the settled timesteps are one and the same."""
-        first = self.settled
-        is_settled = (windows[:, 0] >= first) & (windows[:, 0] <= self.t_max)
-        windows = np.where(is_settled[:, None], (first, first + 1), windows)
-        distinct, place = np.unique(windows, axis=0, return_inverse=True)
-        return distinct, place.reshape(-1)
 
     @cached_property
     def settled(self) -> int:

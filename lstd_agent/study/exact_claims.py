@@ -61,12 +61,9 @@ class TableMeans:
 
 
 def exact_claims(rows: Iterable[Row]) -> list[Claim]:
-    """Judge the claims about the tables; those whose schemes are not among the rows are left out.
+    """Judge the claims about the tables by rows of `run_exact_study`, with the same seeds for all.
 
-    Parameters
-    ----------
-    rows : iterable of Row
-        Of `run_exact_study`; the same seeds for all.
+    Those whose schemes are not among the rows are left out.
     """
     values = over_seeds(
         ((row["env"], row["rho"], metric, row["scheme"]), row["seed"], row[metric])

@@ -30,14 +30,7 @@ KEY = ("env", "rho", "seed", "scheme")
 
 @dataclass(frozen=True)
 class ExactSettings:
-    """What every row of the exact study depends on.
-
-    Attributes
-    ----------
-    tail : {"window", "settled", "stationary"}
-    reference : {"most_common", "occupancy"}
-    rcond : float
-    """
+    """What every row of the exact study depends on."""
 
     tail: TailName = "window"
     reference: RuleName = "most_common"
@@ -65,14 +58,7 @@ def exact_rows(task: ExactTask) -> list[Row]:
         statistics = schemes.statistics(features)
         errors = StepwiseErrors(statistics, settings.rcond)
         for name in names:
-            system = schemes.fit(
-                name,
-                statistics,
-                regime.n_anchors_max,
-                tail=settings.tail,
-                reference=settings.reference,
-                rcond=settings.rcond,
-            )
+            system = schemes.fit(name, statistics, regime.n_anchors_max, **asdict(settings))
             rows.append(
                 {
                     "env": task.env,
@@ -99,10 +85,7 @@ def run_exact_study(
     n_seeds: int = 20,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     store = RowStore(out / "exact_rows.jsonl", asdict(settings), KEY)
     store.compute(
         exact_rows, _missing(store, settings, environments, rhos, schemes, n_seeds), **how

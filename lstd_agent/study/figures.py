@@ -34,11 +34,6 @@ from lstd_agent.study.tables import METRICS, Cell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-METRIC_NAMES = {
-    "total_repb": "total repb (in units of reward)",
-    "total_rems": "total rems (in units of reward)",
-}
-
 
 @styled
 def ratio_heat_map(ratios: Mapping[Cell, float]) -> Figure:
@@ -65,14 +60,14 @@ def ratio_heat_map(ratios: Mapping[Cell, float]) -> Figure:
         axes.set_title(f"total {metric[-4:]}")
         axes.set_facecolor("0.6")
         axes.grid(visible=False)
-    grey = "; grey: no figure" if np.isnan(grid).any() else ""
+    gray = "; gray: no figure" if np.isnan(grid).any() else ""
     figure.colorbar(
         image,
         ax=halves,
         location="top",
         aspect=40,
         extend="both",
-        label=f"log10 of ours over the paper's{grey}",
+        label=f"log10 of ours over the paper's{gray}",
     )
     return figure
 
@@ -86,7 +81,7 @@ def sampling_curves(rows: Sequence[Row]) -> Figure:
     figure = new_figure(1.25 * WIDTH, 8.0)
     grid: Any = figure.subplots(2, len(PANELS), sharex="col")
     for column, panel in zip(grid.T, PANELS, strict=True):
-        for axes, metric in zip(column, METRIC_NAMES, strict=True):
+        for axes, metric in zip(column, METRICS, strict=True):
             curves = _curves(rows, panel.env, panel.n_features, metric)
             for k, (n_trials, values) in enumerate(curves.values()):
                 thousands, color = np.array(n_trials) / 1000, COLORS[k]
@@ -102,8 +97,8 @@ def sampling_curves(rows: Sequence[Row]) -> Figure:
             f"{panel.env}, {panel.n_features} feature{'s' * (panel.n_features > 1)}"
         )
         column[1].set_xlabel("thousands of trials")
-    for axes, name in zip(grid[:, 0], METRIC_NAMES.values(), strict=True):
-        axes.set_ylabel(name)
+    for axes, metric in zip(grid[:, 0], METRICS, strict=True):
+        axes.set_ylabel(f"total {metric[-4:]} (in units of reward)")
     figure.suptitle("Means over seeds; bands, edged by thin lines, hold the middle half")
     return figure
 
@@ -197,11 +192,11 @@ def sample_complexity(rows: Sequence[Row]) -> Figure:
         axes.set_xlabel("trials")
         axes.set_title(f"backup: {backup}")
     log_scale(panels[0])
-    panels[0].set_ylabel("total rems / limit of one\nneighbourhood a timestep")
+    panels[0].set_ylabel("total rems / limit of one\nneighborhood a timestep")
     for by_wanted, axes in zip(by_backup.values(), panels, strict=True):
         last = max(n for by_trials in by_wanted.values() for n in by_trials)
         ends = [by_trials[last] for by_trials in by_wanted.values()]
         colors = [COLORS[WANTED.index(wanted)] for wanted in by_wanted]
         label_ends(axes, last, ends, list(by_wanted), colors, line_height=0.045)
-    figure.suptitle("By the number of neighbourhoods; medians over environments and ρ")
+    figure.suptitle("By the number of neighborhoods; medians over environments and ρ")
     return figure

@@ -20,7 +20,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.study.exact import ExactStatistics
-from lstd_agent.system.fit_system import System
+from lstd_agent.system.approximators import System
 from lstd_agent.system.minimizer import DEFAULT_RCOND, inverse_square_root
 from unichain_gym import MarkovChain
 
@@ -83,14 +83,12 @@ class StepwiseErrors:
 
     def rems(self, system: System) -> FloatArray:
         """Root mean squared error of the calibrated values, shape (t_max + 1,)."""
-        p, error = self._statistics.distributions, self._error(system)
-        return np.asarray(np.sqrt(np.einsum("ts,ts->t", p, error**2)))
+        return _root_mean_square(self._statistics.distributions, self._error(system))
 
     def rems_without_offset(self, system: System) -> FloatArray:
         """Root mean squared error about the mean error, shape (t_max + 1,)."""
         p, error = self._statistics.distributions, self._error(system)
-        error -= np.einsum("ts,ts->t", p, error)[:, None]
-        return np.asarray(np.sqrt(np.einsum("ts,ts->t", p, error**2)))
+        return _root_mean_square(p, error - np.einsum("ts,ts->t", p, error)[:, None])
 
     def totals(self, system: System) -> dict[str, float]:
         """Return the sums over timesteps of all three, as the study's rows name them."""
@@ -115,13 +113,7 @@ def total_repb(
 ) -> float:
     """Return ε_PB, the total root projected Bellman error (eq. ``tot_rooterr``).
 
-    Parameters
-    ----------
-    system : System
-    chain : MarkovChain
-    features : ndarray, shape (S, d)
-    distributions : ndarray, shape (t_max + 1, S)
-        p^t for the timesteps to sum over.
+    With features (S, d), over the timesteps whose p^t are the distributions, (t_max + 1, S).
     """
     statistics = ExactStatistics(chain, features, distributions)
     return float(StepwiseErrors(statistics).repb(system).sum())
@@ -130,10 +122,7 @@ def total_repb(
 def total_rems(
     system: System, chain: MarkovChain, features: FloatArray, distributions: FloatArray
 ) -> float:
-    """Return ε_MS, the total root mean squared error (eq. ``tot_rooterr``).
-
-    Parameters are those of `total_repb`.
-    """
+    """Return ε_MS, the total root mean squared error (eq. ``tot_rooterr``); see `total_repb`."""
     statistics = ExactStatistics(chain, features, distributions)
     return float(StepwiseErrors(statistics).rems(system).sum())
 
@@ -141,16 +130,14 @@ def total_rems(
 def root_errors(values: FloatArray, chain: MarkovChain, distributions: FloatArray) -> FloatArray:
     """Return the root mean squared error of each timestep, shape (t_max + 1,).
 
-    Parameters
-    ----------
-    values : ndarray, shape (S,) or (t_max + 1, S)
-        Up to a constant.
-    chain : MarkovChain
-    distributions : ndarray, shape (t_max + 1, S)
-        p^t.
+    Of values (S,) or (t_max + 1, S), up to a constant.
     """
     error = np.broadcast_to(values - chain.bias, distributions.shape)
     error = error - error[-1] @ chain.stationary_distribution
+    return _root_mean_square(distributions, error)
+
+
+def _root_mean_square(distributions: FloatArray, error: FloatArray) -> FloatArray:
     return np.asarray(np.sqrt(np.einsum("ts,ts->t", distributions, error**2)))
 
 
@@ -159,12 +146,7 @@ def best_values(chain: MarkovChain, features: FloatArray, distributions: FloatAr
 
     Of two neighbourhoods with the best weights and offset each, by least squares on the bias,
     the second beginning where the total rems is smallest, to within a few percent of the time.
-
-    Parameters
-    ----------
-    chain : MarkovChain
-    features : ndarray, shape (S, d)
-    distributions : ndarray, shape (t_max + 1, S)
+    Features are (S, d), distributions (t_max + 1, S).
     """
     visits = np.cumsum(distributions, axis=0)
 

@@ -27,14 +27,7 @@ class SampleTask(Generic[Settings]):
 
 
 def largest_first(environments: Sequence[str], n_seeds: int) -> Iterator[tuple[str, int, int]]:
-    """Yield each environment with its number of states and each seed, what takes longest first.
-
-    Parameters
-    ----------
-    environments : sequence of str
-        Mnemonics.
-    n_seeds : int
-    """
+    """Yield each environment with its number of states and each seed, what takes longest first."""
     sizes = {env: make_mdp(env).n_states for env in environments}
     for env in sorted(environments, key=lambda env: -sizes[env]):
         for seed in range(n_seeds):
@@ -42,26 +35,13 @@ def largest_first(environments: Sequence[str], n_seeds: int) -> Iterator[tuple[s
 
 
 def random_chain(environment: str, seed: int) -> MarkovChain:
-    """Return the chain of a deterministic policy drawn uniformly at random.
-
-    Parameters
-    ----------
-    environment : str
-        A mnemonic.
-    seed : int
-    """
+    """Return the chain that a `random_policy` induces in an environment, given by its mnemonic."""
     mdp = make_mdp(environment)
     return mdp.induce(random_policy(mdp, seed))
 
 
 def random_policy(mdp: TabularMDP, seed: int) -> IntArray:
-    """Return a deterministic policy drawn uniformly at random, shape (S,).
-
-    Parameters
-    ----------
-    mdp : TabularMDP
-    seed : int
-    """
+    """Return a deterministic policy drawn uniformly at random, shape (S,)."""
     policy_seed, _ = np.random.SeedSequence(seed).spawn(2)
     rng = np.random.default_rng(policy_seed)
     n_allowed = mdp.allowed_actions.sum(axis=1)

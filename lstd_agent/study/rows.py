@@ -27,16 +27,7 @@ Task = TypeVar("Task")
 
 
 class How(TypedDict, total=False):
-    """How rows are computed, whatever they are.
-
-    Attributes
-    ----------
-    workers : int
-    executor : Executor or None
-        See `lstd_agent.trials.parallel.run_tasks`.
-    progress : bool or None
-        See `lstd_agent.progress.progress_bar`.
-    """
+    """How rows are computed: see `lstd_agent.trials.parallel.run_tasks` and `progress_bar`."""
 
     workers: int
     executor: Executor | None

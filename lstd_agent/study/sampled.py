@@ -20,8 +20,8 @@ from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.metrics import StepwiseErrors, best_linear
 from lstd_agent.study.problems import random_features
 from lstd_agent.study.schemes import RHOS, Regime, regimes
+from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD, sampled_distance
-from lstd_agent.system.fit_system import System
 from lstd_agent.system.neighborhoods import find_anchors
 from lstd_agent.trials.counting import TransitionCounts
 from unichain_gym import MarkovChain
@@ -31,14 +31,7 @@ SCHEMES = ("p02md", "paxmd")
 
 
 def projection_limit(system: System, statistics: ExactStatistics) -> System:
-    """Return the system with the best weights and offset of each neighbourhood.
-
-    Parameters
-    ----------
-    system : System
-        Gives the neighbourhoods and the main reference state.
-    statistics : ExactStatistics
-    """
+    """Return the system with the best weights and offset of each of its neighbourhoods."""
     values = statistics.chain.relative_value(system.references.main)
     weights, offsets = np.empty_like(system.weights), np.empty_like(system.offsets)
     for k, neighborhood in enumerate(system.neighborhoods):

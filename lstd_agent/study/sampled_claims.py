@@ -13,8 +13,8 @@ from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.study.claims import Claim, Criterion, Items, judge, over_seeds, rank_correlation
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampling_study import PANELS, SCHEMES, Panel
+from lstd_agent.study.tables import METRICS
 
-METRICS = ("total_repb", "total_rems")
 _H6 = [panel for panel in PANELS if panel.env == "h6"]
 
 # "Roughly follow" of the text, as a number.
@@ -28,13 +28,7 @@ Curves = Mapping[Curve, FloatArray]
 
 
 def sampled_claims(rows: Iterable[Row]) -> list[Claim]:
-    """Judge the claims about the figure.
-
-    Parameters
-    ----------
-    rows : iterable of Row
-        Of `run_sampling_study`; the same seeds for all.
-    """
+    """Judge the claims about the figure by rows of `run_sampling_study`, the same seeds for all."""
     by_panel = {(panel.env, panel.n_features): panel for panel in PANELS}
     points = over_seeds(
         (

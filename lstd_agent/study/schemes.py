@@ -15,26 +15,16 @@ from lstd_agent.study.exact import (
     settled_time,
     until_settled,
 )
+from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import mean_discrepancy, optimal_transport, total_variation
-from lstd_agent.system.fit_system import System, fit_system
+from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.neighborhoods import AnchorSearch, TailName
 from lstd_agent.system.references import RuleName
 from unichain_gym import MarkovChain
 
 ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100")
 RHOS = (0.49, 0.33, 0.19, 0.09, 0.06, 0.03)
-SCHEMES = (
-    "buw",
-    "p01",
-    "p02am",
-    "p02tv",
-    "p02ot",
-    "p02md",
-    "paxtv",
-    "paxot",
-    "paxmd",
-    "pinf",
-)
+SCHEMES = ("buw", "p01", "p02am", "p02tv", "p02ot", "p02md", "paxtv", "paxot", "paxmd", "pinf")
 
 EXACT_RCOND = 1e-13
 """Relative rank cutoff for exact statistics, whose only error is rounding."""

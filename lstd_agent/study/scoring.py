@@ -56,17 +56,10 @@ class ScoringError(EvaluationError, RuntimeError):
 
 @dataclass(frozen=True)
 class ScoreSettings:
-    """What every row depends on beside its method and problem.
+    """What every row depends on beside its method and problem."""
 
-    Attributes
-    ----------
-    n_trials : int
-    t_max : int or None
-        The last timestep; None for ten mixing times, as in the paper.
-    """
-
-    n_trials: int = 10_000
-    t_max: int | None = None
+    n_trials: int
+    t_max: int | None  # None is for ten mixing times, as in the paper
 
 
 @dataclass(frozen=True)

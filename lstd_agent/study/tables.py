@@ -136,24 +136,14 @@ def latex_tables(cells: Mapping[Cell, float]) -> str:
 
 
 class Agreement(NamedTuple):
-    """How far our cells of one column are from the paper's, as log10(ours / paper).
-
-    Attributes
-    ----------
-    metric, scheme : str
-    n_cells : int
-    mean_abs, median : float
-        Mean of the absolute values, and median.
-    worst : float
-        The value of largest size.
-    """
+    """How far our cells of one column are from the paper's, as log10(ours / paper)."""
 
     metric: str
     scheme: str
     n_cells: int
     mean_abs: float
     median: float
-    worst: float
+    worst: float  # of largest size
 
 
 def log_ratios(ours: Mapping[Cell, float], paper: Mapping[Cell, float]) -> dict[Cell, float]:

@@ -20,14 +20,14 @@ probability of getting there before s₀.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.pooled import leading_to
+from lstd_agent.statistics.pooled import SumsUntil
+from lstd_agent.statistics.structure import closed_classes
 from lstd_agent.trials.action_counts import ActionCounts
 
 OPEN = 0.05
@@ -35,9 +35,6 @@ OPEN = 0.05
 
 ENOUGH = 100
 """Fewer transitions do not show that a class of states is never left."""
-
-# Probabilities that add up to 1 but for this much leave nothing open.
-_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +93,7 @@ def evaluate_actions(
     """
     P, rewards = counts.transition_matrix, counts.mean_rewards
     n_samples = np.asarray(counts.n_samples, dtype=np.float64)
-    chain = PolicyChain(P, rewards, np.where(n_samples > 0, policy, 0.0))
-    solution = chain.solve(main, gain)
+    solution = PolicyChain(counts, policy).solve(main, gain)
     v, open_share = solution.values, solution.open_share
     known = open_share < 1.0
     # Successors without a value are left out of the mean over the others.
@@ -134,54 +130,27 @@ class PolicyChain:
 
     Parameters
     ----------
-    transitions : csr_array, shape (S A, S)
-        Frequencies; rows of zeros where nothing is known.
-    rewards : ndarray, shape (S, A)
+    counts : ActionCounts
+        Of any behaviour.
     policy : ndarray, shape (S, A)
-        Action probabilities, 0 where nothing is known: what is missing in a row's sum leads to
-        where nothing is known.
+        Action probabilities. Those of actions that were never taken lead to where nothing is known.
     """
 
-    def __init__(
-        self, transitions: sparse.csr_array, rewards: FloatArray, policy: FloatArray
-    ) -> None:
+    def __init__(self, counts: ActionCounts, policy: FloatArray) -> None:
         S, A = policy.shape
+        policy = np.where(counts.n_samples > 0, policy, 0.0)
         state, action = np.nonzero(policy)
         taken = policy[state, action]
         by_state = sparse.csr_array((taken, (state, state * A + action)), shape=(S, S * A))
-        self.matrix = sparse.csr_array(by_state @ transitions)
+        self.matrix = sparse.csr_array(by_state @ counts.transition_matrix)
         mass = policy.sum(axis=1)
-        self.known_mass = mass
-        self.rewards = (policy * rewards).sum(axis=1) / np.where(mass > 0.0, mass, 1.0)
+        self.rewards = (policy * counts.mean_rewards).sum(axis=1) / np.where(mass > 0.0, mass, 1.0)
 
-    def closed_classes(self) -> list[IntArray]:
-        """Return the classes of states that, as far as is known, are never left."""
-        from scipy.sparse.csgraph import connected_components  # takes long to import
+    def reachable(self, start: IntArray) -> BoolArray:
+        """Return which states lead from the start, those among them."""
+        from scipy.sparse.csgraph import dijkstra  # takes long to import
 
-        _, label = connected_components(self.matrix, connection="strong")
-        entries = sparse.coo_array(self.matrix)
-        row, column = entries.coords
-        is_open = np.bincount(label[row], weights=label[row] != label[column]) > 0
-        is_left = np.zeros(label.max() + 1, dtype=bool)
-        is_left[: is_open.size] = is_open
-        # A state of which nothing is known is no class.
-        moves = np.bincount(label, weights=self.known_mass > 0.0) > 0
-        return [np.flatnonzero(label == k) for k in np.flatnonzero(~is_left & moves)]
-
-    def reachable(self, start: IntArray) -> IntArray:
-        """Return the states that lead from the start, those among them."""
-        from scipy.sparse.csgraph import breadth_first_order  # takes long to import
-
-        S = self.matrix.shape[0]
-        into = sparse.csr_array(
-            (np.ones(len(start)), (np.zeros(len(start), dtype=np.int64), start)), shape=(1, S)
-        )
-        # One more state that leads to all of the start.
-        corner = sparse.csr_array((1, 1))
-        blocks: Any = [[self.matrix, sparse.csr_array((S, 1))], [into, corner]]
-        whole = sparse.csr_array(sparse.block_array(blocks))
-        found = breadth_first_order(whole, S, return_predecessors=False)
-        return np.sort(found[found != S])
+        return np.isfinite(dijkstra(self.matrix, indices=start, unweighted=True, min_only=True))
 
     def solve(self, main: int, gain: float | None) -> _Solution:
         """Return gain, values and what is open of them; the value of ``main`` is 0.
@@ -189,31 +158,14 @@ class PolicyChain:
         Rewards and timesteps until ``main`` is met, h_r and h_1, give v = h_r - g h_1; the
         equation of ``main`` itself tells the gain, g = (rewards of a cycle) / (its length).
         """
-        from scipy.sparse.linalg import splu  # takes long to import
-
         S = self.matrix.shape[0]
-        others = leading_to(self.matrix, main)
-        others = others[others != main]
-        values, open_share = np.zeros(S), np.ones(S)
-        open_share[main] = 0.0
-        leaving = self.matrix[others]
-        within = sparse.csr_array(leaving[:, others])
-        told = within.sum(axis=1) + leaving[:, [main]].toarray()[:, 0]
+        until = SumsUntil(self.matrix, main, np.ones(S))
+        others = until.states
         row = self.matrix[[main]].toarray()[0]
         total = row[others].sum() + row[main]
         back = row[others] / total if total > 0.0 else row[others]
-        factor = None
-        if others.size:
-            # (D - P) h = D x, where D is the probability of states that have a value.
-            factor = splu(sparse.csc_array(sparse.diags_array(told) - within))
-
-        def until_main(x: FloatArray) -> FloatArray:
-            if factor is None:
-                return np.zeros((0, x.shape[1]))
-            return np.asarray(factor.solve(told[:, None] * x[others]))
-
         both = np.stack((self.rewards, np.ones(S)), axis=1)
-        h = until_main(both)
+        h = until.of(both[others])
         if gain is None and total <= 0.0:
             raise InvalidInputError(
                 f"nothing was seen to leave state {main}, or only for where nothing leads back: "
@@ -221,14 +173,10 @@ class PolicyChain:
             )
         cycle = both[main] + back @ h
         g = float(cycle[0] / cycle[1]) if gain is None else gain
+        values = np.zeros(S)
         values[others] = h @ [1.0, -g]
-        settled = float(back @ until_main(values[:, None])[:, 0] / cycle[1])
-        open_share[others] = 0.0
-        untold = np.where(told < 1.0 - _ROUNDING, 1.0 - told, 0.0)
-        if untold.any():
-            system = sparse.csc_array(sparse.eye_array(others.size) - within)
-            open_share[others] = np.clip(splu(system).solve(untold), 0.0, 1.0)
-        return _Solution(g, values, open_share, settled)
+        settled = float(back @ until.of(values[others]) / cycle[1])
+        return _Solution(g, values, until.open_share, settled)
 
 
 def main_state(chain: PolicyChain, visits: FloatArray, starts: IntArray | None = None) -> int:
@@ -245,9 +193,9 @@ def main_state(chain: PolicyChain, visits: FloatArray, starts: IntArray | None =
     starts : ndarray of int, optional
         Only classes that these states lead to count, if there are any.
     """
-    classes = [found for found in chain.closed_classes() if visits[found].sum() >= ENOUGH]
+    classes = [found for found in closed_classes(chain.matrix) if visits[found].sum() >= ENOUGH]
     if starts is not None:
-        reachable = np.isin(np.arange(len(visits)), chain.reachable(starts))
+        reachable = chain.reachable(starts)
         classes = [found for found in classes if reachable[found].any()] or classes
     if not classes:
         return int(np.argmax(visits))

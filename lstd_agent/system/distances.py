@@ -20,15 +20,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import dense
 from lstd_agent.statistics.interface import SampledStatistics, SquaredDistance
-from lstd_agent.statistics.pairs import check_pairs
+from lstd_agent.statistics.pairs import UNCOUNTED, check_pairs
 
 DistanceName = Literal["mmd", "tv", "ot"]
+EstimatorName = Literal["linear", "quadratic"]
 
 DistributionDistance = Callable[[FloatArray, FloatArray], float]
 """A distance between two distributions p, q (S,)."""
@@ -53,7 +55,7 @@ class MMD:
     'quadratic'
     """
 
-    estimator: str = "linear"
+    estimator: EstimatorName = "linear"
     kernel: Kernel = field(default_factory=Kernel)
 
     def __post_init__(self) -> None:
@@ -73,6 +75,27 @@ def total_variation(distributions: FloatArray) -> SquaredDistance:
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
         difference = distributions[start:stop] - distributions[anchor]
         return np.asarray(np.square(0.5 * np.abs(difference).sum(axis=1)))
+
+    return squared
+
+
+def sampled_total_variation(visits: sparse.csr_array, n_at: IntArray) -> SquaredDistance:
+    """Return the same by visits (t_max + 1, S) of n_at trials, without a dense distribution.
+
+    ½ Σ |p - q| = 1 - Σ min(p, q), of which only states that both visit are part.
+    """
+    anchor_share = np.zeros(visits.shape[1])
+
+    def squared(anchor: int, start: int, stop: int) -> FloatArray:
+        here, there = visits[[anchor]], visits[start:stop]
+        # As many trials there as here, where some were cut short in between.
+        scale = n_at[anchor] / n_at[start:stop]
+        anchor_share[here.indices] = here.data
+        seen = there.data * np.repeat(scale, np.diff(there.indptr))
+        common = np.minimum(seen, anchor_share[there.indices])
+        anchor_share[here.indices] = 0.0
+        shared = sparse.csr_array((common, there.indices, there.indptr), shape=there.shape)
+        return np.asarray(np.square(1.0 - shared.sum(axis=1) / n_at[anchor]))
 
     return squared
 
@@ -150,13 +173,6 @@ def pairwise(distributions: FloatArray, distance: DistributionDistance) -> Squar
     return squared
 
 
-def feature_cost(features: FloatArray) -> FloatArray:
-    """Return Euclidean distances between state features, shape (S, S)."""
-    from scipy.spatial.distance import cdist  # takes long to import
-
-    return np.asarray(cdist(features, features))
-
-
 def sampled_distance(
     distance: DistanceName | MMD | DistributionDistance, statistics: SampledStatistics
 ) -> SquaredDistance:
@@ -182,9 +198,13 @@ def sampled_distance(
             return statistics.paired_discrepancy(distance.kernel)
         return _quadratic_mmd(distance.kernel, statistics)
     if distance == "tv":
-        return statistics.total_variation()
+        counted = statistics.counted(UNCOUNTED)
+        return sampled_total_variation(counted.visits, statistics.trials_at)
     if distance == "ot":
-        cost = feature_cost(dense(statistics.candidate_features))
+        from scipy.spatial.distance import cdist  # takes long to import
+
+        features = dense(statistics.candidate_features)
+        cost = np.asarray(cdist(features, features))
         return optimal_transport(statistics.distributions, cost)
     if callable(distance):
         return pairwise(statistics.distributions, distance)

@@ -32,7 +32,7 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 from lstd_agent.statistics.sparse_trials import Factored, RowEquations, SparseTrials
-from lstd_agent.system.linked import LinkedSolution
+from lstd_agent.system.approximators import Solution
 
 # Residuals are as small as this beside the right-hand side, after so many directions at most, in
 # runs of so many at a time.
@@ -56,8 +56,8 @@ def solve_backwards_by_iteration(
     trials: SparseTrials,
     windows: IntArray,
     gain: float,
-    zero: tuple[int, FloatArray],
-) -> LinkedSolution:
+    zero_features: FloatArray,
+) -> Solution:
     """Solve the linked system; see `lstd_agent.system.linked.solve_backwards`.
 
     Neither conditions nor open directions are told: a rank is the number of features seen.
@@ -67,11 +67,10 @@ def solve_backwards_by_iteration(
     trials : SparseTrials
     windows : ndarray of int, shape (n, 2)
     gain : float
-    zero : tuple
+    zero_features : ndarray, shape (d,)
         See `Statistics.zero`, of the last window.
     """
     n, d = len(windows), trials.n_features
-    main, zero_features = zero
     weights, offsets, rank = np.zeros((n, d)), np.zeros(n), np.zeros(n, dtype=np.int64)
     for k in reversed(range(n)):
         if k == n - 1:
@@ -87,14 +86,13 @@ def solve_backwards_by_iteration(
             offsets[k] = -zero_features @ weights[k]
         elif len(solved) > d:
             offsets[k] = solved[d]
-    return LinkedSolution(
+    return Solution(
         weights=weights,
         offsets=offsets,
         rank=rank,
         n_samples=np.array([trials.n_samples(window) for window in windows]),
         condition=np.full(n, np.nan),
         open_directions=np.zeros((n, d + 1, 0)),
-        main=main,
     )
 
 

@@ -31,44 +31,19 @@ The value of x is determined where :math:`\tilde f(x)^T U_k` is 0; see `undeterm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.statistics.interface import Statistics
+from lstd_agent.system.approximators import Solution
 from lstd_agent.system.minimizer import Minimizer, minimize
 from lstd_agent.system.solvers import SolverName
 
 # Directions are kept that are at least this large beside the largest of a neighbourhood.
 OPEN = 1e-8
-
-
-@dataclass(frozen=True, eq=False)
-class LinkedSolution:
-    """Approximators of all neighbourhoods, solved backwards in time.
-
-    Attributes
-    ----------
-    weights : ndarray, shape (n, d)
-    offsets : ndarray, shape (n,)
-    rank, n_samples : ndarray of int, shape (n,)
-    condition : ndarray, shape (n,)
-    open_directions : ndarray, shape (n, d + 1, q)
-        Of (weights, offset), for features divided by `Statistics.feature_scale`; columns that a
-        neighbourhood does not need are zero.
-    main : int
-        The candidate state whose value by the last neighbourhood is 0, or -1.
-    """
-
-    weights: FloatArray
-    offsets: FloatArray
-    rank: IntArray
-    n_samples: IntArray
-    condition: FloatArray
-    open_directions: FloatArray
-    main: int
 
 
 def solve_backwards(
@@ -79,7 +54,7 @@ def solve_backwards(
     *,
     directions: bool = True,
     solver: SolverName = "svd",
-) -> LinkedSolution:
+) -> Solution:
     """Solve the linked system.
 
     Parameters
@@ -97,10 +72,10 @@ def solve_backwards(
 
     Returns
     -------
-    LinkedSolution
+    Solution
     """
     n = len(windows)
-    main, zero_features = statistics.zero(windows[-1])
+    _, zero_features = statistics.zero(windows[-1])
     equations = statistics.equations(windows[-1:], None, rcond)
     last = minimize(equations, rcond, directions=directions, solver=solver)
     solved = np.empty((n, len(zero_features) + 1))
@@ -108,9 +83,8 @@ def solve_backwards(
     solved[-1, -1] = -zero_features @ solved[-1, :-1]
     rank, condition, n_samples = np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64)
     rank[-1:], condition[-1:], n_samples[-1:] = last.rank, last.condition, equations.n_samples
-    opened = _OpenDirections(statistics.feature_scale)
-    if directions:
-        opened.start(last, zero_features)
+    scale = statistics.feature_scale
+    opened = [_last_open(last, zero_features, scale)] if directions else []
 
     chunks = list(window_chunks(n - 1, 3 * statistics.numbers_per_window(rcond)))
     for chunk in reversed(chunks):
@@ -127,49 +101,46 @@ def solve_backwards(
             back, k = found.weights[i, :, 2:], chunk.start + i
             solved[k] = numbers[i] + back @ solved[k + 1]
             if directions:
-                opened.go_back(found, i, back)
-    return LinkedSolution(
+                opened.append(_open_before(found, i, back, opened[-1], scale))
+    return Solution(
         weights=solved[:, :-1],
         offsets=solved[:, -1],
         rank=rank,
         n_samples=n_samples,
         condition=condition,
-        open_directions=opened.stacked(),
-        main=main,
+        open_directions=stacked(opened[::-1]),
     )
 
 
-class _OpenDirections:
-    """The open directions U_k of windows, the last one first, for scaled weights."""
+def _last_open(last: Minimizer, zero_features: FloatArray, scale: FloatArray) -> FloatArray:
+    """Return the open directions of the last window, for scaled weights.
 
-    def __init__(self, scale: FloatArray) -> None:
-        self._scale = scale
-        self._found: list[FloatArray] = []
+    Its offset keeps the value 0 where it is to be.
+    """
+    null = null_directions(last, 0, scale[:-1])
+    offset = -(zero_features / scale[:-1]) @ null * scale[-1]
+    return _compress(np.vstack((null, offset)))
 
-    def start(self, last: Minimizer, zero_features: FloatArray) -> None:
-        """Take those of the last window; its offset keeps the value 0 where it is to be."""
-        scale = self._scale
-        null = null_directions(last, 0, scale[:-1])
-        offset = -(zero_features / scale[:-1]) @ null * scale[-1]
-        self._found.append(_compress(np.vstack((null, offset))))
 
-    def go_back(self, found: Minimizer, i: int, back: FloatArray) -> None:
-        """Add those of the window before: its own, and what those of the next do to it."""
-        following = self._found[-1]
-        if following.shape[1] == 0 and found.rank[i] == len(back):
-            self._found.append(following)
-            return
-        scale = self._scale
-        carried = (back * scale[:, None] / scale) @ following
-        self._found.append(_compress(np.hstack((null_directions(found, i, scale), carried))))
+def _open_before(
+    found: Minimizer, i: int, back: FloatArray, following: FloatArray, scale: FloatArray
+) -> FloatArray:
+    """Return those of the window before: its own, and what those of the next do to it."""
+    if following.shape[1] == 0 and found.rank[i] == len(back):
+        return following
+    carried = (back * scale[:, None] / scale) @ following
+    return _compress(np.hstack((null_directions(found, i, scale), carried)))
 
-    def stacked(self) -> FloatArray:
-        """Return those of all windows, shape (n, d + 1, q), with columns of zeros as needed."""
-        q = max((matrix.shape[1] for matrix in self._found), default=0)
-        stacked = np.zeros((len(self._found), len(self._scale), q))
-        for k, matrix in enumerate(reversed(self._found)):
-            stacked[k, :, : matrix.shape[1]] = matrix
-        return stacked
+
+def stacked(directions: Sequence[FloatArray]) -> FloatArray:
+    """Return directions (d + 1, q_k) as one array (n, d + 1, q), with columns of zeros."""
+    if not directions:
+        return np.zeros((0, 0, 0))
+    rows, q = np.max([each.shape for each in directions], axis=0)
+    found = np.zeros((len(directions), rows, q))
+    for columns, each in zip(found, directions, strict=True):
+        columns[:, : each.shape[1]] = each
+    return found
 
 
 def null_directions(found: Minimizer, i: int, scale: FloatArray) -> FloatArray:

@@ -116,13 +116,25 @@ def minimize(
     Source: Thm ``epb_minimizer``. Of all minimizers, the smallest: directions that the data
     leave open get weight zero.
     """
-    if solver != "svd":
-        return _minimize_each(equations, rcond, directions, solver)
     if isinstance(equations, Factors):
-        return _minimize_factors(equations, rcond, directions)
-    if equations.scale is not None:
-        return _minimize_scaled(equations, equations.scale, rcond, directions)
-    return _minimize_moments(equations, rcond, directions)
+        if solver == "svd":
+            return _minimize_factors(equations, rcond, directions)
+        return _minimize_each(equations, rcond, directions, solver)
+    scale = equations.scale
+    if scale is not None:
+        sizes = np.outer(scale, scale)
+        of_sides = scale if equations.y.ndim == 2 else scale[:, None]
+        X, Z, y = equations.X / sizes, equations.Z / sizes, equations.y / of_sides
+        equations = Moments(X, Z, y, equations.n_samples)
+    if solver == "svd":
+        found = _minimize_moments(equations, rcond, directions)
+    else:
+        found = _minimize_each(equations, rcond, directions, solver)
+    if scale is None:
+        return found
+    # The functional q·(scale w) of scaled weights is (scale q)·w.
+    determined = None if found.determined is None else found.determined * scale[:, None]
+    return replace(found, weights=found.weights / of_sides, determined=determined)
 
 
 def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArray:
@@ -157,20 +169,6 @@ def _minimize_moments(moments: Moments, rcond: float, directions: bool) -> Minim
     )
 
 
-def _minimize_scaled(
-    moments: Moments, scale: FloatArray, rcond: float, directions: bool
-) -> Minimizer:
-    """Minimize in features divided by their sizes, and return to the features themselves."""
-    sizes = np.outer(scale, scale)
-    of_sides = scale if moments.y.ndim == 2 else scale[:, None]
-    y = moments.y / of_sides
-    scaled = Moments(moments.X / sizes, moments.Z / sizes, y, moments.n_samples)
-    found = _minimize_moments(scaled, rcond, directions)
-    # The functional q·(scale w) of scaled weights is (scale q)·w.
-    determined = None if found.determined is None else found.determined * scale[:, None]
-    return replace(found, weights=found.weights / of_sides, determined=determined)
-
-
 def _minimize_factors(factors: Factors, rcond: float, directions: bool) -> Minimizer:
     basis = factors.basis
     L, size, _ = np.linalg.svd(factors.A, full_matrices=False)
@@ -202,24 +200,13 @@ def _minimize_each(
     equations: Equations, rcond: float, directions: bool, solver: SolverName
 ) -> Minimizer:
     """Minimize one distribution after the other, by another solver."""
+    y = equations.c if isinstance(equations, Factors) else equations.y
     if isinstance(equations, Factors):
-        several = replace(equations, c=_columns(equations.c, equations.A))
-        found = [solve_factors(several, i, rcond, solver) for i in range(len(several.A))]
-        y = equations.c
+        several = replace(equations, c=_columns(y, equations.A))
+        found = [solve_factors(several, i, rcond, solver) for i in range(len(y))]
     else:
-        scale = np.ones(equations.X.shape[1]) if equations.scale is None else equations.scale
-        sizes, y = np.outer(scale, scale), equations.y
-        scaled = replace(
-            equations,
-            X=equations.X / sizes,
-            Z=equations.Z / sizes,
-            y=_columns(y, equations.X) / scale[:, None],
-        )
-        found = [solve_moments(scaled, i, rcond, solver) for i in range(len(y))]
-        found = [
-            each._replace(weights=each.weights / scale[:, None], rows=each.rows * scale)
-            for each in found
-        ]
+        sides = replace(equations, y=_columns(y, equations.X))
+        found = [solve_moments(sides, i, rcond, solver) for i in range(len(y))]
     weights = np.stack([each.weights for each in found])
     d = weights.shape[1]
     determined = np.zeros((len(found), d, d))

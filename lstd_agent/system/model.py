@@ -28,8 +28,9 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.backups import WantedBackup
 from lstd_agent.statistics.equations import Factors, window_chunks
-from lstd_agent.statistics.interface import SparseStatistics, Statistics
-from lstd_agent.system.linked import LinkedSolution
+from lstd_agent.statistics.interface import CountedStatistics, Statistics
+from lstd_agent.statistics.sparse_counts import SparseCounts
+from lstd_agent.system.approximators import Solution
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.sparse import least_squares
@@ -52,54 +53,37 @@ def solve_model(
     windows: IntArray,
     gain: float,
     rcond: float,
-    main: int | None = None,
-    solver: SolverName = "svd",
-) -> LinkedSolution:
-    """Fit all neighbourhoods to the values of the pooled model.
+    main: int,
+    solver: SolverName,
+) -> Solution:
+    """Fit all neighbourhoods to the values of the pooled model, 0 at the main reference state.
 
-    Parameters
-    ----------
-    statistics : Statistics
-        Of countable states.
-    windows : ndarray of int, shape (n, 2)
-    gain : float
-    rcond : float
-    main : int, optional
-        The main reference state, unless it is to be where `Statistics.zero` says.
-    solver : {"svd", "qr", "lsmr"}
-        See `lstd_agent.system.minimizer.minimize`.
-
-    Returns
-    -------
-    LinkedSolution
-        Without open directions: `PooledModel.open_share` tells what is open.
+    They have no open directions: `PooledModel.open_share` tells what is open.
     """
-    if main is None:
-        main, _ = statistics.zero(windows[-1])
-    model = statistics.pooled(gain, main)
+    counted = statistics.counted()
+    model = counted.pooled(gain, main)
 
     def fit(weight: FloatArray) -> tuple[FloatArray, IntArray, FloatArray]:
         # States without a value play no part.
         weight = np.where(model.open_share < 1.0, weight, 0.0)
-        if statistics.sparse_view is not None:
-            return _fit_sparse(statistics.sparse_view, weight, model.values)
-        return _fit_dense(statistics, weight, model.values, rcond, solver)
+        if statistics.sparse_counts is not None:
+            return _fit_sparse(statistics.sparse_counts, weight, model.values)
+        return _fit_dense(counted, weight, model.values, rcond, solver)
 
     solved, rank, condition = fit(statistics.occupancy(windows))
     if len(windows) > 1:
         error = np.where(model.open_share < 1.0, _values(statistics, solved) - model.values, 0.0)
         negligible = rcond * np.abs(model.values).max()
-        again, weight = _reweighted(statistics.visits, windows, error, negligible)
+        again, weight = _reweighted(counted.visits, windows, error, negligible)
         solved[again], rank[again], condition[again] = fit(weight)
     weights, offsets = solved[:, :-1], solved[:, -1]
-    return LinkedSolution(
+    return Solution(
         weights=weights,
         offsets=offsets,
         rank=rank,
         n_samples=(windows[:, 1] - windows[:, 0]) * model.n_trials,
         condition=condition,
         open_directions=np.zeros((*solved.shape, 0)),
-        main=main,
     )
 
 
@@ -133,7 +117,7 @@ def _reweighted(
 
 
 def _fit_dense(
-    statistics: Statistics,
+    statistics: CountedStatistics,
     weight: FloatArray,
     values: FloatArray,
     rcond: float,
@@ -157,7 +141,7 @@ def _fit_dense(
 
 
 def _fit_sparse(
-    statistics: SparseStatistics, weight: FloatArray, values: FloatArray
+    statistics: SparseCounts, weight: FloatArray, values: FloatArray
 ) -> tuple[FloatArray, IntArray, FloatArray]:
     """Do the same for sparse features, which can represent constants by themselves."""
     F = statistics.sparse_features

@@ -22,18 +22,18 @@ crosses with them: numbers have a column for the value and one for each open dir
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.backups import LambdaReturn, MultiStep, Step, Targets
+from lstd_agent.statistics.backups import LambdaReturn, MultiStep, Targets
+from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import FeatureBasis
-from lstd_agent.statistics.interface import Statistics
-from lstd_agent.statistics.walks import Walk, WindowSums
-from lstd_agent.system.linked import OPEN, LinkedSolution, null_directions
+from lstd_agent.statistics.interface import Statistics, Walk, WindowSums
+from lstd_agent.system.approximators import Solution
+from lstd_agent.system.linked import OPEN, null_directions, stacked
 from lstd_agent.system.minimizer import Minimizer, minimize
 from lstd_agent.system.solvers import SolverName
 
@@ -50,31 +50,19 @@ def solve_windows_multistep(
     *,
     solver: SolverName = "svd",
 ) -> tuple[Minimizer, IntArray]:
-    """Return the minimizers of windows by themselves, and their numbers of samples.
-
-    Parameters
-    ----------
-    statistics : Statistics
-        With timesteps.
-    windows : ndarray of int, shape (n, 2)
-    gain : float
-    rcond : float
-    backup : MultiStep or LambdaReturn
-    solver : {"svd", "qr", "lsmr"}
-        See `lstd_agent.system.minimizer.minimize`.
-    """
+    """Return the minimizers of windows by themselves, and their numbers of samples."""
     _check_dense(statistics)
     walk = statistics.walk(rcond)
     basis = walk.basis(intercept=False)
     r, end = basis.U.shape[1], statistics.t_max + 1
     sums = [walk.sums(basis, r + 1) for _ in windows]
     targets = Targets(backup, gain, walk.unknown(end, basis, 1), r, end)
-    forever = walk.step(end)
+    forever = statistics.forever
     if forever is not None:
         targets.go_on_forever(forever, walk.unknown(end, basis, 1))
-        worth = targets.worth[-1, forever.states]
+        worth = targets.worth[-1, forever.state]
         for each, p in zip(sums, statistics.occupancy(windows), strict=True):
-            each.add(end, replace(forever, visits=p[forever.states]), worth)
+            each.add(replace(forever, visits=p[forever.state]), worth)
     else:
         edges = np.unique(np.append(windows, end))
         for part in reversed(np.stack((edges[:-1], edges[1:]), axis=1)):
@@ -98,27 +86,13 @@ def solve_backwards_multistep(
     *,
     directions: bool = True,
     solver: SolverName = "svd",
-) -> LinkedSolution:
-    """Solve a linked system; see `lstd_agent.system.linked.solve_backwards`.
-
-    Parameters
-    ----------
-    statistics : Statistics
-        With timesteps.
-    windows : ndarray of int, shape (n, 2)
-    gain : float
-    rcond : float
-    backup : MultiStep or LambdaReturn
-    directions : bool
-        Whether to keep track of what the samples leave open.
-    solver : {"svd", "qr", "lsmr"}
-        See `lstd_agent.system.minimizer.minimize`.
-    """
+) -> Solution:
+    """Solve a linked system; parameters are those of `lstd_agent.system.linked.solve_backwards`."""
     _check_dense(statistics)
     n, walk = len(windows), statistics.walk(rcond)
     scale, intercept = statistics.feature_scale, statistics.intercept
-    main, zero_features = statistics.zero(windows[-1])
-    found: list[_Solved] = []
+    _, zero_features = statistics.zero(windows[-1])
+    found: list[FloatArray] = []
     rank, condition, n_samples = np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64)
     basis = walk.basis(intercept=False)
     end, n_columns = statistics.t_max + 1, 1
@@ -133,37 +107,30 @@ def solve_backwards_multistep(
         solution = minimize(equations, rcond, directions=directions, solver=solver)
         rank[k], condition[k] = solution.rank[0], solution.condition[0]
         n_samples[k] = equations.n_samples[0]
-        solved = _Solved.of(solution, scale, zero_features if last else None, directions)
-        worth = solved.numbers(targets.worth, basis, intercept)
-        if directions:
-            solved, worth = solved.compressed(worth, first, scale)
-        found.append(solved)
+        columns = _columns(solution, scale, directions)
+        if last:
+            columns = np.vstack((columns, -zero_features @ columns))
+        worth = _numbers(targets.worth, columns, basis, intercept)
+        if columns.shape[1] > 1:
+            columns, worth = _compressed(columns, worth, first, scale)
+        found.append(columns)
         if k == 0:
             break
         if last:
             basis = walk.basis(intercept=True)
-        n_columns = solved.columns.shape[1]
+        n_columns = columns.shape[1]
         targets.restart(_after_unknowns(worth, basis), basis.U.shape[1])
-        numbers = solved.values(walk.features(int(windows[k, 0])), intercept)
-        values = _after_unknowns(numbers, basis)
-    weights = np.stack([solved.columns[:, 0] for solved in reversed(found)])
-    return LinkedSolution(
+        linear = walk.features(int(windows[k, 0])) @ columns[:-1]
+        values = _after_unknowns(linear + intercept * columns[-1], basis)
+    weights = np.stack([columns[:, 0] for columns in reversed(found)])
+    return Solution(
         weights=weights[:, :-1],
         offsets=weights[:, -1],
         rank=rank,
         n_samples=n_samples,
         condition=condition,
-        open_directions=_stacked([solved.columns[:, 1:] for solved in reversed(found)])
-        * scale[:, None],
-        main=main,
+        open_directions=scale[:, None] * stacked([columns[:, 1:] for columns in reversed(found)]),
     )
-
-
-class _First(NamedTuple):
-    """The rows of a window's first timestep, and their numbers of samples."""
-
-    states: IntArray
-    visits: FloatArray
 
 
 def _go_back(
@@ -174,101 +141,66 @@ def _go_back(
     basis: FeatureBasis,
     n_columns: int,
     sums: Sequence[WindowSums],
-) -> _First:
-    """Add the targets of some timesteps to sums, from the values at the one after them."""
-    first = _First(np.zeros(0, dtype=np.int64), np.zeros(0))
+) -> Block:
+    """Add the targets of timesteps to sums, from values after them; return the first block."""
     size = max(1, _MOST_AT_ONCE // values.size)
-    for stop in range(window[1], window[0], -size):
-        start = max(window[0], stop - size)
-        # A single timestep is less work by itself than as a block.
-        block = walk.block(start, stop) if stop - start > 1 else None
-        if block is not None:
-            unknown = walk.unknown(start, basis, n_columns)
-            worth = targets.go_back_over(block, values, unknown)
-            for each in sums:
-                each.add_block(block, worth)
-            values, here = unknown, block.t == start
-            first = _First(block.state[here], block.visits[here])
-            continue
-        for t in reversed(range(start, stop)):
-            step = _step(walk, t)
-            worth = targets.go_back(step, values)
-            for each in sums:
-                each.add(t, step, worth)
-            values = walk.unknown(t, basis, n_columns)
-            targets.bootstrap(step, values)
-            first = _First(step.states, step.visits)
-    return first
+    start, stop = window.tolist()
+    while True:
+        block = walk.block(max(start, stop - size), stop)
+        unknown = walk.unknown(block.start, basis, n_columns)
+        worth = targets.go_back(block, values, unknown)
+        for each in sums:
+            each.add(block, worth)
+        values, stop = unknown, block.start
+        if stop == start:
+            return block
 
 
-@dataclass(frozen=True, eq=False)
-class _Solved:
-    """Columns (d + 1, 1 + q): weights and offset, and the open directions of both."""
-
-    columns: FloatArray
-    n_null: int
-    offset_only: bool
-
-    @classmethod
-    def of(
-        cls,
-        solution: Minimizer,
-        scale: FloatArray,
-        zero_features: FloatArray | None,
-        directions: bool,
-    ) -> _Solved:
-        """Return those of a window, the last one of which has the features it is 0 at."""
-        columns = solution.weights[0]
-        null: FloatArray = np.zeros((len(columns), 0))
-        if directions:
-            sizes = scale[: len(columns)]
-            null = null_directions(solution, 0, sizes) / sizes[:, None]
-        columns = np.hstack((columns, null))
-        if zero_features is not None:
-            columns = np.vstack((columns, -zero_features @ columns))
-        return cls(columns, null.shape[1], zero_features is not None)
-
-    def numbers(self, worth: FloatArray, basis: FeatureBasis, intercept: float) -> FloatArray:
-        """Return targets, which are affine in the weights, as numbers."""
-        weights = self.columns[:-1] if self.offset_only else self.columns
-        r = basis.U.shape[1]
-        worth_of_weights = worth[..., :r] @ (basis.singular[:, None] * (basis.V.T @ weights))
-        known = np.zeros(worth_of_weights.shape)
-        known[..., : worth.shape[-1] - r] = worth[..., r:]
-        offset = intercept * self.columns[-1] if self.offset_only else 0.0
-        return np.asarray(worth_of_weights + known + offset)
-
-    def values(self, features: FloatArray, intercept: float) -> FloatArray:
-        """Return the values of features (m, d), as numbers."""
-        return np.asarray(features @ self.columns[:-1] + intercept * self.columns[-1])
-
-    def compressed(
-        self, worth: FloatArray, first: _First, scale: FloatArray
-    ) -> tuple[_Solved, FloatArray]:
-        """Leave out directions that change next to nothing, and shorten long ones to 1.
-
-        Targets weigh as the samples of the window's first timestep do.
-        """
-        if self.columns.shape[1] == 1:
-            return self, worth
-        root = np.sqrt(first.visits / first.visits.sum())[:, None]
-        at_boundary = (root * worth[:, first.states, 1:]).reshape(-1, worth.shape[-1] - 1)
-        _, size, Vt = np.linalg.svd(
-            np.vstack((scale[:, None] * self.columns[:, 1:], at_boundary)), full_matrices=False
-        )
-        keep = size > OPEN * max(1.0, size[0])
-        turn = Vt[keep].T / np.maximum(size[keep], 1.0)
-
-        def turned(columns: FloatArray) -> FloatArray:
-            return np.concatenate((columns[..., :1], columns[..., 1:] @ turn), axis=-1)
-
-        return replace(self, columns=turned(self.columns)), turned(worth)
+def _columns(solution: Minimizer, scale: FloatArray, directions: bool) -> FloatArray:
+    """Return weights and, if asked for, the directions that a window leaves open, as columns."""
+    weights: FloatArray = solution.weights[0]
+    if not directions:
+        return weights
+    sizes = scale[: len(weights)]
+    return np.hstack((weights, null_directions(solution, 0, sizes) / sizes[:, None]))
 
 
-def _step(walk: Walk, t: int) -> Step:
-    step = walk.step(t)
-    assert step is not None
-    return step
+def _numbers(
+    worth: FloatArray, columns: FloatArray, basis: FeatureBasis, intercept: float
+) -> FloatArray:
+    """Return targets, which are affine in weights of the basis, as numbers of columns (d + 1, q).
+
+    The offset of the last window is none of those weights.
+    """
+    d, r = basis.V.shape
+    worth_of_weights = worth[..., :r] @ (basis.singular[:, None] * (basis.V.T @ columns[:d]))
+    known = np.zeros(worth_of_weights.shape)
+    known[..., : worth.shape[-1] - r] = worth[..., r:]
+    if d < len(columns):
+        return np.asarray(worth_of_weights + known + intercept * columns[-1])
+    return np.asarray(worth_of_weights + known)
+
+
+def _compressed(
+    columns: FloatArray, worth: FloatArray, first: Block, scale: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Leave out directions that change next to nothing, and shorten long ones to 1.
+
+    Targets weigh as the samples of the first timestep of the window's first block do.
+    """
+    n = first.n_first
+    states, visits = first.state[:n], first.visits[:n]
+    root = np.sqrt(visits / visits.sum())[:, None]
+    at_boundary = (root * worth[:, states, 1:]).reshape(-1, worth.shape[-1] - 1)
+    both = np.vstack((scale[:, None] * columns[:, 1:], at_boundary))
+    _, size, Vt = np.linalg.svd(both, full_matrices=False)
+    keep = size > OPEN * max(1.0, size[0])
+    turn = Vt[keep].T / np.maximum(size[keep], 1.0)
+
+    def turned(columns: FloatArray) -> FloatArray:
+        return np.concatenate((columns[..., :1], columns[..., 1:] @ turn), axis=-1)
+
+    return turned(columns), turned(worth)
 
 
 def _after_unknowns(numbers: FloatArray, basis: FeatureBasis) -> FloatArray:
@@ -276,18 +208,9 @@ def _after_unknowns(numbers: FloatArray, basis: FeatureBasis) -> FloatArray:
     return np.concatenate((np.zeros((*numbers.shape[:-1], basis.U.shape[1])), numbers), axis=-1)
 
 
-def _stacked(directions: list[FloatArray]) -> FloatArray:
-    """Return open directions (n, d + 1, q), with columns of zeros as needed."""
-    q = max(each.shape[1] for each in directions)
-    stacked = np.zeros((len(directions), len(directions[0]), q))
-    for k, each in enumerate(directions):
-        stacked[k, :, : each.shape[1]] = each
-    return stacked
-
-
 def _check_dense(statistics: Statistics) -> None:
-    if statistics.sparse_view is not None:
-        d = statistics.sparse_view.sparse_features.shape[1]
+    if statistics.sparse_counts is not None:
+        d = statistics.sparse_counts.sparse_features.shape[1]
         raise InvalidInputError(
             f"targets of several steps are dense in the features, of which there are {d}: use "
             "backup='one_step' or 'model', or fewer features"

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.encoding import States, VectorEncoding
+from lstd_agent.trials.encoding import States
+from lstd_agent.trials.vector_encoding import VectorEncoding
 
 PairFeatures = Callable[[Any, Any], ArrayLike]
 """Features (n, d) of vectors (n, k) and actions (n,) from 0."""

@@ -15,11 +15,12 @@ discounting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from operator import add
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from lstd_agent.system.minimizer import DEFAULT_RCOND, minimize
 
 AllPairs = Callable[[Any], FloatArray]
 """Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
+
+_Rows: TypeAlias = tuple[FloatArray, FloatArray | None, FloatArray]
+"""Features (n, D), those of what follows, or None where its value is known, and rewards (n,)."""
 
 _CHUNK_SIZE = 2**21
 
@@ -115,10 +119,14 @@ class PairSums:
     def of(cls, portion: Transitions, pairs: AllPairs, policy: IntArray | None = None) -> PairSums:
         """Return the sums of a portion, for a policy as `fit_pairs` takes it."""
         D = pairs(portion.states[:1, 0]).shape[2]
+        return cls._of_rows(_rows(portion, pairs, policy), D)
+
+    @classmethod
+    def _of_rows(cls, rows: Iterable[_Rows], D: int) -> PairSums:
         Z, X, y, total, n = np.zeros((D, D)), np.zeros((D, D)), np.zeros(D), np.zeros(D), 0
-        for f, following, rewards in _rows(portion, pairs, policy):
+        for f, following, rewards in rows:
             Z += f.T @ f
-            X += f.T @ (f - following)
+            X += f.T @ (f if following is None else f - following)
             y += f.T @ rewards
             total += f.sum(axis=0)
             n += len(f)
@@ -193,14 +201,8 @@ def fit_pairs(
     chosen = [None] * len(portions) if policy is None else policy
     parts = list(zip(portions, chosen, strict=True))
     sums = reduce(add, (PairSums.of(portion, pairs, actions) for portion, actions in parts))
-    solver = sums._solver(rcond)
-    weights, inverse = solver.solve(sums.y - gain * sums.f)
-    M = np.zeros_like(sums.Z)
-    for portion, actions in parts:
-        for f, following, rewards in _rows(portion, pairs, actions):
-            noisy = f * (rewards - gain - (f - following) @ weights)[:, None]
-            M += noisy.T @ noisy
-    return solver.fit(weights, inverse, M)
+    rows = (_rows(portion, pairs, actions) for portion, actions in parts)
+    return sums._solver(rcond).fit(sums, chain.from_iterable(rows), gain)
 
 
 def regress_pairs(
@@ -221,18 +223,13 @@ def regress_pairs(
     gain, rcond : float
     """
     D = pairs(portions[0].states[:1, 0]).shape[2]
-    Z, y, n, M = np.zeros((D, D)), np.zeros(D), 0, np.zeros((D, D))
-    rows = [(f, excess + value(after)) for f, after, excess in _single_rows(portions, pairs, gain)]
-    for f, target in rows:
-        Z += f.T @ f
-        y += f.T @ target
-        n += len(f)
-    solver = _Solver(Z, Z, n, rcond)
-    weights, inverse = solver.solve(y)
-    for f, target in rows:
-        noisy = f * (target - f @ weights)[:, None]
-        M += noisy.T @ noisy
-    return solver.fit(weights, inverse, M)
+    rows: list[_Rows] = [
+        (f, None, excess + value(after))
+        for portion in portions
+        for f, after, excess in _single_rows(portion, pairs, gain)
+    ]
+    sums = PairSums._of_rows(rows, D)
+    return _Solver(sums.Z, sums.Z, sums.n, rcond).fit(sums, rows, 0.0)
 
 
 class _Solver:
@@ -252,8 +249,14 @@ class _Solver:
         solved = minimize(moments, self._rcond).weights[0]
         return solved[:, 0], solved[:, 1:]
 
-    def fit(self, weights: FloatArray, inverse: FloatArray, M: FloatArray) -> PairFit:
-        """Return the fit, with M the sum of f f^T e²."""
+    def fit(self, sums: PairSums, rows: Iterable[_Rows], gain: float) -> PairFit:
+        """Return the fit, its covariance by the sum M of f f^T e² over the rows."""
+        weights, inverse = self.solve(sums.y - gain * sums.f)
+        M = np.zeros_like(sums.Z)
+        for f, following, rewards in rows:
+            change = f if following is None else f - following
+            noisy = f * (rewards - gain - change @ weights)[:, None]
+            M += noisy.T @ noisy
         size, U = np.linalg.eigh(M)
         root = inverse @ (U * np.sqrt(np.maximum(size, 0.0))) / self._n
         return PairFit(weights, root, self.n_samples)
@@ -264,22 +267,20 @@ class _Solver:
         return Christoffel.of(self._Z, self._scale)
 
 
-def _rows(
-    portion: Transitions, pairs: AllPairs, policy: IntArray | None
-) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+def _portions(portion: Transitions, pairs: AllPairs, n_timesteps: int) -> Iterator[slice]:
+    """Yield slices of trials whose pairs at so many timesteps fit in a bounded memory."""
+    step = max(1, _CHUNK_SIZE // (pairs(portion.states[:1, 0])[0].size * n_timesteps))
+    for start in range(0, len(portion.rewards), step):
+        yield slice(start, start + step)
+
+
+def _rows(portion: Transitions, pairs: AllPairs, policy: IntArray | None) -> Iterator[_Rows]:
     """Yield f(s, a), f(s', π(s')) and r of some transitions at a time."""
-    m, n_timesteps = portion.rewards.shape
-    first = pairs(portion.states[:1, 0])
-    step = max(1, _CHUNK_SIZE // (first[0].size * (n_timesteps + 1)))
-    for start in range(0, m, step):
-        block = slice(start, start + step)
-        chosen = None if policy is None else policy[block]
-        yield _block(portion, block, pairs, chosen)
+    for block in _portions(portion, pairs, portion.rewards.shape[1] + 1):
+        yield _block(portion, block, pairs, None if policy is None else policy[block])
 
 
-def _block(
-    portion: Transitions, block: slice, pairs: AllPairs, chosen: IntArray | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _block(portion: Transitions, block: slice, pairs: AllPairs, chosen: IntArray | None) -> _Rows:
     states = portion.states[block]
     action = portion.actions[block].astype(np.int64)
     n, T = action.shape
@@ -305,21 +306,16 @@ def _block(
 
 
 def _single_rows(
-    portions: list[Transitions], pairs: AllPairs, gain: float
+    portion: Transitions, pairs: AllPairs, gain: float
 ) -> Iterator[tuple[FloatArray, Any, FloatArray]]:
     """Yield f(s, a), s' and r - g of some transitions at a time."""
-    for portion in portions:
-        m, T = portion.rewards.shape
-        size = pairs(portion.states[:1, 0])[0].size
-        step = max(1, _CHUNK_SIZE // (size * T))
-        for start in range(0, m, step):
-            block = slice(start, start + step)
-            states = portion.states[block]
-            ended: Any = np.isnan(np.asarray(states[:, :-1], dtype=np.float64))
-            use = ~ended.any(axis=2)
-            if portion.known is not None:
-                use &= portion.known[block]
-            rows = pairs(states[:, :-1][use])
-            action = portion.actions[block][use].astype(np.int64)
-            f = rows[np.arange(len(rows)), action]
-            yield f, states[:, 1:][use], portion.rewards[block][use] - gain
+    for block in _portions(portion, pairs, portion.rewards.shape[1]):
+        states = portion.states[block]
+        ended: Any = np.isnan(np.asarray(states[:, :-1], dtype=np.float64))
+        use = ~ended.any(axis=2)
+        if portion.known is not None:
+            use &= portion.known[block]
+        rows = pairs(states[:, :-1][use])
+        action = portion.actions[block][use].astype(np.int64)
+        f = rows[np.arange(len(rows)), action]
+        yield f, states[:, 1:][use], portion.rewards[block][use] - gain

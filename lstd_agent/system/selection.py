@@ -167,15 +167,14 @@ def _chosen(
     steps = tuple(backup for backup in statistics.backups if backup != "model")
     is_known = steps != statistics.backups and model_determines_starts(statistics, anchors, gain)
     preferred = "model" if is_known else steps[0]
-    if not scores.can_be_had:
+    if not scores.holdouts:
         return Choice(preferred, "there are too few trials to hold some out")
     if preferred == "model":
-        difference, error = scores.difference(steps[0], "model")
+        difference, error = _difference(scores.of(steps[0]), scores.of("model"))
         if difference >= -_DEVIATIONS * error:
             return Choice("model", "single steps do not predict better", scores.tried())
     able = [b for b in steps if not scores.misses_start(b, steps[0])]
-    best = min(able, key=scores.error)
-    simplest = next(b for b in able if scores.within_an_error(b, best))
+    simplest = able[_simplest([scores.of(b) for b in able])]
     return Choice(simplest, "the simplest within a standard error of the best", scores.tried())
 
 
@@ -215,19 +214,17 @@ def choose_number(
         k = min(1, len(candidates) - 1)
         return candidates[k], choices[k]
     found = [each.of(choice.backup) for each, choice in zip(scores, choices, strict=True)]
-    best = min(found, key=lambda errors: float(errors[:, 0].mean()))
-    k = next(i for i, errors in enumerate(found) if _is_within_an_error(errors, best))
-    numbers = tuple(
-        Tried(choice.backup, _root(errors), *_difference(errors, found[0]), len(anchors))
-        for choice, errors, anchors in zip(choices, found, candidates, strict=True)
-    )
+    k = _simplest(found)
+    numbers = _tried([choice.backup for choice in choices], found)
+    counted = map(len, candidates)
+    numbers = tuple(replace(each, n_anchors=n) for each, n in zip(numbers, counted, strict=True))
     return candidates[k], replace(choices[k], numbers=numbers)
 
 
 def model_determines_starts(statistics: SampledStatistics, anchors: IntArray, gain: float) -> bool:
     """Whether the transitions of all timesteps determine the values of the starts."""
     main, _ = statistics.zero(np.array([anchors[-1], statistics.t_max + 1]))
-    model = statistics.pooled(gain, main)
+    model = statistics.counted().pooled(gain, main)
     return bool((model.open_share[statistics.starts] <= OPEN_TOLERANCE).all())
 
 
@@ -237,46 +234,29 @@ class _Scores:
     def __init__(
         self,
         statistics: SampledStatistics,
-        holdouts: Sequence[Holdout[SampledStatistics]],
+        holdouts: Sequence[Holdout],
         anchors: IntArray,
         gain: float,
         rcond: float,
     ) -> None:
-        self._holdouts = holdouts
+        self.holdouts = holdouts
         self._anchors, self._gain, self._rcond = anchors, gain, rcond
         earned = np.cumsum(statistics.mean_rewards[::-1] - gain)
         self._range = float(np.ptp(np.append(earned, 0.0)))
         self._errors: dict[Backup, FloatArray] = {}
 
-    @property
-    def can_be_had(self) -> bool:
-        """Whether there are trials enough."""
-        return len(self._holdouts) > 0
-
     def of(self, backup: Backup) -> FloatArray:
         """Return mean square errors and mean errors of the start (m, 2), by groups of trials."""
         if backup not in self._errors:
-            found = [each.errors(self._fit(each, backup), self._gain) for each in self._holdouts]
+            found = [each.errors(self._fit(each, backup), self._gain) for each in self.holdouts]
             self._errors[backup] = np.concatenate(found)
         return self._errors[backup]
 
-    def _fit(self, holdout: Holdout[SampledStatistics], backup: Backup) -> Approximators:
+    def _fit(self, holdout: Holdout, backup: Backup) -> Approximators:
         system = fit_system(
             holdout.fitted, self._anchors, self._gain, rcond=self._rcond, backup=backup
         )
         return Approximators(system.weights, system.offsets, system.windows)
-
-    def error(self, backup: Backup) -> float:
-        """Return the mean square error."""
-        return float(self.of(backup)[:, 0].mean())
-
-    def difference(self, backup: Backup, other: Backup) -> tuple[float, float]:
-        """Return by how much the first has a larger mean square error, and the standard error."""
-        return _difference(self.of(backup), self.of(other))
-
-    def within_an_error(self, backup: Backup, best: Backup) -> bool:
-        """Whether the first is no worse than the best by more than a standard error."""
-        return _is_within_an_error(self.of(backup), self.of(best))
 
     def misses_start(self, backup: Backup, other: Backup) -> bool:
         """Whether the first misses the start by more than may be, and the other by less."""
@@ -286,26 +266,31 @@ class _Scores:
 
     def tried(self) -> tuple[Tried, ...]:
         """Return all that were asked for."""
-        first = next(iter(self._errors))
-        return tuple(
-            Tried(backup, _root(errors), *_difference(errors, self.of(first)))
-            for backup, errors in self._errors.items()
-        )
+        return _tried(list(self._errors), list(self._errors.values()))
 
 
-def _root(errors: FloatArray) -> float:
-    """Return the root mean square error."""
-    return float(np.sqrt(errors[:, 0].mean()))
+def _tried(backups: Sequence[Backup], found: Sequence[FloatArray]) -> tuple[Tried, ...]:
+    """Return backups with their errors (m, 2), compared with the first."""
+    return tuple(
+        Tried(backup, float(np.sqrt(_mean_square(errors))), *_difference(errors, found[0]))
+        for backup, errors in zip(backups, found, strict=True)
+    )
+
+
+def _simplest(found: Sequence[FloatArray]) -> int:
+    """Return the first of errors (m, 2) that are within a standard error of the least."""
+    best = min(found, key=_mean_square)
+    differences = [_difference(errors, best) for errors in found]
+    return next(i for i, (difference, error) in enumerate(differences) if difference <= error)
+
+
+def _mean_square(errors: FloatArray) -> float:
+    return float(errors[:, 0].mean())
 
 
 def _difference(errors: FloatArray, others: FloatArray) -> tuple[float, float]:
     """Return by how much the first mean square is larger, and the standard error."""
     return _mean_and_error(errors[:, 0] - others[:, 0])
-
-
-def _is_within_an_error(errors: FloatArray, best: FloatArray) -> bool:
-    difference, error = _difference(errors, best)
-    return difference <= error
 
 
 def _mean_and_error(values: FloatArray) -> tuple[float, float]:

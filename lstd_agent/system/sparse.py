@@ -29,9 +29,9 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
-from lstd_agent.statistics.interface import SparseStatistics
 from lstd_agent.statistics.pooled import leading_to, solve_dominant
-from lstd_agent.system.linked import LinkedSolution
+from lstd_agent.statistics.sparse_counts import SparseCounts
+from lstd_agent.system.approximators import Solution
 
 # Relative to the scaled diagonal of Z; refinement leaves less than its square.
 _DIAGONAL = 1e-11
@@ -46,11 +46,10 @@ _UNSOLVED = 1e-9
 
 
 def solve_backwards_sparse(
-    statistics: SparseStatistics, windows: IntArray, gain: float
-) -> LinkedSolution:
+    statistics: SparseCounts, windows: IntArray, gain: float, zero_features: FloatArray
+) -> Solution:
     """Solve the linked system; see `lstd_agent.system.linked.solve_backwards`."""
     n = len(windows)
-    main, zero_features = statistics.zero(windows[-1])
     F = statistics.sparse_features
     d = F.shape[1]
     weights, offsets = np.zeros((n, d)), np.zeros(n)
@@ -68,10 +67,10 @@ def solve_backwards_sparse(
             offsets[k] = -zero_features @ weights[k]
     nothing_open = np.zeros((n, d + 1, 0))
     unknown = np.full(n, np.nan)
-    return LinkedSolution(weights, offsets, rank, n_samples, unknown, nothing_open, main)
+    return Solution(weights, offsets, rank, n_samples, unknown, nothing_open)
 
 
-def sparse_gain(statistics: SparseStatistics, first: int, last: int) -> float:
+def sparse_gain(statistics: SparseCounts, first: int, last: int) -> float:
     """Return the gain of timesteps first to last - 1 as an unknown of their equations."""
     equations = statistics.sparse_equations(np.array([first, last]))
     X = equations.X - equations.leaving @ statistics.sparse_features

@@ -19,7 +19,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.statistics.interface import SampledStatistics
-from lstd_agent.system.fit_system import System
+from lstd_agent.system.approximators import System
 
 
 def start_bias(system: System, statistics: SampledStatistics) -> float:

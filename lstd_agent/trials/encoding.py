@@ -18,13 +18,14 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_choice
 from lstd_agent.features.rows import Rows, dense, pad_rows
 from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import Features, feature_table, vector_features
+from lstd_agent.features.tables import Features, feature_table
 from lstd_agent.trials.numbering import Numbering
-from lstd_agent.trials.observations import as_batch, flat_size, flatten_batch, is_batch, stack
+from lstd_agent.trials.observations import as_batch, one_or_many, where_ended
+from lstd_agent.trials.vector_encoding import VectorEncoding, no_features
 
 States: TypeAlias = NDArray[Any]
 """Encoded observations: (n,) state numbers, or (n, k) vectors."""
@@ -89,7 +90,7 @@ class CountedEncoding:
         """Return a copy that only counts, as workers do: a table may be large."""
         slim = copy.copy(self)
         slim.__dict__.pop("table", None)
-        slim._table, slim.given = None, _no_features
+        slim._table, slim.given = None, no_features
         return slim
 
     def with_features(self, features: Features) -> CountedEncoding:
@@ -155,7 +156,9 @@ class CountedEncoding:
         Of a Dict or Tuple space a list is a list of single observations.
         """
         if not self.is_discrete:
-            return _encode_any(self, observations)
+            batch, is_single = one_or_many(self.space, observations)
+            states = self.encode(batch)
+            return states, () if is_single else (len(states),)
         states = self.encode(observations)
         return states.ravel(), states.shape
 
@@ -172,7 +175,7 @@ class CountedEncoding:
 
         NaN marks the end of a trial.
         """
-        ended = _ended(observations, self.ends).ravel()
+        ended = where_ended(observations, self.ends).ravel()
         flat = observations.reshape(-1, observations.shape[2])
         parts = np.where(ended[:, None], self.numbering.low, flat)
         whole = parts.astype(np.int64)
@@ -188,160 +191,6 @@ class CountedEncoding:
             f"observations must be integers from {self.start} to {self.start + self.n - 1}; got "
             f"{observations!r}"
         )
-
-
-class VectorEncoding:
-    """Observations of any other space, flattened.
-
-    Vectors keep the type of their numbers. The terminal state of a task that ends is a vector
-    of NaN.
-
-    Parameters
-    ----------
-    space : Space
-    features : Features
-        A function or a transformer of vectors (n, k).
-    ends : bool
-        Whether the task terminates.
-    """
-
-    def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
-        self.space = space
-        self.ends = ends
-        self.terminal: Any = np.nan
-        self.n_components = flat_size(space)
-        self.given: Any = features
-        self._compute = vector_features(features)
-        # The shape of observations that need no flattening but of their own axes.
-        self._shape = space.shape if isinstance(space, spaces.Box) else None
-
-    def with_features(self, features: Features) -> VectorEncoding:
-        """Return the same encoding with other features."""
-        return VectorEncoding(self.space, features, self.ends)
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether features are all known: standardized ones are once they are measured."""
-        return not isinstance(self.given, Standardized) or self.given.is_measured
-
-    def measure(self, observations: States) -> None:
-        """Measure standardized features on observations of trials (m, n, k), once."""
-        if self.is_measured:
-            return
-        vectors = observations.reshape(-1, observations.shape[2]).astype(np.float64)
-        self.given = self.given.measured(vectors[~np.isnan(vectors).any(axis=1)])
-        self._compute = vector_features(self.given)
-
-    def without_features(self) -> VectorEncoding:
-        """Return a copy that only encodes, as workers do: functions need not be picklable."""
-        slim = copy.copy(self)
-        slim._compute, slim.given = _no_features, _no_features
-        return slim
-
-    def encode(self, observations: Any) -> States:
-        """Return the vectors (n, k) of a batch of observations."""
-        try:
-            vectors = flatten_batch(self.space, observations)
-        except InvalidInputError:
-            raise
-        except (TypeError, ValueError, LookupError) as error:
-            raise InvalidInputError(
-                f"{observations!r} is not made of observations of {self.space}: {error}"
-            ) from error
-        return self._check(vectors)
-
-    def decode(self, state: Any) -> States:
-        """Return the (flat) observation of a vector: the vector itself."""
-        return np.asarray(state)
-
-    def hold(self, observation: Any) -> NDArray[Any]:
-        """Return a single observation as a vector of its own (k,), to be checked when encoded.
-
-        A copy, since an environment may write its next observation into the same array.
-        """
-        if type(observation) is np.ndarray and observation.shape == self._shape:
-            return observation.flatten()
-        vector: NDArray[Any] = self.encode(as_batch(observation))[0]
-        return vector
-
-    def is_held(self, held: NDArray[Any], observation: Any) -> bool:
-        """Tell whether a single observation, to be checked, is the one that was held."""
-        # Bytes compare faster than elements; zeros of either sign need the latter.
-        alike = self.is_single(observation) and observation.dtype == held.dtype
-        if alike and held.tobytes() == observation.tobytes():
-            return True
-        return np.array_equal(held, self.hold(observation))
-
-    def is_single(self, observation: Any) -> bool:
-        """Tell at a glance that this is a single observation; False may be wrong."""
-        return type(observation) is np.ndarray and observation.shape == self._shape
-
-    def encode_held(self, held: Sequence[NDArray[Any]]) -> States:
-        """Return the vectors (n, k) of observations that were held one by one, checked."""
-        return self._check(np.array(held))
-
-    def encode_any(self, observations: Any) -> tuple[States, tuple[int, ...]]:
-        """Return the vectors (m, k) of one observation or a batch of m, and () or (m,).
-
-        Of a Dict or Tuple space a list is a list of single observations.
-        """
-        return _encode_any(self, observations)
-
-    def rows(self, states: States) -> Rows:
-        """Return the features (n, d) of vectors, dense or CSR as they come.
-
-        Those of the terminal state are zero.
-        """
-        vectors: FloatArray = np.asarray(states, dtype=np.float64)
-        if not self.ends:
-            return self._compute(vectors)
-        ended = np.isnan(vectors[:, 0])
-        if not ended.any():
-            return self._compute(vectors)
-        if ended.all():
-            # Features tell their number only when they are computed, of anything finite.
-            return np.zeros((len(vectors), self._compute(np.zeros((1, vectors.shape[1]))).shape[1]))
-        living = self._compute(vectors[~ended])
-        place = np.where(ended, living.shape[0], np.cumsum(~ended) - 1)
-        return pad_rows(living, 1)[place]
-
-    def features(self, states: States) -> FloatArray:
-        """Return the features (n, d) of vectors."""
-        return dense(self.rows(states))
-
-    def n_features(self, states: States) -> int:
-        """Return the number of features d, found with some states (n, k) that are not terminal."""
-        vectors: FloatArray = np.asarray(states, dtype=np.float64)
-        if not self.is_measured:
-            return int(vector_features(self.given.measured(vectors))(vectors).shape[1])
-        return int(self._compute(vectors).shape[1])
-
-    def encode_logged(self, observations: NDArray[Any]) -> States:
-        """Return the states of logged observations (m, n, k); NaN marks the end of a trial."""
-        ended = _ended(observations, self.ends)
-        states = observations.reshape(-1, observations.shape[2]).copy()
-        if ended.any():
-            states[ended.ravel()] = 0.0
-        encoded = self._check(states)
-        if ended.any():
-            encoded[ended.ravel()] = np.nan
-        return encoded.reshape(*observations.shape[:2], -1)
-
-    def _check(self, vectors: NDArray[Any]) -> NDArray[Any]:
-        if vectors.shape[1] != self.n_components:
-            raise InvalidInputError(
-                f"observations of {self.space} have {self.n_components} components; got "
-                f"{vectors.shape[1]}"
-            )
-        if vectors.dtype.kind not in "fiu":
-            raise InvalidInputError(f"observations must be real numbers; got {vectors[0]!r}")
-        if vectors.dtype.kind == "f" and not np.isfinite(vectors).all():
-            row = vectors[~np.isfinite(vectors).all(axis=1)][0]
-            raise InvalidInputError(f"observations must be finite; got {row}")
-        if self.ends:
-            # The smallest floats that hold all of them: NaN marks the end.
-            return vectors.astype(np.result_type(vectors.dtype, np.float16), copy=False)
-        return vectors
 
 
 Encoding: TypeAlias = CountedEncoding | VectorEncoding
@@ -375,39 +224,3 @@ def make_encoding(
     if observations == "counted":
         return CountedEncoding(space, features, ends)
     return VectorEncoding(space, features, ends)
-
-
-def _ended(observations: NDArray[Any], ends: bool) -> BoolArray:
-    """Tell where logged trials (m, n, k) have ended; once ended they stay so."""
-    if observations.dtype.kind != "f":
-        return np.zeros(observations.shape[:2], dtype=bool)
-    ended: BoolArray = np.isnan(observations).any(axis=2)
-    if ended.any() and not ends:
-        trial, t = np.argwhere(ended)[0]
-        raise InvalidInputError(
-            f"observation {t} of trial {trial} is NaN, which marks the end of a trial: with "
-            "on_termination='absorb' trials may end"
-        )
-    if (ended[:, :-1] & ~ended[:, 1:]).any() or ended[:, 0].any():
-        raise InvalidInputError("a trial does not start at its end, and goes not on after it")
-    return ended
-
-
-def _encode_any(encoding: Encoding, observations: Any) -> tuple[States, tuple[int, ...]]:
-    """Return the states of one observation or a batch of m, and () or (m,)."""
-    space = encoding.space
-    if isinstance(observations, list) and isinstance(space, spaces.Dict | spaces.Tuple):
-        try:
-            observations = stack(space, observations)
-        except (TypeError, ValueError, LookupError) as error:
-            raise InvalidInputError(
-                f"a list of observations of {space} has one of them in each place: {error}"
-            ) from error
-    if is_batch(space, observations):
-        states = encoding.encode(observations)
-        return states, (len(states),)
-    return encoding.encode(as_batch(observations)), ()
-
-
-def _no_features(observations: FloatArray) -> Rows:
-    raise AssertionError("an encoding without features was asked for some")

@@ -59,24 +59,18 @@ class Numbering:
         """Number of elements."""
         return math.prod(self.sizes.tolist())
 
-    def parts(self, batch: Any) -> IntArray:
-        """Return the parts (m, k) of a batch of m observations.
-
-        Raises
-        ------
-        InvalidInputError
-            If it is not made of observations of the space.
-        """
+    def numbers(self, batch: Any) -> IntArray:
+        """Return the numbers (m,) of a batch of m observations, checked."""
         try:
             parts: IntArray = np.concatenate(_columns(self.space, batch), axis=1)
         except (TypeError, ValueError, LookupError) as error:
             raise InvalidInputError(
                 f"{batch!r} is not made of observations of {self.space}: {error}"
             ) from error
-        return parts
+        return self.numbers_of_parts(parts)
 
-    def check_parts(self, parts: IntArray) -> IntArray:
-        """Return parts (m, k), or raise `InvalidInputError` if the space does not hold them."""
+    def numbers_of_parts(self, parts: IntArray) -> IntArray:
+        """Return the numbers (m,) of observations by their parts (m, k), checked."""
         if parts.shape[1] != len(self.low):
             raise InvalidInputError(
                 f"observations of {self.space} have {len(self.low)} parts; got {parts.shape[1]}"
@@ -87,15 +81,7 @@ class Numbering:
             raise InvalidInputError(
                 f"an observation has parts {parts[row].tolist()}, which {self.space} does not hold"
             )
-        return parts
-
-    def numbers(self, batch: Any) -> IntArray:
-        """Return the numbers (m,) of a batch of m observations."""
-        return self.numbers_of_parts(self.parts(batch))
-
-    def numbers_of_parts(self, parts: IntArray) -> IntArray:
-        """Return the numbers (m,) of observations by their parts (m, k), checked."""
-        digits = self.check_parts(parts) - self.low
+        digits = parts - self.low
         number: IntArray = digits[:, 0].copy()
         for digit, size in zip(digits.T[1:], self.sizes[1:].tolist(), strict=True):
             number *= size

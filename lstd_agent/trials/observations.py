@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import IntArray
+from lstd_agent.arrays import BoolArray, IntArray
 from lstd_agent.errors import InvalidInputError
 
 
@@ -166,3 +166,33 @@ def stack(space: Space[Any], observations: list[Any]) -> Any:
         members = enumerate(space.spaces)
         return tuple(stack(part, [o[i] for o in observations]) for i, part in members)
     return np.stack([np.asarray(o) for o in observations])
+
+
+def one_or_many(space: Space[Any], observations: Any) -> tuple[Any, bool]:
+    """Return an observation, a batch or a list of them as a batch, and whether it was one."""
+    if isinstance(observations, list) and isinstance(space, spaces.Dict | spaces.Tuple):
+        try:
+            observations = stack(space, observations)
+        except (TypeError, ValueError, LookupError) as error:
+            raise InvalidInputError(
+                f"a list of observations of {space} has one of them in each place: {error}"
+            ) from error
+    if is_batch(space, observations):
+        return observations, False
+    return as_batch(observations), True
+
+
+def where_ended(observations: NDArray[Any], ends: bool) -> BoolArray:
+    """Tell where logged trials (m, n, k), of a task that ends or not, are over: at NaN."""
+    if observations.dtype.kind != "f":
+        return np.zeros(observations.shape[:2], dtype=bool)
+    ended: BoolArray = np.isnan(observations).any(axis=2)
+    if ended.any() and not ends:
+        trial, t = np.argwhere(ended)[0]
+        raise InvalidInputError(
+            f"observation {t} of trial {trial} is NaN, which marks the end of a trial: with "
+            "on_termination='absorb' trials may end"
+        )
+    if (ended[:, :-1] & ~ended[:, 1:]).any() or ended[:, 0].any():
+        raise InvalidInputError("a trial does not start at its end, and goes not on after it")
+    return ended

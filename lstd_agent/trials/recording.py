@@ -9,46 +9,19 @@ of its timesteps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.action_counts import ActionCounts, ActionRecorder, Taken, TakenActions
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken, together
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
-from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import MomentSums
+from lstd_agent.trials.recorders import Recorder, Sums
 
-Sums: TypeAlias = TransitionCounts | MomentSums | KeptTrials
-"""What a portion of trials leaves behind; two of the same kind add up."""
-
-
-class Recorder(Protocol):
-    """Adds up trials of one kind."""
-
-    def record(
-        self, state: Any, reward: FloatArray, next_state: Any, explored: BoolArray | None = None
-    ) -> None:
-        """Record the next timestep of all trials; what was explored is none of the policy's."""
-
-    def sums(self, n_trials: int) -> Sums:
-        """Return what has been recorded of complete trials."""
-
-    def of_whole(
-        self, states: Any, rewards: FloatArray, *, explored: BoolArray | None = None
-    ) -> Sums:
-        """Return the sums of whole trials: states (t_max + 2, n, ...), rewards (t_max + 1, n)."""
-
-
-# What rounds of single trials are cut by.
-_ROUNDS = 20
-_ROUND_TIMESTEPS = 2**18
-
-RecorderMaker: TypeAlias = Callable[[], Recorder]
+# Rounds of single trials are a share of those so far, and of a few megabytes at most.
+_ROUNDS, _ROUND_TIMESTEPS = 20, 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +33,19 @@ class Round:
     sums : TransitionCounts, MomentSums or KeptTrials
     stored : ndarray, shape (n_stored, t_max + 1) or (n_stored, t_max + 1, k)
         The states of its first trials, kept beside sums that do not tell them.
-    taken : ActionCounts or TakenActions, optional
-        What the actions that were taken led to, or which they were, where that was asked for.
+    taken : ActionCounts, optional
+        What the actions led to, where that was asked for; kept trials have the actions themselves.
     """
 
     sums: Sums
     stored: States
-    taken: ActionCounts | TakenActions | None = None
+    taken: ActionCounts | None = None
+
+    def __add__(self, other: Round) -> Round:
+        pair: Any = self.sums, other.sums  # of one kind
+        stored = [each.stored for each in (self, other) if len(each.stored)]
+        kept = np.concatenate(stored) if stored else self.stored
+        return Round(pair[0] + pair[1], kept, together(self.taken, other.taken))
 
 
 class LockstepTrials:
@@ -81,7 +60,7 @@ class LockstepTrials:
         In which they start, encoded.
     n_stored : int
         How many of them to keep whole.
-    actions : ActionRecorder, optional
+    actions : ActionCountRecorder, optional
         A fresh one, where it is asked for what actions lead to.
     """
 
@@ -91,11 +70,11 @@ class LockstepTrials:
         recorder: Recorder,
         states: States,
         n_stored: int,
-        actions: ActionRecorder | None = None,
+        actions: ActionCountRecorder | None = None,
     ) -> None:
         self.n_timesteps = 0
         self._encoding = encoding
-        self._state = states
+        self.states = states
         self._n_stored = n_stored
         self._stored: list[States] = []
         self._recorder = recorder
@@ -103,14 +82,9 @@ class LockstepTrials:
         self._living: BoolArray | None = None
 
     @property
-    def states(self) -> States:
-        """The current states."""
-        return self._state
-
-    @property
     def living(self) -> BoolArray:
         """Which trials have not terminated, shape (n,)."""
-        return np.ones(len(self._state), dtype=bool) if self._living is None else self._living
+        return np.ones(len(self.states), dtype=bool) if self._living is None else self._living
 
     def advance(
         self,
@@ -119,16 +93,9 @@ class LockstepTrials:
         terminated: BoolArray | None = None,
         taken: Taken | None = None,
     ) -> None:
-        """Record the next timestep of all trials.
+        """Record the next timestep of all trials: rewards (n,), states (n, ...), and by what.
 
-        Parameters
-        ----------
-        reward : ndarray, shape (n,)
-        next_state : ndarray, shape (n,) or (n, k)
-        terminated : ndarray of bool, shape (n,), optional
-            What a trial that has terminated before observes does not matter.
-        taken : Taken, optional
-            By which actions, where that is recorded.
+        Whatever a trial that has terminated before observes does not matter.
         """
         if self._living is not None:
             reward = np.where(self._living, reward, 0.0)
@@ -144,20 +111,18 @@ class LockstepTrials:
         if self._living is not None:
             next_state = next_state.copy()
             next_state[~self._living] = self._encoding.terminal
-        if self._actions is None:
-            self._recorder.record(self._state, reward, next_state)
-        else:
+        self._recorder.record(self.states, reward, next_state, taken)
+        if self._actions is not None:
             assert taken is not None
-            self._recorder.record(self._state, reward, next_state, taken.explored)
-            self._actions.record(self._state, taken, reward, next_state)
+            self._actions.record(self.states, taken, reward, next_state)
         if self._n_stored:
-            self._stored.append(_compact(self._encoding, self._state[: self._n_stored]))
-        self._state = next_state
+            self._stored.append(_compact(self._encoding, self.states[: self._n_stored]))
+        self.states = next_state
         self.n_timesteps += 1
 
     def finish(self) -> Round:
         """Return what the trials leave behind, all of them over the same timesteps."""
-        sums = self._recorder.sums(len(self._state))
+        sums = self._recorder.sums(len(self.states))
         taken = None if self._actions is None else self._actions.sums()
         if not self._stored:
             return Round(sums, np.empty(0), taken)
@@ -167,11 +132,7 @@ class LockstepTrials:
 class SequentialTrials:
     """Trials that are observed one after the other.
 
-    Parameters
-    ----------
-    encoding : Encoding
-    t_max : int or None
-        The last timestep; None takes it from the first trial that ends.
+    Their last timestep ``t_max``, if it is not known, is that of the first trial that ends.
     """
 
     def __init__(self, encoding: Encoding, t_max: int | None) -> None:
@@ -225,13 +186,7 @@ class SequentialTrials:
             self._taken.append(taken)
 
     def end(self) -> None:
-        """Finish the trial under way.
-
-        Raises
-        ------
-        InvalidInputError
-            If it is not as long as the others, or one of its observations is none.
-        """
+        """Finish the trial under way, or raise if it is not like the others."""
         n = self.n_timesteps
         if self.t_max is None and self.terminated:
             raise InvalidInputError(
@@ -274,27 +229,28 @@ class SequentialTrials:
         self._held, self._rewards, self._taken, self.terminated = [], [], [], False
 
     def finish(
-        self, recorder: Recorder, n_stored: int, actions: ActionRecorder | None = None
+        self, recorder: Recorder, n_stored: int, actions: ActionCountRecorder | None = None
     ) -> Round:
         """Return what the finished trials leave behind, and forget them."""
         states = np.stack([states for states, _, _ in self._finished], axis=1)
         rewards = np.stack([rewards for _, rewards, _ in self._finished], axis=1)
-        taken, explored = None, None
+        taken, counted = self._all_taken(rewards), None
         if actions is not None:
-            each = self._all_taken(rewards)
-            actions.record(states[:-1], each, rewards, states[1:])
-            taken, explored = actions.sums(), each.explored
+            assert taken is not None
+            actions.record(states[:-1], taken, rewards, states[1:])
+            counted = actions.sums()
         self._finished = []
         stored: Any = np.empty(0)
         if n_stored:
             by_trial = states[:-1, :n_stored].swapaxes(0, 1)
             stored = np.ascontiguousarray(_compact(self.encoding, by_trial))
-        return Round(recorder.of_whole(states, rewards, explored=explored), stored, taken)
+        return Round(recorder.of_whole(states, rewards, taken), stored, counted)
 
-    def _all_taken(self, rewards: FloatArray) -> Taken:
-        """Return the actions of the finished trials, arrays (t_max + 1, n)."""
-        action = np.zeros(rewards.shape, dtype=np.int64)
-        explored = np.zeros(rewards.shape, dtype=bool)
+    def _all_taken(self, rewards: FloatArray) -> Taken | None:
+        """Return the actions of the finished trials, arrays (t_max + 1, n), if they are known."""
+        if not any(taken for _, _, taken in self._finished):
+            return None
+        action, explored = np.zeros(rewards.shape, np.int64), np.zeros(rewards.shape, bool)
         for trial, (_, _, taken) in enumerate(self._finished):
             for t, each in enumerate(taken):
                 action[t, trial], explored[t, trial] = each.action[0], each.explored[0]

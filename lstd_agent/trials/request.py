@@ -14,33 +14,16 @@ from lstd_agent.trials.exploration import Explore, check_explore
 
 @dataclass(frozen=True)
 class Request:
-    """How many trials, how long, and how they are run; see `SeminormLSTDAgent.collect`.
+    """How many trials, how long, and how they are run.
+
+    As `SeminormLSTDAgent.collect` describes it, and two things more.
 
     Attributes
     ----------
-    n_trials, t_max : int
-        Number of trials, each over timesteps 0 to t_max.
-    seed : int, optional
-        Of the environment's first reset and of the policy's draws.
-    batched : bool or None
-        Whether a callable policy takes batches; None finds out.
-    progress : bool or None
-        Show a progress bar; None shows one on a terminal only.
-    workers : int
-        Number of processes, of environments that workers make.
-    executor : Executor, optional
-        What runs the shards instead.
-    shard_size : int, optional
-        Trials of a shard.
-    is_same_policy : bool
-        The policy is that of earlier trials, although it looks like another.
-    n_stored : int
-        How many trials to keep whole beside their sums.
-    explore : int, float or callable, optional
-        How to explore; None, as 0 does not, leaves out which actions were taken. See
-        `lstd_agent.trials.exploration`.
     wherever : callable, optional
         Where to explore at any timestep.
+    n_stored : int
+        How many trials to keep whole beside their sums.
 
     Raises
     ------
@@ -57,9 +40,9 @@ class Request:
     executor: Executor | None = None
     shard_size: int | None = None
     is_same_policy: bool = False
-    n_stored: int = 0
     explore: Explore | None = None
     wherever: Callable[[Any], BoolArray] | None = None
+    n_stored: int = 0
 
     def __post_init__(self) -> None:
         smallest = {"n_trials": 1, "t_max": 0, "seed": 0, "workers": 1, "shard_size": 1}

@@ -65,7 +65,7 @@ def test_a_periodic_chain_is_no_different() -> None:
 def test_the_state_that_values_are_relative_to_is_recurrent() -> None:
     mdp = make_mdp("h36c")
     counts, policy = exact_counts(mdp), np.full((36, 2), 0.5)
-    chain = PolicyChain(counts.transition_matrix, counts.mean_rewards, policy)
+    chain = PolicyChain(counts, policy)
     visits = np.ones(36) * 100
     visits[0] = 1e6
     assert main_state(chain, visits) in mdp.induce(policy).recurrent_states

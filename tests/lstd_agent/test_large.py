@@ -15,15 +15,15 @@ from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics import pooled, sparse_counts
 from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.statistics.pairs import paired_feature_discrepancy, paired_mean_discrepancy
+from lstd_agent.statistics.pairs import cut_pairs_discrepancy, paired_mean_discrepancy
 from lstd_agent.statistics.structure import recurrent_classes
 from lstd_agent.study.problems import population_counts, random_chain
 from lstd_agent.system import sparse as sparse_system
-from lstd_agent.system.distances import sampled_distance, total_variation
+from lstd_agent.system.distances import sampled_distance, sampled_total_variation, total_variation
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.gain import corrected_gain
 from lstd_agent.system.sparse import least_squares
-from lstd_agent.trials.counting import CountRecorder
+from lstd_agent.trials.recorders import CountRecorder
 from unichain_gym import UnichainVectorEnv
 
 
@@ -37,7 +37,7 @@ def test_sparse_systems_are_the_dense_ones(env: str, anchors: Any, monkeypatch: 
         monkeypatch.setattr(sparse_counts, "_FEWEST_SPARSE", fewest)
         monkeypatch.setattr(sparse_counts, "_LARGEST_DENSITY", 1.0)
         statistics = CountStatistics(counts, np.eye(chain.n_states))
-        assert (statistics.sparse_view is None) == (fewest == 1000)
+        assert (statistics.sparse_counts is None) == (fewest == 1000)
         gain = corrected_gain(statistics, 1e-10)
         system = fit_system(statistics, np.array(anchors), gain)
         values = system.weights + system.offsets[:, None]
@@ -72,7 +72,7 @@ def test_transitions_that_are_not_local_are_solved_as_dense_ones_are(
         if not eliminated:  # the saddle-point matrix itself
             monkeypatch.setattr(sparse_system, "_MOST_BESIDE", 0)
         statistics = CountStatistics(counts, np.eye(n))
-        assert (statistics.sparse_view is None) == (fewest == 1000)
+        assert (statistics.sparse_counts is None) == (fewest == 1000)
         gain = corrected_gain(statistics, 1e-10)
         system = fit_system(statistics, windows[:, 0], 0.1)
         values = system.weights + system.offsets[:, None]
@@ -106,7 +106,7 @@ def test_a_line_of_3000_states_has_the_value_that_it_has() -> None:
         recorder.record(states, -(states > 0).astype(float), following)
         states = following
     statistics = CountStatistics(recorder.sums(n_trials), np.eye(n))
-    assert statistics.sparse_view is not None
+    assert statistics.sparse_counts is not None
     gain = corrected_gain(statistics, 1e-10)
     assert gain == pytest.approx(0.0, abs=1e-12)
     for anchors in ([0], [0, 7, 1500]):
@@ -122,7 +122,7 @@ def test_total_variation_of_counts_is_that_of_their_distributions() -> None:
     counts = population_counts(chain, 500, 60, np.random.default_rng(0))
     statistics = CountStatistics(counts, np.eye(36))
     expected = total_variation(statistics.distributions)
-    found = statistics.total_variation()
+    found = sampled_total_variation(statistics.visits, statistics.trials_at)
     for anchor in (0, 3, 60):
         assert_allclose(found(anchor, 2, 61), expected(anchor, 2, 61), atol=1e-14)
 
@@ -132,7 +132,9 @@ def test_the_linear_mmd_needs_no_table_of_the_kernel() -> None:
     trials, features = rng.integers(9, size=(41, 12)), rng.normal(size=(9, 3))
     kernel = Kernel(width=0.7)
     table = paired_mean_discrepancy(trials, kernel(features, features))
-    pairs = paired_feature_discrepancy(trials, features, kernel)
+    pairs = cut_pairs_discrepancy(
+        trials, np.full(41, 12), lambda x, y: kernel.paired(features[x], features[y])
+    )
     assert_allclose(pairs(2, 3, 12), table(2, 3, 12), atol=1e-12)
 
 

@@ -111,7 +111,7 @@ def test_counts_of_cut_trials_are_those_of_a_plain_loop() -> None:
     assert_allclose(statistics.mean_rewards, R.sum(axis=1) / n_at)
     p = N.sum(axis=2) / n_at[:, None]
     expected = (0.5 * np.abs(p[1:] - p[0]).sum(axis=1)) ** 2
-    assert_allclose(statistics.total_variation()(0, 1, 13), expected)
+    assert_allclose(sampled_distance("tv", statistics)(0, 1, 13), expected)
     window = np.array([[3, 9]])
     assert_allclose(statistics.occupancy(window)[0], N[3:9].sum(axis=(0, 2)) / n_at[3:9].sum())
 

@@ -11,10 +11,10 @@ from scipy import sparse
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning
+from lstd_agent.statistics.counted_starts import group_counts
 from lstd_agent.statistics.start_groups import (
     MIN_TRIALS,
     cells_of,
-    group_counts,
     group_trials,
     horizons_to,
 )

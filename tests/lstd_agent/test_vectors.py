@@ -23,11 +23,10 @@ from lstd_agent import (
     TileCoding,
 )
 from lstd_agent.errors import FitWarning, InvalidInputError
-from lstd_agent.features.tables import vector_features
 from lstd_agent.statistics.moments import MomentStatistics
 from lstd_agent.statistics.pairs import paired_mean_discrepancy, paired_vector_discrepancy
+from lstd_agent.statistics.stored_vectors import choose_candidates
 from lstd_agent.trials.encoding import make_encoding
-from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.observations import flatten_batch, is_batch, replace
 
 SPACES = [
@@ -174,7 +173,7 @@ def test_with_the_dirac_kernel_vectors_give_the_values_of_counts(calibration: st
         assert a.main_reference_ == b.main_reference_
     else:  # a value of vectors is the bias: its mean over the settled tail is 0
         assert b.main_reference_ is None
-        tail = a.statistics.visits[20:].sum(axis=0)
+        tail = a.statistics.counted().visits[20:].sum(axis=0)
         values = b.predict(states[:, None], 40)
         assert tail @ values == pytest.approx(0.0, abs=1e-6 * np.ptp(values) * tail.sum())
     for t in (0, 40):
@@ -210,8 +209,7 @@ def test_candidates_are_stored_observations_of_all_times(walk: Any) -> None:
 
 def test_candidates_do_not_miss_short_transients() -> None:
     trial = np.arange(5001.0).reshape(1, -1, 1)
-    kept = KeptTrials.of(np.append(trial, [[[0.0]]], axis=1), np.zeros((1, 5001)))
-    candidates = MomentStatistics(kept, vector_features(Polynomial(1)), trial).candidates[:, 0]
+    candidates = choose_candidates(trial)[:, 0]
     assert candidates.size <= 200
     assert (candidates < 50).sum() > 20, "evenly spaced ones would leave a single one"
     assert (candidates > 2500).sum() > 40
@@ -222,10 +220,8 @@ def test_the_terminal_state_has_zero_features_and_is_the_first_candidate() -> No
     nan = np.nan
     assert_array_equal(encoding.features(np.array([[2.0], [nan]])), [[1.0, 2.0], [0.0, 0.0]])
     assert_array_equal(encoding.features(np.array([[nan], [nan]])), np.zeros((2, 2)))
-    observed = np.array([[[2.0], [nan], [nan], [nan]], [[2.0], [3.0], [nan], [nan]]])
-    kept = KeptTrials.of(observed, np.zeros((2, 3)))
-    statistics = MomentStatistics(kept, encoding.rows, kept.states())
-    assert_array_equal(statistics.candidates, [[nan], [2.0], [3.0]])
+    candidates = choose_candidates(np.array([[[2.0], [nan], [nan]], [[2.0], [3.0], [nan]]]))
+    assert_array_equal(candidates, [[nan], [2.0], [3.0]])
 
 
 def test_observations_that_are_not_finite_are_refused() -> None:

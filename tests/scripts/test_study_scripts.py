@@ -23,7 +23,7 @@ from lstd_agent.commands.outputs import put_out
 from lstd_agent.commands.running import run
 from lstd_agent.commands.studies import STUDIES
 from lstd_agent.study import exact_study
-from lstd_agent.study.headlines import GLOSSARY, reference_table
+from lstd_agent.study.pages import GLOSSARY, reference_table
 from lstd_agent.study.reference_study import COMBINATIONS, combination_name, median_multiples
 from lstd_agent.study.rows import RowStore
 

@@ -1,0 +1,219 @@
+"""A fitted system of approximators, one a neighbourhood, and the values that it predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.rows import Rows, is_sparse
+from lstd_agent.system.references import ReferenceStates
+
+# Of more numbers no copy is made for each pair of features and weights.
+_MOST_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What is solved for of all neighbourhoods; see `System`."""
+
+    weights: FloatArray
+    offsets: FloatArray
+    rank: IntArray
+    n_samples: IntArray
+    condition: FloatArray
+    open_directions: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
+
+
+@dataclass(frozen=True, eq=False)
+class Neighborhood:
+    """One timestep neighbourhood and its approximator v(s) = f(s)·weights + offset.
+
+    Attributes
+    ----------
+    anchor, stop : int
+        It predicts for timesteps anchor up to, not including, stop.
+    window : tuple of int
+        Timesteps (start, stop) whose samples it is fitted to; narrower than the above only
+        where the last one is fitted to a settled tail.
+    reference : int
+        Its reference state, an index into the candidate states; -1 where it has none, as have
+        all of a linked system but the last.
+    weights : ndarray, shape (d,)
+    offset : float
+    occupancy : ndarray, shape (M,)
+        Mean probability of each candidate state over the window.
+    n_samples : int
+        Transitions in the window; 0 for exact statistics.
+    rank : int
+        Numerical rank of Z^{†/2} X, of linked ones with the intercept.
+    condition : float
+        Ratio of its largest to its smallest singular value kept.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 1, 1, 1])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> agent.add(unichain_gym.simulate_counts(chain, 10_000, 40, 0)).fit()
+    <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
+    >>> [(each.anchor, each.stop, each.n_samples) for each in agent.neighborhoods_]
+    [(0, 5, 50000), (5, 41, 360000)]
+    """
+
+    anchor: int
+    stop: int
+    window: tuple[int, int]
+    reference: int
+    weights: FloatArray
+    offset: float
+    occupancy: FloatArray
+    n_samples: int
+    rank: int
+    condition: float
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """Fitted approximators, one a neighbourhood, with a common offset.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (n, d)
+    offsets : ndarray, shape (n,)
+    anchors : ndarray of int, shape (n,)
+    windows : ndarray of int, shape (n, 2)
+    references : ReferenceStates
+    occupancy : ndarray, shape (n, M)
+    n_samples, rank : ndarray of int, shape (n,)
+    condition : ndarray, shape (n,)
+    t_max : int
+    gain : float
+    open_directions : ndarray, shape (n, d + 1, q)
+        Of (weights, offset), for features divided by `Statistics.feature_scale`: what the samples
+        leave open, where that was kept track of (see `lstd_agent.system.linked`); columns that a
+        neighbourhood does not need are zero.
+    neighborhoods : list of Neighborhood
+        Its parts, in order of time.
+
+    Methods
+    -------
+    neighborhood_at(t)
+        Which neighbourhood predicts at a timestep.
+    values(features, neighborhood)
+        Values of features, each by its neighbourhood.
+    open_share(features, neighborhood)
+        How much of a value hangs on what the samples leave open.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([0, 0, 0, 1, 1, 1])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> system = agent.add(unichain_gym.simulate_counts(chain, 10_000, 40, 0)).fit().system_
+    >>> system.neighborhood_at(np.array([4, 5])).tolist()
+    [0, 1]
+    """
+
+    weights: FloatArray
+    offsets: FloatArray
+    anchors: IntArray
+    windows: IntArray
+    references: ReferenceStates
+    occupancy: FloatArray
+    n_samples: IntArray
+    rank: IntArray
+    condition: FloatArray
+    t_max: int
+    gain: float
+    open_directions: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
+
+    @property
+    def neighborhoods(self) -> list[Neighborhood]:
+        """The neighbourhoods, in order of time."""
+        stops = np.append(self.anchors[1:], self.t_max + 1)
+        return [
+            Neighborhood(
+                anchor=int(self.anchors[k]),
+                stop=int(stops[k]),
+                window=(int(self.windows[k, 0]), int(self.windows[k, 1])),
+                reference=int(self.references.state[k]),
+                weights=self.weights[k],
+                offset=float(self.offsets[k]),
+                occupancy=self.occupancy[k],
+                n_samples=int(self.n_samples[k]),
+                rank=int(self.rank[k]),
+                condition=float(self.condition[k]),
+            )
+            for k in range(len(self.anchors))
+        ]
+
+    def neighborhood_at(self, t: IntArray | int) -> IntArray:
+        """Index of the neighbourhood that predicts for timestep t (the last, beyond t_max).
+
+        Parameters
+        ----------
+        t : int or ndarray of int
+
+        Returns
+        -------
+        ndarray of int
+            From 0; of the shape of ``t``.
+
+        Raises
+        ------
+        InvalidInputError
+            If a timestep is no integer from 0 on.
+        """
+        timestep = np.asarray(t)
+        if not np.issubdtype(timestep.dtype, np.integer) or (timestep < 0).any():
+            raise InvalidInputError(f"a timestep is an integer from 0; got {t!r}")
+        return np.asarray(np.searchsorted(self.anchors, timestep, side="right") - 1)
+
+    def values(self, features: Rows, neighborhood: IntArray) -> FloatArray:
+        """Calibrated relative values f(s)·w + o of features (m, d) by neighbourhood (m,).
+
+        Parameters
+        ----------
+        features : ndarray, shape (m, d)
+        neighborhood : ndarray of int, shape (m,)
+
+        Returns
+        -------
+        ndarray, shape (m,)
+            In units of the reward.
+        """
+        if is_sparse(features) or features.size > _MOST_AT_ONCE:
+            linear = np.empty(features.shape[0])
+            for k in np.unique(neighborhood):
+                here = neighborhood == k
+                linear[here] = features[here] @ self.weights[k]
+        else:
+            linear = np.einsum("md,md->m", features, self.weights[neighborhood])
+        return np.asarray(linear + self.offsets[neighborhood])
+
+    def open_share(self, scaled: FloatArray, neighborhood: IntArray) -> FloatArray:
+        """How far values hang on what the samples leave open, from 0 to 1, shape (m,).
+
+        Parameters
+        ----------
+        scaled : ndarray, shape (m, d + 1)
+            Features (f, 1) divided by `Statistics.feature_scale`.
+        neighborhood : ndarray of int, shape (m,)
+
+        Returns
+        -------
+        ndarray, shape (m,)
+        """
+        if self.open_directions.size == 0:
+            return np.zeros(len(scaled))
+        along = np.empty(len(scaled))
+        for k in np.unique(neighborhood):
+            here = neighborhood == k
+            along[here] = np.linalg.norm(scaled[here] @ self.open_directions[k], axis=1)
+        size = np.linalg.norm(scaled, axis=1)
+        return np.asarray(along / np.where(size > 0.0, size, 1.0))
