@@ -39,6 +39,7 @@ def random_task(rng: np.random.Generator) -> TabularMDP:
     return TabularMDP.from_arrays(P[:, None, :], rewards[:, None], start / start.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_no_start_of_a_random_task_is_wrong_without_a_word(seed: int) -> None:
     """Within 6 of its own standard errors or 2 % of the span, with and without t, or warned of."""
