@@ -175,12 +175,12 @@ def _misfits(fit: Fit, groups: StartGroups, error: FloatArray, wrong: BoolArray)
 
 def _range_of_values(fit: Fit) -> float:
     """Return the range of values at the starts, or of most values in a neighbourhood if larger."""
-    system, candidates = fit.system, fit.statistics.candidate_features
+    system = fit.system
     starts = fit.encoding.rows(fit.statistics.starts)
     widest = float(np.ptp(system.values(starts, np.zeros(starts.shape[0], dtype=np.int64))))
     for k, occupancy in enumerate(system.occupancy):
         weight = occupancy / max(occupancy.sum(), 1e-300)
-        values = system.values(candidates, np.full(candidates.shape[0], k))
+        values = fit.candidate_values(k)
         deviation = float(np.sqrt(weight @ (values - weight @ values) ** 2))
         widest = max(widest, _RANGE * deviation)
     return widest

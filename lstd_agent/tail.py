@@ -167,10 +167,6 @@ def _lasting_correlation(parts: list[SampledStatistics], half: int, least: float
 
 def _seen_values(fit: Fit) -> FloatArray:
     """Return the values at the candidates that each neighbourhood has seen."""
-    system, features = fit.system, fit.statistics.candidate_features
-    values = [
-        system.values(features, np.full(features.shape[0], k))[occupancy > 0.0]
-        for k, occupancy in enumerate(system.occupancy)
-    ]
-    found = np.concatenate(values)
+    seen = enumerate(fit.system.occupancy > 0.0)
+    found = np.concatenate([fit.candidate_values(k)[where] for k, where in seen])
     return found if found.size else np.zeros(1)
