@@ -27,7 +27,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.fit import Fit
-from lstd_agent.standard_errors import errors_of_means
+from lstd_agent.standard_errors import errors_of_means, most_by_chance
 from lstd_agent.statistics.interface import SampledStatistics
 
 # Chance of judging the halves of a settled tail unlike.
@@ -78,7 +78,7 @@ def check_tail(fit: Fit) -> TailCheck:
     error, degrees = _error_of_difference(statistics, parts, half)
     span = float(np.ptp(_seen_values(fit)))
     left = half * difference * _still_to_come(first - before, second - first)
-    chance = max(_quantile(degrees) * error, rounding)
+    chance = max(float(most_by_chance(degrees, _LEVEL)) * error, rounding)
     from_gain = abs((first + second) / 2.0 - fit.system.gain) if fit.options.gain is None else 0.0
     moves = (difference > chance and left > _SHARE * span) or (
         from_gain > chance and 2 * half * from_gain > _SHARE * span
@@ -133,12 +133,6 @@ def _error_of_difference(
     differences = np.diff([_means(part, edges) for part in parts])[:, 0]
     error = errors_of_means(differences, np.array([part.n_trials for part in parts]))
     return float(error), len(parts) - 1
-
-
-def _quantile(degrees: int) -> float:
-    from scipy.special import stdtrit  # takes long to import
-
-    return float(-stdtrit(degrees, _LEVEL / 2.0))
 
 
 def _lasting_correlation(parts: list[SampledStatistics], half: int, least: float) -> float:
