@@ -46,7 +46,7 @@ from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.exploration import Explore
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv
 from lstd_agent.trials.sharding import EnvSource

@@ -30,7 +30,7 @@ from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 _BUILDERS = {
     c.__name__: c

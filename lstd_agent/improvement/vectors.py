@@ -21,8 +21,9 @@ from lstd_agent.statistics.christoffel import Christoffel
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairFit, Transitions, fit_pairs
 from lstd_agent.trials.encoding import States
-from lstd_agent.trials.kept_trials import KeptTrials, TrialRecorder
-from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.recorders import RecorderMaker, TrialRecorder
+from lstd_agent.trials.recording import Round
 from lstd_agent.trials.vector_encoding import VectorEncoding
 
 # Changes are looked for at so many observations.

@@ -78,14 +78,7 @@ class ActionCounts:
         next_state: IntArray,
         reward: FloatArray,
     ) -> ActionCounts:
-        """Count transitions, given as arrays of one shape.
-
-        Parameters
-        ----------
-        n_states, n_actions : int
-        state, action, next_state : ndarray of int
-            From 0.
-        reward : ndarray
+        """Count transitions, given as arrays of one shape; states and actions are from 0.
 
         Raises
         ------
@@ -149,8 +142,7 @@ class ActionCounts:
         InvalidInputError
             If they cannot be counts of these states and actions.
         """
-        key, parts = self.key, (self.count, self.reward_sums, self.reward_squares)
-        n_keys = self.n_states**2 * self.n_actions
+        key, parts, n_keys = self.key, self._sums, self.n_states**2 * self.n_actions
         if (
             key.ndim != 1
             or key.dtype.kind not in "iu"
@@ -165,6 +157,10 @@ class ActionCounts:
             )
         return self
 
+    @property
+    def _sums(self) -> tuple[NDArray[np.number], FloatArray, FloatArray]:
+        return self.count, self.reward_sums, self.reward_squares
+
     def check_adds(self, other: ActionCounts) -> None:
         """Raise `InvalidInputError` unless the other has as many states and actions."""
         if (self.n_states, self.n_actions) != (other.n_states, other.n_actions):
@@ -178,10 +174,8 @@ class ActionCounts:
         key = np.concatenate((self.key, other.key))
         present, place = np.unique(key, return_inverse=True)
         count, sums, squares = (
-            _sums_by(
-                place, np.concatenate((getattr(self, name), getattr(other, name))), len(present)
-            )
-            for name in ("count", "reward_sums", "reward_squares")
+            _sums_by(place, np.concatenate(pair), len(present))
+            for pair in zip(self._sums, other._sums, strict=True)
         )
         numbers = count.astype(np.result_type(self.count, other.count))
         return ActionCounts(self.n_states, self.n_actions, present, numbers, sums, squares)
@@ -282,12 +276,12 @@ class ActionCountRecorder:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        state, action, next_state, reward = (
+        moves = (
             np.concatenate([np.ravel(part) for part in parts])
             for parts in zip(*self._waiting, strict=True)
         )
         S, A = self._sums.n_states, self._sums.n_actions
-        self._sums = self._sums + ActionCounts.of(S, A, state, action, next_state, reward)
+        self._sums = self._sums + ActionCounts.of(S, A, *moves)
         self._waiting, self._n_waiting = [], 0
 
 

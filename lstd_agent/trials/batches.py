@@ -20,12 +20,19 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
+from lstd_agent.features.rows import RowsOf
 from lstd_agent.trials.action_counts import ActionCounts, together
-from lstd_agent.trials.counting import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf, TrialRecorder
-from lstd_agent.trials.moment_sums import MomentRecorder, MomentSums, moment_bytes
-from lstd_agent.trials.recording import RecorderMaker, Round, Sums
+from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
+from lstd_agent.trials.recorders import (
+    CountRecorder,
+    MomentRecorder,
+    RecorderMaker,
+    Sums,
+    TrialRecorder,
+)
+from lstd_agent.trials.recording import Round
 from lstd_agent.trials.vector_encoding import VectorEncoding
 
 DEFAULT_MAX_BYTES = 2**30

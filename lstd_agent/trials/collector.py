@@ -37,7 +37,8 @@ from lstd_agent.trials.merging import (
     round_of_trials,
 )
 from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.recording import RecorderMaker, Round, Sums
+from lstd_agent.trials.recorders import RecorderMaker, Sums
+from lstd_agent.trials.recording import Round
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, single_spaces
 from lstd_agent.trials.same_policy import StatedPolicy

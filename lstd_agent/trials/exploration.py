@@ -30,14 +30,7 @@ ActionNumbers: TypeAlias = tuple[int, int]
 
 
 def check_explore(explore: Any, t_max: int) -> Explore:
-    """Return how to explore, or raise `InvalidInputError` unless trials can be explored so.
-
-    Parameters
-    ----------
-    explore : int, float or callable
-    t_max : int
-        The last timestep of trials.
-    """
+    """Return how to explore, or raise `InvalidInputError` unless trials to t_max can be so."""
     if callable(explore):
         return explore  # type: ignore[no-any-return]
     half = (t_max + 1) // 2
@@ -132,10 +125,10 @@ class Exploration:
             chosen = np.where(explored, self._exploratory(observations, n, info), chosen)
         index = chosen.astype(np.int64) - self._first_action
         if index.min() < 0 or index.max() >= self.n_actions:
-            wrong = chosen[(index < 0) | (index >= self.n_actions)][0]
+            numbers = self.n_actions, self._first_action
             raise InvalidInputError(
-                f"action {wrong} was taken at timestep {t}; actions are {self._first_action} to "
-                f"{self._first_action + self.n_actions - 1}"
+                f"action {chosen[are_none(chosen, numbers)][0]} was taken at timestep {t}; actions "
+                f"are {in_words(numbers)}"
             )
         return chosen, Taken(index, explored)
 

@@ -18,12 +18,12 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.batches import Batches
-from lstd_agent.trials.counting import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.exploration import ActionNumbers
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.logged_actions import as_numbers
+from lstd_agent.trials.recorders import CountRecorder
 from lstd_agent.trials.recording import Round, round_size
 
 # Stored states of counted trials, and actions, at timesteps that a trial does not have.

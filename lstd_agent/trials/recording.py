@@ -9,43 +9,19 @@ of its timesteps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken, together
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
-from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import MomentSums
-
-Sums: TypeAlias = TransitionCounts | MomentSums | KeptTrials
-"""What a portion of trials leaves behind; two of the same kind add up."""
-
-
-class Recorder(Protocol):
-    """Adds up trials of one kind."""
-
-    def record(
-        self, state: Any, reward: FloatArray, next_state: Any, taken: Taken | None = None
-    ) -> None:
-        """Record the next timestep of all trials; what was explored is none of the policy's."""
-
-    def sums(self, n_trials: int) -> Sums:
-        """Return what has been recorded of complete trials."""
-
-    def of_whole(self, states: Any, rewards: FloatArray, taken: Taken | None = None) -> Sums:
-        """Return the sums of whole trials: states (t_max + 2, n, ...), rewards (t_max + 1, n)."""
-
+from lstd_agent.trials.recorders import Recorder, Sums
 
 # Rounds of single trials are a share of those so far, and of a few megabytes at most.
 _ROUNDS, _ROUND_TIMESTEPS = 20, 2**18
-
-RecorderMaker: TypeAlias = Callable[[], Recorder]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +40,12 @@ class Round:
     sums: Sums
     stored: States
     taken: ActionCounts | None = None
+
+    def __add__(self, other: Round) -> Round:
+        pair: Any = self.sums, other.sums  # of one kind
+        stored = [each.stored for each in (self, other) if len(each.stored)]
+        kept = np.concatenate(stored) if stored else self.stored
+        return Round(pair[0] + pair[1], kept, together(self.taken, other.taken))
 
 
 class LockstepTrials:

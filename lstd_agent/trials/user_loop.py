@@ -17,16 +17,10 @@ from lstd_agent.arrays import BoolArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.encoding import Encoding, States
-from lstd_agent.trials.kept_trials import TrialRecorder
 from lstd_agent.trials.observations import is_batch
 from lstd_agent.trials.policies import Actor
-from lstd_agent.trials.recording import (
-    LockstepTrials,
-    Recorder,
-    RecorderMaker,
-    SequentialTrials,
-    round_size,
-)
+from lstd_agent.trials.recorders import Recorder, RecorderMaker, TrialRecorder
+from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, round_size
 from lstd_agent.trials.rollouts import as_rewards
 
 
