@@ -23,9 +23,8 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
 from lstd_agent.features.tables import Features
-from lstd_agent.improvement.making import make_improver
+from lstd_agent.improvement.making import Task, make_improver
 from lstd_agent.improvement.record import Iteration, best_of, draw_learning, record
-from lstd_agent.improvement.task import Task
 from lstd_agent.packing import pack_space, unpack_space
 from lstd_agent.persistence import read, write
 from lstd_agent.trials.encoding import ObservationKind

@@ -92,7 +92,7 @@ class MomentStatistics:
     """
 
     support_threshold = 0.0
-    sparse_view = None
+    sparse_counts = None
     forever = None
     candidates_are = "index of a stored observation"
     default_kernel = Kernel(width="median")  # the distance between candidates

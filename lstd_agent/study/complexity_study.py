@@ -132,10 +132,7 @@ def run_complexity_study(
     n_seeds: int = 5,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     # What is kept hangs on the rank cutoff alone, so that more numbers of trials add rows.
     kept = {"rcond": settings.rcond}
     store = RowStore(out / "complexity_rows.jsonl", kept, KEY)

@@ -24,18 +24,7 @@ from unichain_gym import MarkovChain
 
 ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100")
 RHOS = (0.49, 0.33, 0.19, 0.09, 0.06, 0.03)
-SCHEMES = (
-    "buw",
-    "p01",
-    "p02am",
-    "p02tv",
-    "p02ot",
-    "p02md",
-    "paxtv",
-    "paxot",
-    "paxmd",
-    "pinf",
-)
+SCHEMES = ("buw", "p01", "p02am", "p02tv", "p02ot", "p02md", "paxtv", "paxot", "paxmd", "pinf")
 
 EXACT_RCOND = 1e-13
 """Relative rank cutoff for exact statistics, whose only error is rounding."""

@@ -194,6 +194,11 @@ class Batches:
         if len(trials) and self.n_stored_missing:
             self._stored.append(trials[: self.n_stored_missing])
 
+    def measure(self, encoding: Encoding) -> None:
+        """Measure standardized features on kept trials, once."""
+        if isinstance(encoding, VectorEncoding) and not encoding.is_measured and self.are_kept:
+            encoding.measure(KeptTrials.together(self.sums).observations)
+
     def restore(
         self, sums: list[Sums], taken: Sequence[ActionCounts | None], trials: States | None
     ) -> None:
@@ -250,8 +255,7 @@ class Batches:
                 f"{_in_words(self.max_bytes)}: collect fewer or shorter trials, give fewer "
                 "features, or raise max_bytes"
             )
-        if self.are_kept:
-            encoding.measure(KeptTrials.together(self.sums).observations)
+        self.measure(encoding)
         if not encoding.is_measured:
             raise InvalidInputError(
                 f"the trials would take {_in_words(size)}, so that only their moments can be "

@@ -20,9 +20,8 @@ from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, T
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.recorders import Recorder, Sums
 
-# What rounds of single trials are cut by.
-_ROUNDS = 20
-_ROUND_TIMESTEPS = 2**18
+# Rounds of single trials are a share of those so far, and of a few megabytes at most.
+_ROUNDS, _ROUND_TIMESTEPS = 20, 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +62,6 @@ class LockstepTrials:
         How many of them to keep whole.
     actions : ActionCountRecorder, optional
         A fresh one, where it is asked for what actions lead to.
-
-    Attributes
-    ----------
-    n_timesteps : int
-        How many have been observed.
-    states : ndarray
-        The current ones.
     """
 
     def __init__(
@@ -140,11 +132,7 @@ class LockstepTrials:
 class SequentialTrials:
     """Trials that are observed one after the other.
 
-    Parameters
-    ----------
-    encoding : Encoding
-    t_max : int or None
-        The last timestep; None takes it from the first trial that ends.
+    Their last timestep ``t_max``, if it is not known, is that of the first trial that ends.
     """
 
     def __init__(self, encoding: Encoding, t_max: int | None) -> None:

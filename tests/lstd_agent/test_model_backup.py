@@ -102,7 +102,7 @@ def test_one_feature_a_state_and_sparse_ones_give_the_pooled_values() -> None:
     states = (np.arange(S)[:, None] + np.arange(6)) % S
     rewards = np.where(states[:, :5] == 0, float(S), 0.0)
     statistics = CountStatistics(counts_of(states, rewards, S), np.eye(S))
-    assert statistics.sparse_view is not None
+    assert statistics.sparse_counts is not None
     system = fit_system(statistics, np.array([0, 2]), 1.0, backup="model")
     assert system.references.main == 0
     assert_allclose(system.weights[1] + system.offsets[1], -((S - np.arange(S)) % S), atol=1e-6)
