@@ -19,7 +19,7 @@ from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding, States
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 
 @dataclass(frozen=True)

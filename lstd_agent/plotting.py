@@ -27,6 +27,7 @@ _MOST_BARS = 200
 # More neighbourhoods than this have no names in the picture.
 _MOST_NAMED = 10
 
+# Rows of a heat map of this height that can be told apart.
 _N_BINS = 40
 
 

@@ -1,17 +1,16 @@
-"""Reading and checking the numbers of MDPs and chains, and padding lists of outcomes to tables."""
+"""Reading and checking the numbers of MDPs and chains."""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import index
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
 from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
 
@@ -248,82 +247,3 @@ def _refuse_outcome(next_state: IntArray, probability: FloatArray, reward: Float
                 f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
                 f"{float(reward[s, a, k])!r}" + hint * bool(reward[s, a, k] == -np.inf)
             )
-
-
-@dataclass(frozen=True, eq=False)
-class Outcomes:
-    """A list of outcomes: one entry of each array an outcome, shape (n,).
-
-    Probabilities may be of lower precision than double: see `unichain_gym.rounding`.
-    """
-
-    n_states: int
-    n_actions: int
-    state: IntArray
-    action: IntArray
-    next_state: IntArray
-    probability: NDArray[np.floating[Any]]
-    reward: FloatArray
-
-    def describe(self, i: int) -> str:
-        """Return what to call outcome i in a message."""
-        return f"state {self.state[i]}, action {self.action[i]}, to state {self.next_state[i]}"
-
-
-def require_outcomes(outcomes: Outcomes, allowed: BoolArray, remedy: str) -> None:
-    """Raise `InvalidModelError` for the first allowed action (S, A) that leads nowhere."""
-    row = outcomes.state * outcomes.n_actions + outcomes.action
-    leads = np.zeros(allowed.size, dtype=bool)
-    leads[row[outcomes.probability != 0.0]] = True
-    missing = allowed.ravel() & ~leads
-    if missing.any():
-        state, action = divmod(int(np.argmax(missing)), outcomes.n_actions)
-        raise InvalidModelError(
-            f"the outcomes of state {state}, action {action} sum to 0.0, not 1; {remedy}"
-        )
-
-
-def pad_outcomes(outcomes: Outcomes) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Gather a list of outcomes into padded tables.
-
-    Outcomes that share state, action, next state and reward merge; zero probabilities drop.
-    Negative ones merge among themselves alone, so that none hides in a sum.
-
-    Returns
-    -------
-    next_state, probability, reward : ndarray, shape (S, A, K)
-        K is the largest number of outcomes of a state and action. Padding stays in place
-        (next state = state) with probability and reward zero.
-    """
-    S, A = outcomes.n_states, outcomes.n_actions
-    row = outcomes.state * A + outcomes.action
-    given = in_double(outcomes.probability, row, S * A, outcomes.describe)
-    keep = np.flatnonzero(given)
-    row = row[keep]
-    columns = outcomes.next_state, outcomes.reward, given
-    next_state, reward, probability = (column[keep] for column in columns)
-    order = np.lexsort((probability < 0.0, reward, next_state, row))
-    row, next_state, reward = row[order], next_state[order], reward[order]
-    probability = probability[order]
-    is_first = np.ones(row.size, dtype=bool)
-    is_first[1:] = False
-    for key in (row, next_state, reward, probability < 0.0):
-        is_first[1:] |= key[1:] != key[:-1]
-    merged = np.bincount(np.cumsum(is_first) - 1, weights=probability)
-    row, next_state, reward = row[is_first], next_state[is_first], reward[is_first]
-
-    n_outcomes = np.bincount(row, minlength=S * A)
-    first_of_row = np.cumsum(n_outcomes) - n_outcomes
-    slot = np.arange(row.size) - first_of_row[row]
-    K = max(1, int(n_outcomes.max(initial=0)))
-    table_next = np.repeat(np.arange(S, dtype=np.int64), A * K).reshape(S * A, K)
-    table_probability = np.zeros((S * A, K))
-    table_reward = np.zeros((S * A, K))
-    table_next[row, slot] = next_state
-    table_probability[row, slot] = merged
-    table_reward[row, slot] = reward
-    return (
-        table_next.reshape(S, A, K),
-        table_probability.reshape(S, A, K),
-        table_reward.reshape(S, A, K),
-    )

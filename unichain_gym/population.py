@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.builders import Outcomes, pad_outcomes
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.outcomes import Outcomes, pad_outcomes, read_generator, require_integers
+from unichain_gym.outcomes import read_generator, require_integers
 
 # Counts are added up in double precision, which is exact up to here.
 MAX_TRIALS = 2**53

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
-from unichain_gym.conventions import nearest_name
+from unichain_gym.conventions import InfoLevel, RenderMode, nearest_name
 from unichain_gym.descriptions import describe_suite
 from unichain_gym.env import TabularEnv
 from unichain_gym.errors import InvalidArgumentError
@@ -32,8 +32,8 @@ class UnichainEnv(TabularEnv):
         mnemonic: str | None = None,
         *,
         id_mnemonic: str | None = None,
-        render_mode: str | None = None,
-        info_level: str = "minimal",
+        render_mode: RenderMode | None = None,
+        info_level: InfoLevel = "minimal",
         **mdp_options: Any,
     ) -> None:
         mdp = _make(type(self), mnemonic, id_mnemonic, mdp_options)
@@ -64,8 +64,8 @@ class UnichainVectorEnv(TabularVectorEnv):
         id_mnemonic: str | None = None,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        render_mode: str | None = None,
-        info_level: str = "minimal",
+        render_mode: RenderMode | None = None,
+        info_level: InfoLevel = "minimal",
         **mdp_options: Any,
     ) -> None:
         super().__init__(

@@ -14,7 +14,7 @@ from lstd_agent.features.rows import dense
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 
 class Timestep(NamedTuple):

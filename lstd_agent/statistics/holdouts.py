@@ -25,10 +25,10 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.features.rows import Rows
+from lstd_agent.features.rows import Rows, RowsOf
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
+from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.lengths import trials_at
 
 N_GROUPS = 8

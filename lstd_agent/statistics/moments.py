@@ -24,7 +24,7 @@ import numpy as np
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.rows import Rows, dense
+from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense
 from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn
 from lstd_agent.statistics.christoffel import MIN_SAMPLES, RANGE_TOLERANCE, Christoffel
 from lstd_agent.statistics.equations import Moments
@@ -52,7 +52,7 @@ from lstd_agent.statistics.start_groups import (
 from lstd_agent.statistics.stored_vectors import N_CANDIDATES, are_at_edge, choose_candidates
 from lstd_agent.statistics.trial_moments import TrialMoments
 from lstd_agent.statistics.walks import TrialWalk
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf, chunk_rows
+from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
 
 _SINGLE_STEPS = (
@@ -92,7 +92,7 @@ class MomentStatistics:
     """
 
     support_threshold = 0.0
-    sparse_view = None
+    sparse_counts = None
     forever = None
     candidates_are = "index of a stored observation"
     default_kernel = Kernel(width="median")  # the distance between candidates

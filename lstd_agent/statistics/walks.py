@@ -12,11 +12,11 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.features.rows import dense
+from lstd_agent.features.rows import RowsOf, dense
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import Factors, FeatureBasis, Moments
 from lstd_agent.statistics.interface import CountedStatistics
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
+from lstd_agent.trials.kept_trials import KeptTrials
 
 
 class StateWalk:

@@ -38,7 +38,7 @@ class ExactStatistics:
     """
 
     support_threshold = 1e-8
-    sparse_view = None
+    sparse_counts = None
     sparse_trials = None
 
     def __init__(

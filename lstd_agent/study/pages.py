@@ -139,7 +139,7 @@ def headlines(
         _agreement(ratios, len({row["seed"] for row in exact})),
         JUDGING,
         claims_table(exact, sampled),
-        _references(median_multiples(references)),
+        reference_table(median_multiples(references)),
         COMPARING,
         summary_table(estimators),
         FEEDING,
@@ -170,7 +170,8 @@ def _agreement(ratios: Mapping[tables.Cell, float], n_seeds: int) -> str:
     return table(heads, rows, "lr")
 
 
-def _references(medians: Mapping[Line, Mapping[Combination, float]]) -> str:
+def reference_table(medians: Mapping[Line, Mapping[Combination, float]]) -> str:
+    """Return how often each combination is the best of its row, as a table."""
     best = [[c for c in row if row[c] == min(row.values())] for row in medians.values()]
     n, rows = len(medians), []
     for combination in COMBINATIONS:

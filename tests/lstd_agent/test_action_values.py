@@ -254,11 +254,11 @@ def one_hot(x: np.ndarray) -> np.ndarray:
     return np.eye(12)[np.asarray(x)[:, 0].astype(int)]
 
 
-def of_vectors(policy: np.ndarray, **options: Any) -> SeminormLSTDAgent:
+def of_vectors(policy: np.ndarray, n_trials: int = 4000, **options: Any) -> SeminormLSTDAgent:
     agent = SeminormLSTDAgent(one_hot)
     agent.collect(
-        as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], 4000, 60, seed=0, batched=True,
-        **options,
+        as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], n_trials, 60, seed=0,
+        batched=True, **options,
     )  # fmt: skip
     return agent
 
@@ -283,17 +283,17 @@ def test_lstdq_in_one_hot_features_of_vectors_is_right_too(tmp_path: Path) -> No
     assert_allclose(again.action_values(x), q)
 
 
-def test_vectors_and_counts_of_the_same_trials_agree() -> None:
-    """The gain of both is given, so that nothing but the action values differs."""
+def test_vectors_and_counts_of_the_same_trials_cover_the_same_pairs() -> None:
     mdp = make_mdp("h12c")
     policy = mdp.random_policy(3)
-    counted = SeminormLSTDAgent(OneHot(), gain=8.0)
-    counted.collect(TabularVectorEnv(mdp, 500), policy, 500, 60, seed=0, explore=1).fit()
-    vectors = of_vectors(policy, explore=1)
-    assert vectors.kept_trials.explored is not None
-    assert (500 - counted.counts.trials_at).sum() == 500
+    counted = SeminormLSTDAgent(OneHot())
+    counted.collect(TabularVectorEnv(mdp, 500), policy, 500, 60, seed=0, explore=1)
+    vectors = of_vectors(policy, 500, explore=1)
     n = vectors.action_coverage(np.arange(12, dtype=np.float32)[:, None])
-    assert n.sum() == pytest.approx(4000 * 61)
+    assert_allclose(n, counted.action_coverage(np.arange(12)), atol=1e-9)
+    assert n.sum() == pytest.approx(500 * 61)
+    assert_array_equal(vectors.statistics.trials_at, counted.counts.trials_at)
+    assert (500 - counted.counts.trials_at).sum() == 500
 
 
 def test_pairs_like_none_seen_are_nan() -> None:

@@ -13,7 +13,7 @@ from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.system.approximators import System
 from lstd_agent.system.fit_system import fit_system
-from lstd_agent.trials.counting import CountRecorder
+from lstd_agent.trials.recorders import CountRecorder
 from unichain_gym import TabularMDP, make_mdp, simulate_counts
 
 

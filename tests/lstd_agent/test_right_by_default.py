@@ -13,7 +13,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorObservationWrapper
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent, TileCoding
 from lstd_agent.errors import FitWarning, InvalidInputError
-from lstd_agent.misfit import in_a_line
 from unichain_gym import TabularMDP, TabularVectorEnv
 
 
@@ -378,4 +377,9 @@ def test_a_rare_start_that_hangs_on_what_nobody_sees_next_is_named() -> None:
 
 
 def test_a_start_that_is_a_picture_is_named_in_a_line() -> None:
-    assert in_a_line(np.arange(200).reshape(10, 20).ravel()) == "[  0   1 ... 198 199]"
+    pictures = np.random.default_rng(0).random((5, 12, 200))
+    pictures[:, 0] = np.arange(200)
+    agent = SeminormLSTDAgent(lambda x: (x[:, 1:2] == 1.0) == [True, False], 1)
+    agent.add_trials(list(pictures), [np.zeros(11)] * 5)
+    with pytest.warns(FitWarning, match=r"values of starts \[  0\.   1\. \.\.\. 198\. 199\.\]:"):
+        agent.fit()

@@ -18,8 +18,9 @@ from lstd_agent.study.problems import (
     random_features,
     random_policy,
 )
-from lstd_agent.trials.counting import CountRecorder, TransitionCounts
+from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.recorders import CountRecorder
 from lstd_agent.trials.request import Request
 
 S = 36
