@@ -19,7 +19,6 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.rows import Rows, RowsOf, chunk_rows
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.lengths import trials_at
 from lstd_agent.trials.moment_sums import MomentSums
 
 # Moments are kept for the next time up to so many bytes in all batches together.
@@ -80,7 +79,7 @@ class TrialMoments:
     @cached_property
     def trials_at(self) -> IntArray:
         """Number of trials that have each timestep, shape (t_max + 1,)."""
-        return reduce(add, [trials_at(part.kept) for part in self.parts])
+        return reduce(add, [part.kept.trials_at for part in self.parts])
 
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window (start, stop), one entry a window."""

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.lengths import add_lengths, check_lengths, has_gaps, trials_at
+from lstd_agent.trials.lengths import check_lengths, has_gaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,18 +117,19 @@ class TransitionCounts:
 
     def __add__(self, other: TransitionCounts) -> TransitionCounts:
         self.check_adds(other)
+        are_whole = self.n_at is None and other.n_at is None
         return TransitionCounts(
             self.n_states,
             self.n_trials + other.n_trials,
             self.transition_counts + other.transition_counts,
             self.reward_sums + other.reward_sums,
-            add_lengths(self, other),
+            None if are_whole else self.trials_at + other.trials_at,
         )
 
     @property
     def trials_at(self) -> IntArray:
         """Number of trials that have each timestep, shape (t_max + 1,)."""
-        return trials_at(self)
+        return np.full(self.t_max + 1, self.n_trials) if self.n_at is None else self.n_at
 
     @property
     def t_max(self) -> int:

@@ -48,6 +48,8 @@ class KeptTrials:
         How many timesteps each trial has.
     n_at : ndarray of int, shape (t_max + 1,), or None
         How many trials have each timestep, where some were cut short.
+    trials_at : ndarray of int, shape (t_max + 1,)
+        How many trials have each timestep.
     nbytes : int
         Memory that they take.
 
@@ -239,6 +241,11 @@ class KeptTrials:
     def n_at(self) -> IntArray | None:
         """How many trials have each timestep, where some were cut short."""
         return None if (own := self.own) is None else np.asarray(own.sum(axis=0))
+
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return np.full(self.t_max + 1, self.n_trials) if (n_at := self.n_at) is None else n_at
 
     def states(self, n: int | None = None) -> NDArray[Any]:
         """Return the states (n, t_max + 1, k) of the first n trials, or of all, as they came.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.features.rows import Rows, RowsOf, dense, n_at_a_time
-from lstd_agent.trials.lengths import add_lengths, check_lengths, trials_at
+from lstd_agent.trials.lengths import check_lengths
 
 
 def moment_bytes(t_max: int, d: int) -> int:
@@ -92,7 +92,7 @@ class MomentSums:
 
     def __add__(self, other: MomentSums) -> MomentSums:
         self.check_adds(other)
-        n_at = add_lengths(self, other)
+        are_whole = self.n_at is None and other.n_at is None
         return MomentSums(
             self.n_trials + other.n_trials,
             self.second_moments + other.second_moments,
@@ -100,8 +100,8 @@ class MomentSums:
             self.reward_moments + other.reward_moments,
             self.feature_sums + other.feature_sums,
             self.reward_sums + other.reward_sums,
-            None if n_at is None else self.following + other.following,
-            n_at,
+            None if are_whole else self.following + other.following,
+            None if are_whole else self.trials_at + other.trials_at,
         )
 
     @property
@@ -115,7 +115,7 @@ class MomentSums:
     @property
     def trials_at(self) -> IntArray:
         """Number of trials that have each timestep, shape (t_max + 1,)."""
-        return trials_at(self)
+        return np.full(self.t_max + 1, self.n_trials) if self.n_at is None else self.n_at
 
     @property
     def t_max(self) -> int:

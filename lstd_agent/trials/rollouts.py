@@ -74,7 +74,7 @@ def collect_rounds(
     rng = np.random.default_rng(policy_seed)
     size = min(_TRIALS_PER_ROUND, -(-request.n_trials // _ROUNDS))
     exploration = _exploration(env, request)
-    with step_bar(request.n_steps, request.progress) as bar:
+    with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
         rounds = _Rounds(
             env, encoding, actor, rng, plan, keep, request.t_max, env_seed, bar, exploration
         )
@@ -90,11 +90,6 @@ def pieces(n_trials: int, size: int, n_stored: int) -> Iterator[tuple[int, int]]
     for first in range(0, n_trials, size):
         n = min(size, n_trials - first)
         yield n, max(0, min(n, n_stored - first))
-
-
-def step_bar(n_steps: int, progress: bool | None) -> tqdm[Any]:
-    """Return a progress bar of timesteps; see `lstd_agent.progress.progress_bar`."""
-    return progress_bar(n_steps, "step", progress, scale=True)
 
 
 def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:

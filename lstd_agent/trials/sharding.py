@@ -22,6 +22,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.progress import progress_bar
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.observations import as_batch
 from lstd_agent.trials.parallel import WorkerError, run_tasks
@@ -36,7 +37,6 @@ from lstd_agent.trials.rollouts import (
     collect_rounds,
     pieces,
     single_spaces,
-    step_bar,
 )
 
 EnvSource: TypeAlias = str | Callable[[], AnyEnv]
@@ -117,7 +117,7 @@ def collect_shards(
         collect_shard, shards, workers=workers, executor=executor, unclaimed=unclaimed
     )
     try:
-        with step_bar(request.n_steps, request.progress) as bar:
+        with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
             for outcome in results:
                 if outcome.finished is not None:
                     bar.update(outcome.finished.sums.n_trials * (request.t_max + 1))
