@@ -1,11 +1,8 @@
-r"""Statistics of vector observations: moments of the features, per timestep.
+"""Statistics of vector observations: moments of the features.
 
-Where states cannot be counted, the sums that X, Z and y are made of are kept instead, one of
-each for every timestep t, over all trials:
-
-    Σ f(s_t) f(s_t)^T,  Σ f(s_t) f(s_{t+1})^T,  Σ r_t f(s_t),  Σ f(s_t),  Σ r_t.
-
-They take (t_max + 1) (2 d² + 2 d + 1) numbers, however many trials there are, and they add up.
+Where states cannot be counted, the sums that X, Z and y are made of are kept for every timestep,
+over all trials (`lstd_agent.trials.moment_sums`), or the trials are, which sums over windows are
+made of when they are asked for (`lstd_agent.statistics.trial_moments`).
 
 The occupancy of a window at any observation is the empirical Christoffel function of its features
 and a constant, which bounds it by 1; see `lstd_agent.statistics.christoffel`.

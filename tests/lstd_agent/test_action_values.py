@@ -50,6 +50,21 @@ def test_from_exact_counts_they_are_the_chains_action_bias(name: str, seed: int)
     assert found.settled_value == pytest.approx(-chain.bias[main], abs=1e-8 * scale)
 
 
+@pytest.mark.parametrize("name", ["h36c", "r20b", "m16"])
+def test_many_states_have_by_iteration_what_few_have_by_elimination(
+    name: str, monkeypatch: Any
+) -> None:
+    mdp = make_mdp(name)
+    policy = as_probabilities(mdp.random_policy(2), mdp.n_actions)
+    main = int(np.argmax(mdp.induce(policy).stationary_distribution))
+    expected = evaluate_actions(exact_counts(mdp), policy, main)
+    monkeypatch.setattr("lstd_agent.statistics.pooled._MOST_FACTORED", 2)
+    found = evaluate_actions(exact_counts(mdp), policy, main)
+    scale = np.abs(expected.values).max()
+    assert found.gain == pytest.approx(expected.gain, abs=1e-9 * scale)
+    assert_allclose(found.action_values, expected.action_values, atol=1e-9 * scale)
+
+
 def test_a_periodic_chain_is_no_different() -> None:
     ring = TabularMDP.from_transitions(
         [(0, 0, 1, 1, 1), (1, 0, 2, 1, 0), (2, 0, 0, 1, 0), (0, 1, 0, 1, 0), (1, 1, 0, 1, 5),
