@@ -132,14 +132,10 @@ class SeminormLSTDAgent:
         All trials, where observations are counted, and where they are kept as they came.
     statistics, fitted_statistics_ : SampledStatistics
         What is asked of all trials, and of those that the last fit was made of.
-    system_ : System
-        The fitted system of approximators.
-    neighborhoods_ : list of Neighborhood
-        Its parts, in order of time.
-    gain_ : float
-        The gain used by the fit: given, or estimated.
-    start_bias_ : float
-        What a trial earns above the gain, in all.
+    system_, neighborhoods_ : System, list of Neighborhood
+        The fitted system of approximators, and its parts in order of time.
+    gain_, start_bias_ : float
+        The gain used by the fit, given or estimated, and what a trial earns above it in all.
     backup_ : Choice
         The backup used by the fit, and what was tried.
     main_reference_ : observation or None
@@ -240,11 +236,6 @@ class SeminormLSTDAgent:
         self.collector = TrialCollector(
             features, on_termination, n_stored_trials, n_batches, observations, max_bytes
         )
-        self.on_termination = on_termination
-        self.n_stored_trials = self.collector.n_stored_trials
-        self.n_batches = self.collector.n_batches
-        self.observations = observations
-        self.max_bytes = self.collector.max_bytes
         self._fitted: Fit | None = None
 
     @classmethod
@@ -321,11 +312,33 @@ class SeminormLSTDAgent:
         return self.collector.features
 
     @property
-    def options(self) -> dict[str, Any]:
-        """What the agent was made with, by name.
+    def on_termination(self) -> Termination:
+        """What a trial that terminates is."""
+        return self.collector.on_termination
 
-        ``SeminormLSTDAgent(**agent.options)`` is another like it, without trials.
-        """
+    @property
+    def n_stored_trials(self) -> int:
+        """How many trials' observations to keep."""
+        return self.collector.n_stored_trials
+
+    @property
+    def n_batches(self) -> int:
+        """In how many batches to keep the statistics."""
+        return self.collector.n_batches
+
+    @property
+    def observations(self) -> ObservationKind:
+        """How observations are kept."""
+        return self.collector.observations
+
+    @property
+    def max_bytes(self) -> int:
+        """How much memory trials of vectors may take."""
+        return self.collector.max_bytes
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it was made with: ``SeminormLSTDAgent(**agent.options)`` is one without trials."""
         return {name: getattr(self, name) for name in signature(SeminormLSTDAgent).parameters}
 
     def collect(
@@ -384,8 +397,7 @@ class SeminormLSTDAgent:
         Raises
         ------
         TerminationError
-            If a trial terminates (unless that is to be absorbed), or is truncated before
-            ``t_max``.
+            If a trial terminates, unless that is to be absorbed, or is truncated before ``t_max``.
         InvalidInputError
             If an argument does not fit. Then nothing has changed.
         WorkerError
@@ -398,7 +410,7 @@ class SeminormLSTDAgent:
     attach = chained(TrialCollector.attach, to="collector")
 
     def act(self, observation: Any) -> Any:
-        """Return the policy's action for an observation, or its actions for a batch.
+        """Return the action of the policy that `attach` was given, or its actions for a batch.
 
         Parameters
         ----------
@@ -407,11 +419,6 @@ class SeminormLSTDAgent:
         Returns
         -------
         action, or a batch of them
-
-        Raises
-        ------
-        NotFittedError
-            If `attach` gave no policy.
         """
         return self.collector.loop.act(observation)
 
@@ -457,16 +464,14 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         data : TransitionCounts, KeptTrials or agent
-            Counts, such as `unichain_gym.simulate_counts` and another agent's `counts` are: of
-            states 0 to S - 1 in the order of the observations. Logged trials
-            (`KeptTrials.of`): those of countable observations are counted. An agent: as
-            `merge` does.
+            Counts (`unichain_gym.simulate_counts`, another agent's `counts`) of states 0 to S - 1
+            in the order of the observations; kept trials (`KeptTrials.of`), of which countable
+            observations are counted; or an agent, as `merge` does.
 
         Raises
         ------
         InvalidInputError
-            If they cannot be trials of this task, or are of another length. Then nothing has
-            changed.
+            If they cannot be trials of this task, or are of another length; nothing is added.
         """
         self.collector.add(data.collector if isinstance(data, SeminormLSTDAgent) else data)
         return self
@@ -476,8 +481,7 @@ class SeminormLSTDAgent:
     def merge(self, other: SeminormLSTDAgent) -> Self:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
-        Features need not be the same, except where trials were condensed into their moments. Fit
-        the agent (again) afterwards.
+        Features need not be the same, except where trials were condensed into their moments.
 
         Parameters
         ----------
@@ -555,8 +559,7 @@ class SeminormLSTDAgent:
         check_single_class(statistics, encoding)
         check_own_trials(statistics)
         self._fitted = Fit.of(statistics, batches, encoding, self._fit_options)
-        found = self.diagnostics().warnings
-        if found:
+        if found := self.diagnostics().warnings:
             warnings.warn("; ".join(found), FitWarning, stacklevel=2)
         return self
 

@@ -253,6 +253,11 @@ class Fit:
         samples = self.occupancy_of(states) * np.maximum(self.system.n_samples, 1)[:, None]
         return np.asarray(np.argmax(samples, axis=0))
 
+    def candidate_values(self, k: int) -> FloatArray:
+        """Return the values (M,) of the candidate reference states by neighbourhood k."""
+        features = self.statistics.candidate_features
+        return self.system.values(features, np.full(features.shape[0], k))
+
     @cached_property
     def occupancy_of(self) -> Occupancies:
         """Occupancies (n, m) of encoded observations (m,) in the windows."""

@@ -14,13 +14,12 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import (
     check_distribution,
     draw_thresholds,
     read_reals,
-    require_integers,
 )
 from unichain_gym.summary import abbreviate
 
@@ -103,18 +102,23 @@ def _check_choice(name: str, value: Choice, known: Sequence[str]) -> Choice:
     return value
 
 
-def check_positive(name: str, value: int) -> None:
-    """Raise `InvalidArgumentError` unless a number is a positive integer."""
-    require_integers(InvalidArgumentError, **{name: value})
-    if value < 1:
-        raise InvalidArgumentError(f"{name} must be at least 1; got {value}")
-
-
 def read_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
     """Return Gymnasium's mode of this name, or raise `InvalidArgumentError`."""
     if isinstance(mode, AutoresetMode):
         return mode
     return AutoresetMode(_check_choice("autoreset_mode", mode, [m.value for m in AutoresetMode]))
+
+
+def refuse_unknown(
+    error: type[UnichainError], owner: str, kind: str, given: Iterable[str], known: Sequence[str]
+) -> None:
+    """Raise ``error`` for the first of the given names of arguments that is not known."""
+    for name in given:
+        if name not in known:
+            raise error(
+                f"{owner} has no {kind} {name!r}{nearest_name(name, known)}; it has: "
+                f"{', '.join(known) or 'none'}"
+            )
 
 
 def nearest_name(name: object, known: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ from unichain_gym.errors import InvalidModelError
 from unichain_gym.interface import RewardProcess
 from unichain_gym.linear import find_solver
 from unichain_gym.restriction import check_states
-from unichain_gym.structure import edges, group_sums, row_sums, search_breadth_first
+from unichain_gym.structure import edges, group_sums, keep_edges, row_sums, search_breadth_first
 
 
 def hitting_probability(
@@ -113,9 +113,8 @@ def _possibilities(
     P: sparse.csr_array, is_target: BoolArray, is_end: BoolArray
 ) -> tuple[BoolArray, BoolArray]:
     """Return from which states (S,) a walk may hit a target before it ends, and may not do so."""
-    row, column = edges(P)
-    goes_on = ~is_end[row]
-    backward = sparse.csr_array((P.data[goes_on], (column[goes_on], row[goes_on])), shape=P.shape)
+    row, _ = edges(P)
+    backward = sparse.csr_array(keep_edges(P, ~is_end[row]).T)
     may_hit = _leads_to(backward, is_target)
     return may_hit, _leads_to(backward, ~may_hit)
 

@@ -11,8 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
-from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
+from unichain_gym.errors import (
+    InvalidArgumentError,
+    InvalidModelError,
+    ModelTooLargeError,
+    UnichainError,
+)
+from unichain_gym.rounding import drop_residues, sum_tolerance
+
+MAX_DENSE_STATES = 5_000  # a dense matrix of so many takes 0.2 GB
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -80,13 +87,15 @@ def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     return array
 
 
-def require_integers(error: type[UnichainError], **values: Any) -> None:
-    """Raise ``error`` for the first of the named values that is no integer."""
+def require_integers(error: type[UnichainError], low: int | None = None, **values: Any) -> None:
+    """Raise ``error`` for the first of the named values that is no integer, or is below ``low``."""
     for name, value in values.items():
         try:
             index(value)
         except TypeError:
             raise error(f"{name} must be an integer; got {value!r}") from None
+        if low is not None and value < low:
+            raise error(f"{name} must be at least {low}; got {value}")
 
 
 def read_count(name: str, value: int) -> int:
@@ -103,6 +112,15 @@ def check_discount(discount: float, instead: str) -> None:
         raise InvalidArgumentError(
             f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
             f"case use {instead}"
+        )
+
+
+def require_dense(what: str, n: int) -> None:
+    """Raise `ModelTooLargeError` if a dense matrix over n states would be too large."""
+    if n > MAX_DENSE_STATES:
+        raise ModelTooLargeError(
+            f"{what} of {n} states is a dense array of {n * n * 8 / 1e9:.1f} GB; the limit is "
+            f"{MAX_DENSE_STATES} states"
         )
 
 
@@ -139,7 +157,7 @@ def read_distribution(values: ArrayLike, what: str, drop_below: float | None = N
     def place(i: int) -> str:
         return f"{what} of state {i}"
 
-    return drop_residues(in_double(p, row, 1, place), row, 1, place, drop_below)
+    return drop_residues(p, row, 1, place, drop_below)
 
 
 def check_distribution(p: FloatArray, what: str) -> None:
@@ -198,8 +216,7 @@ def _settle_outcomes(
         s, a, k = np.unravel_index(i, (S, A, K))
         return f"state {s}, action {a}, to state {next_state[s, a, k]}"
 
-    doubles = in_double(probability, row, S * A, place)
-    return np.array(drop_residues(doubles, row, S * A, place, drop_below), order="C")
+    return np.array(drop_residues(probability, row, S * A, place, drop_below), order="C")
 
 
 def _check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:

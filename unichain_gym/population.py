@@ -126,17 +126,11 @@ def simulate_replicates(
     InvalidArgumentError
         If ``n_trials``, ``t_max`` or ``n_replicates`` is out of range.
     """
-    require_integers(
-        InvalidArgumentError, n_trials=n_trials, t_max=t_max, n_replicates=n_replicates
-    )
-    for what, value, low, high in (
-        ("n_trials", n_trials, 1, MAX_TRIALS),
-        ("t_max", t_max, 0, None),
-        ("n_replicates", n_replicates, 1, None),
-    ):
-        if value < low or (high is not None and value > high):
-            limits = f"at least {low}" if high is None else f"from {low} to {high}"
-            raise InvalidArgumentError(f"{what} must be {limits}; got {value}")
+    require_integers(InvalidArgumentError, low=0, t_max=t_max)
+    require_integers(InvalidArgumentError, low=1, n_replicates=n_replicates)
+    require_integers(InvalidArgumentError, n_trials=n_trials)
+    if not 1 <= n_trials <= MAX_TRIALS:
+        raise InvalidArgumentError(f"n_trials must be from 1 to {MAX_TRIALS}; got {n_trials}")
     if not isinstance(chain, MarkovChain):
         raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {chain!r}")
     rng = read_generator(rng)

@@ -17,42 +17,13 @@ def render_rgb(mdp: TabularMDP, state: int, action: int | None = None) -> NDArra
     """Return the picture of an MDP in a state after an action, shape (height, width, 3).
 
     All pictures of one MDP have one size. Its background is drawn once and kept, for the MDPs
-    drawn last, so that a frame costs a few milliseconds.
-
-    Parameters
-    ----------
-    mdp : TabularMDP
-    state : int
-        The current state.
-    action : int, optional
-        The last action; none before the first step.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If ``state`` or ``action`` is out of range.
-    MissingDependencyError
-        If matplotlib is not installed.
+    drawn last, so that a frame costs a few milliseconds. Errors are those of `draw_mdp`.
     """
     return _Animation.of(mdp).frame(state, action)
 
 
 def render_ansi(mdp: TabularMDP, state: int, action: int | None, reward: float | None) -> str:
-    """Return one line: state and its class, and what the last step did.
-
-    Parameters
-    ----------
-    mdp : TabularMDP
-    state : int
-        The current state.
-    action, reward : int and float, optional
-        The last action and its reward; none before the first step.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If ``state`` or ``action`` is out of range.
-    """
+    """Return one line: state and its class, and what the last step did, if there was one."""
     check_member("state", state, mdp.n_states)
     line = f"{mdp.name}: state {state} of {mdp.n_states} ({mdp.state_classes[state]})"
     if action is not None:

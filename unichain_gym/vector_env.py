@@ -21,7 +21,7 @@ from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.lockstep import LockstepOutcomes
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import draw_thresholds
+from unichain_gym.outcomes import draw_thresholds, require_integers
 
 
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
@@ -53,10 +53,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     Attributes
     ----------
-    single_observation_space, single_action_space : gymnasium.spaces.Discrete
-        The states, and the actions, of one environment.
-    observation_space, action_space : gymnasium.spaces.MultiDiscrete
-        Those of all.
+    single_observation_space, single_action_space, observation_space, action_space
+        The states, and the actions, from 0: of one environment, and of all.
     metadata : dict
         Render modes and the autoreset mode.
 
@@ -110,9 +108,9 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         render_mode: RenderMode | None = None,
         info_level: InfoLevel = "minimal",
     ) -> None:
-        conventions.check_positive("num_envs", num_envs)
+        require_integers(InvalidArgumentError, low=1, num_envs=num_envs)
         if max_episode_steps is not None:
-            conventions.check_positive("max_episode_steps", max_episode_steps)
+            require_integers(InvalidArgumentError, low=1, max_episode_steps=max_episode_steps)
         self.mdp = mdp
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
@@ -327,10 +325,5 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         """Return the infos that tell where environments were before they started again."""
         final = np.full(self.num_envs, None, dtype=object)
         final[ended] = states[ended].tolist()
-        infos = self._infos(states, ended)
-        return {
-            "final_obs": final,
-            "_final_obs": ended.copy(),
-            "final_info": infos,
-            "_final_info": ended.copy(),
-        }
+        final_obs = {"final_obs": final, "_final_obs": ended.copy()}
+        return final_obs | {"final_info": self._infos(states, ended), "_final_info": ended.copy()}

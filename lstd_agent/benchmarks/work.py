@@ -26,10 +26,10 @@ from lstd_agent.study.problems import population_counts, random_chain, random_fe
 from lstd_agent.system.solvers import SolverName
 from unichain_gym import MarkovChain, TabularMDP
 
-ENV = "h100"
-VECTOR = 50_000
+# The environment of most rows, and how many copies of it step together.
+ENV, VECTOR = "h100", 50_000
 
-N_TILINGS = 8
+N_TILINGS = 8  # as in Sutton & Barto (2018), section 10.1
 
 # From so many dense features on, singular values take minutes.
 _MANY = 2_000

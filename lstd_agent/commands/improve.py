@@ -42,6 +42,7 @@ from lstd_agent.commands.evaluation_inputs import (
     find_id,
     hinting_at_restart,
     make_copies,
+    named_number,
 )
 from lstd_agent.commands.optimal import Optimum
 from lstd_agent.commands.outputs import as_json, check_picture, check_writable, put_out, saved
@@ -208,11 +209,8 @@ def _t_max_of(mdp: TabularMDP | None) -> int:
 
 def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
     """Return the features that ``--features`` names, for vectors of a space."""
-    name, _, number = args.features.partition(":")
-    try:
-        n = at_least(1, MOST_FEATURES)(number)
-    except argparse.ArgumentTypeError as error:
-        raise InvalidInputError(f"--features NAME:N {error}") from None
+    n = named_number("--features NAME:N", args.features, at_least(1, MOST_FEATURES))
+    name = args.features.partition(":")[0]
     if name == "grid":
         if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
             raise InvalidInputError(

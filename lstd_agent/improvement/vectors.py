@@ -97,7 +97,7 @@ class VectorImprover:
     """
 
     few_changes = 10
-    """So many changes are none to go on for: of the observations at the edge."""
+    """A search is over where no more observations than so many change their actions."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ def reader(encoding: Encoding, sums: Sums) -> Reader:
     """
     if isinstance(sums, TransitionCounts):
         assert isinstance(encoding, CountedEncoding)
-        return _of_counts(sums, with_ones(encoding.table))
+        return _of_counts(sums, with_ones(dense(encoding.table_rows)))
     if isinstance(sums, KeptTrials):
         return _of_trials(sums, encoding)
     raise InvalidInputError(

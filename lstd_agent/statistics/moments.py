@@ -29,11 +29,7 @@ from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn
 from lstd_agent.statistics.christoffel import MIN_SAMPLES, RANGE_TOLERANCE, Christoffel
 from lstd_agent.statistics.equations import Moments
 from lstd_agent.statistics.holdouts import Holdout, trial_holdouts
-from lstd_agent.statistics.interface import (
-    NOT_COUNTED,
-    CountedStatistics,
-    SquaredDistance,
-)
+from lstd_agent.statistics.interface import NOT_COUNTED, CountedStatistics, SquaredDistance
 from lstd_agent.statistics.moment_equations import (
     check_dense,
     open_moments,
@@ -129,9 +125,6 @@ class MomentStatistics:
         self.t_max, self.n_trials = self.sums.t_max, self.sums.n_trials
         self.trials_at = self.sums.trials_at
         self.settled = self.t_max + 1
-
-    def _n_samples(self, windows: IntArray) -> IntArray:
-        return samples_in(windows, self.trials_at)
 
     @cached_property
     def sparse_trials(self) -> SparseTrials | None:
@@ -232,7 +225,10 @@ class MomentStatistics:
             def of_window(k: int) -> Callable[[Rows], FloatArray]:
                 return trials.christoffel(windows[k], RANGE_TOLERANCE, MIN_SAMPLES)
         else:
-            room, n_samples = max(1, self._room // (8 * scale.size**2)), self._n_samples(windows)
+            room, n_samples = (
+                max(1, self._room // (8 * scale.size**2)),
+                samples_in(windows, self.trials_at),
+            )
 
             def of_window(k: int) -> Callable[[Rows], FloatArray]:
                 christoffel = Christoffel.of(second_moments(self.sums, windows[k]), scale)
@@ -244,7 +240,7 @@ class MomentStatistics:
     def independent_samples(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Occupancy times the number of samples of each window, (n, m)."""
         occupancy = self.occupancy_of(windows)
-        n_samples = self._n_samples(windows)
+        n_samples = samples_in(windows, self.trials_at)
         return lambda states: occupancy(states) * n_samples[:, None]
 
     @cached_property

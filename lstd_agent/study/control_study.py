@@ -40,7 +40,7 @@ EQUAL = 1e-4
 visited cost less still, and show in the start's value where they matter.
 """
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # where the optimal gain is 0
 
 # A trial lasts several times as long as acting at random takes to settle, within reason.
 _TRIAL, _LONGEST = 2, 400

@@ -31,8 +31,7 @@ from lstd_agent.baselines.estimators import mean_td_path
 from lstd_agent.baselines.traces import TraceMeans
 from lstd_agent.errors import EvaluationError
 from lstd_agent.statistics.backups import Backup, LambdaReturn
-from lstd_agent.study.exact import full_distributions
-from lstd_agent.study.problems import SampleTask, largest_first, population_counts, random_chain
+from lstd_agent.study.problems import SampleTask, largest_first, population_counts, random_problem
 from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.study.sampled import SCHEMES, SampledRegime, sampled_regimes
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
@@ -111,9 +110,8 @@ def draw_batches(
 def estimator_rows(task: SampleTask[EstimatorSettings]) -> list[Row]:
     """Draw samples once, and give them to all estimators in every regime."""
     settings = task.settings
-    chain = random_chain(task.env, task.seed)
-    t_max = 10 * chain.mixing_time()
-    distributions = full_distributions(chain, t_max)
+    chain, distributions = random_problem(task.env, task.seed)
+    t_max = len(distributions) - 1
     batches = draw_batches(chain, task.seed, settings.n_trials, settings.n_batches, t_max)
     counts = reduce(add, batches)
     rows = []

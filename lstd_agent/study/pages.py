@@ -134,12 +134,11 @@ def headlines(
 ) -> str:
     """Return the results section of the README, from the rows of five studies."""
     ratios = tables.log_ratios(tables.mean_cells(exact), tables.paper_cells())
-    judged = [*exact_claims(exact), *sampled_claims(sampled)]
     parts = (
         glossary(),
         _agreement(ratios, len({row["seed"] for row in exact})),
         JUDGING,
-        claims.markdown_table(judged).strip(),
+        claims_table(exact, sampled),
         reference_table(median_multiples(references)),
         COMPARING,
         summary_table(estimators),
@@ -152,6 +151,11 @@ def headlines(
 def glossary() -> str:
     """Return what the names mean, as a table."""
     return table(["", ""], GLOSSARY.items(), "l")
+
+
+def claims_table(exact: Sequence[Row], sampled: Sequence[Row]) -> str:
+    """Return the claims about both studies, as a table."""
+    return claims.markdown_table([*exact_claims(exact), *sampled_claims(sampled)]).strip()
 
 
 def _agreement(ratios: Mapping[tables.Cell, float], n_seeds: int) -> str:
@@ -182,14 +186,13 @@ def reference_table(medians: Mapping[Line, Mapping[Combination, float]]) -> str:
 
 def side_by_side(exact: Sequence[Row], sampled: Sequence[Row], origin: str) -> str:
     """Return the page, in Markdown, with the origin of the two studies' rows at its head."""
-    judged = [*exact_claims(exact), *sampled_claims(sampled)]
     parts = (
         f"<!-- written by scripts/update_results.py; {origin} -->\n\n",
         f"{_HEAD}\n{glossary()}\n",
         _TABLES,
         paired_tables(tables.mean_cells(exact), tables.paper_cells()),
         _FIGURES,
-        f"{JUDGING}\n\n{claims.markdown_table(judged)}",
+        f"{JUDGING}\n\n{claims_table(exact, sampled)}\n",
     )
     return "".join(parts)
 

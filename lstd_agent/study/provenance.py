@@ -16,6 +16,7 @@ from typing import Any
 import lstd_agent
 import unichain_gym
 
+# Whose versions a result may depend on.
 PACKAGES = ("numpy", "scipy", "gymnasium", "POT")
 
 # What shows results, but does not compute any.

@@ -6,18 +6,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from lstd_agent.arrays import IntArray
+from lstd_agent.errors import check_choice
 from lstd_agent.features.tables import OneHot
 from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.study.exact import ExactStatistics, full_distributions
+from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import population_counts, random_chain, random_features
+from lstd_agent.study.problems import population_counts, random_features, random_problem
 from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import fit_system
@@ -80,6 +81,10 @@ class SamplingSettings:
     reference: RuleName = "most_common"
     rcond: float = DEFAULT_RCOND
 
+    def __post_init__(self) -> None:
+        check_choice("engine", self.engine, get_args(Engine))
+        check_choice("estimator", self.estimator, get_args(Estimator))
+
 
 @dataclass(frozen=True)
 class SamplingTask:
@@ -94,9 +99,8 @@ class SamplingTask:
 
 def sampling_rows(task: SamplingTask) -> list[Row]:
     """Collect once, and evaluate every panel and scheme at every checkpoint."""
-    chain = random_chain(task.env, task.seed)
-    t_max = 10 * chain.mixing_time()
-    distributions = full_distributions(chain, t_max)
+    chain, distributions = random_problem(task.env, task.seed)
+    t_max = len(distributions) - 1
     panels = []
     for panel in PANELS:
         if panel.env == task.env:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import check_choice
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.study.exact import (
     ExactStatistics,
@@ -102,6 +103,7 @@ class ExactSchemes:
 
     def anchors(self, scheme: str, features: FloatArray, n_anchors_max: int) -> IntArray:
         """Return the anchors of a scheme."""
+        check_choice("scheme", scheme, SCHEMES)
         if scheme in ("buw", "p01"):
             return np.zeros(1, dtype=np.int64)
         if scheme == "p02am":

@@ -362,5 +362,7 @@ def test_methods_that_are_passed_on_show_what_those_that_do_the_work_take_and_sa
         assert inspect.signature(passed_on) == inspect.signature(works)
         assert passed_on.__doc__ == works.__doc__
     assert list(inspect.signature(SeminormLSTDAgent.plot).parameters) == ["self"]
+    with pytest.raises(AttributeError, match="n_batches"):  # of trials already collected
+        agent.n_batches = 3  # type: ignore[misc]
     with pytest.raises(TypeError, match="unexpected keyword argument 'when'"):
         agent.attach(gym.make("unichain_gym:Unichain-h6-v0"), when=3)  # type: ignore[call-arg]

@@ -46,6 +46,7 @@ def sampled_moments(chain: Any, features: Any, n_trials: int, n_replicates: int)
     return [np.stack(parts) for parts in zip(*found, strict=True)]
 
 
+@pytest.mark.slow
 def test_moments_are_unbiased(problem: Any) -> None:
     """Over 2000 collections of 20 trials; 63 means within 5 of their standard errors."""
     chain, features, exact = problem
@@ -56,6 +57,7 @@ def test_moments_are_unbiased(problem: Any) -> None:
         assert (error <= 5 * found.std(axis=0) / np.sqrt(2000) + 1e-9).all()
 
 
+@pytest.mark.slow
 def test_moments_converge_at_the_monte_carlo_rate(problem: Any) -> None:
     """Root mean square errors over 40 collections: slope -1/2 on log-log, 10² to 10⁶ trials."""
     chain, features, exact = problem
@@ -225,6 +227,7 @@ def test_sums_of_any_pieces_in_any_order_are_the_sums_of_the_whole(
         assert_allclose(found, expected, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_values_of_visited_states_are_within_3_percent_of_their_span(seed: int) -> None:
     """States with more than 1 % of a neighbourhood's samples; 20,000 trials of h36c.

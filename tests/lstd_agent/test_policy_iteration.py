@@ -394,6 +394,8 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"policy": [2] * 6}, "the policy takes action 2"),
     ({"features": np.eye(6)}, "need no features"),
     ({"seed": -1}, "seed must be at least 0"),
+    ({"on_termination": "restart"}, "on_termination must be one of .*; got 'restart'"),
+    ({"observations": "pixels"}, "observations must be one of .*; got 'pixels'"),
 ]
 
 

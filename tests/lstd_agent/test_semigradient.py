@@ -82,6 +82,7 @@ def test_sweeps_end_in_the_lstd_solution_of_every_neighborhood(
     assert max(deviations(agent, lstd(features, anchors, counts), features)) < 1e-5  # of 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one-hot", "grouped"])
 def test_one_pass_comes_close_to_the_lstd_solution_of_the_same_trials(name: str) -> None:
     features, anchors = FEATURES[name], [0, 20]

@@ -333,6 +333,7 @@ def test_a_trial_that_terminates_ends_in_one_clear_error(
     assert message.endswith("Here, --restart has it start again")
 
 
+@pytest.mark.slow
 def test_restarting_frozen_lake_is_compared_with_its_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
