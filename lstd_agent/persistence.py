@@ -44,8 +44,7 @@ from lstd_agent.packing import (
 from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import Choice
 from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.encoding import CountedEncoding, States
+from lstd_agent.trials.encoding import States
 from lstd_agent.trials.recorders import Sums
 
 FORMAT_VERSION = 2
@@ -63,11 +62,9 @@ def save(
     """Write an agent to a file; see `SeminormLSTDAgent.save`."""
     arrays: Arrays = {}
     batches, encoding, policy = collector.batches, collector.encoding, collector.policy
-    table: Any = None
-    if isinstance(encoding, CountedEncoding):
-        table = encoding.table_rows[: encoding.n]
-    elif is_table(collector.features):
-        table = collector.features
+    table: Any = collector.features if is_table(collector.features) else None
+    if encoding is not None and encoding.table_rows is not None:
+        table = encoding.table_rows[: -1 if encoding.ends else None]
     stored = None if batches.are_kept else batches.trials
     anchors = options["anchors"]
     facts = {
@@ -166,7 +163,7 @@ def _checked_trials(trials: States | None, batches: list[Sums]) -> States | None
     """Return stored trials, or raise unless they can be those of the batches."""
     if trials is None:
         return None
-    counts = [batch for batch in batches if isinstance(batch, TransitionCounts)]
+    counts = [batch.counts for batch in batches if batch.counts is not None]
     right = bool(batches) and trials.shape[1:2] == (batches[0].t_max + 1,)
     if counts:
         right &= trials.ndim == 2 and trials.dtype.kind in "iu"

@@ -69,7 +69,8 @@ def check_tail(fit: Fit) -> TailCheck:
         reward = statistics.mean_reward(stop // 2, stop)
         # A period that is longer than that is one of a class that was never left.
         return TailCheck(longest > 0, (stop // 2, stop, stop), (reward, reward), np.nan, 0.0)
-    parts = [statistics.of(sums) for sums in fit.batches] if len(fit.batches) > 1 else []
+    portions = statistics.portions(fit.batches) if len(fit.batches) > 1 else []
+    parts = [statistics.of(sums) for sums in portions]
     # A batch whose trials were all cut short before tells nothing of it.
     parts = [part for part in parts if part.trials_at[stop - half :].any()]
     middle = stop - half

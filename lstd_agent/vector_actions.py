@@ -17,8 +17,8 @@ from lstd_agent.system.pair_fit import PairSums, Transitions, regress_pairs
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.encoding import States
 from lstd_agent.trials.exploration import are_none, in_words
-from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.recorders import Sums
 from lstd_agent.trials.vector_encoding import VectorEncoding
 
 NO_ACTIONS = (
@@ -195,9 +195,10 @@ def checked_actions(chosen: Any, n_actions: int, first: int) -> IntArray:
     return (taken - first).astype(np.int64)
 
 
-def _transitions(total: Any) -> Transitions:
+def _transitions(sums: Sums) -> Transitions:
     """Return kept trials of which actions are known."""
-    if not isinstance(total, KeptTrials):
+    total = sums.kept
+    if total is None:
         raise NotFittedError(
             "trials were condensed into moments, which do not tell actions: collect again, within "
             "max_bytes"

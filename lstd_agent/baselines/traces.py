@@ -162,7 +162,7 @@ def _portions(
     samples: Samples, features: SampleFeatures, decay: float, last: int
 ) -> tuple[FloatArray, Iterator[_Portion]]:
     """Return V of `TraceMeans`, and all samples."""
-    if isinstance(samples, TransitionCounts):
+    if samples.counts is not None:
         if callable(features):
             raise InvalidInputError("the features of counts are a table (S, d); got a function")
         table = as_rows(np.asarray(features), samples.n_states)

@@ -85,7 +85,7 @@ class CountedImprover:
         """Add trials of any behaviour; return what they earned."""
         tails, wholes = [], []
         for finished in rounds:
-            assert isinstance(finished.taken, ActionCounts)
+            assert finished.taken is not None
             self.counts = self.counts + finished.taken
             returns: Any = finished.sums
             self.starts += np.bincount(returns.starts, minlength=len(self.starts))

@@ -21,7 +21,6 @@ from lstd_agent.statistics.christoffel import Christoffel
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairFit, Transitions, fit_pairs
 from lstd_agent.trials.encoding import States
-from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.recorders import RecorderMaker, TrialRecorder
 from lstd_agent.trials.recording import Round
 from lstd_agent.trials.vector_encoding import VectorEncoding
@@ -127,8 +126,8 @@ class VectorImprover:
         """Add trials of the policy; return what they earned."""
         rewards = []
         for finished in rounds:
-            kept = finished.sums
-            assert isinstance(kept, KeptTrials)
+            kept = finished.sums.kept
+            assert kept is not None
             assert kept.actions is not None
             self.encoding.measure(kept.observations)
             self.portions.append(Transitions(kept.observations, kept.actions, kept.rewards))

@@ -12,7 +12,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import dense
 from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.encoding import CountedEncoding, Encoding
+from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.recorders import Sums
 
@@ -45,11 +45,11 @@ def reader(encoding: Encoding, sums: Sums) -> Reader:
     InvalidInputError
         If the trials are not there any more, as they came.
     """
-    if isinstance(sums, TransitionCounts):
-        assert isinstance(encoding, CountedEncoding)
-        return _of_counts(sums, with_ones(dense(encoding.table_rows)))
-    if isinstance(sums, KeptTrials):
-        return _of_trials(sums, encoding)
+    if sums.counts is not None:
+        states = np.arange(sums.counts.n_states)
+        return _of_counts(sums.counts, with_ones(encoding.features(states)))
+    if sums.kept is not None:
+        return _of_trials(sums.kept, encoding)
     raise InvalidInputError(
         "the trials were condensed into moments, and one pass needs them as they came: hand "
         "over fewer at a time, or raise max_bytes"

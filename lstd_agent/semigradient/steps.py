@@ -27,7 +27,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.rows import dense
 from lstd_agent.semigradient.samples import Reader, with_ones
-from lstd_agent.trials.encoding import CountedEncoding, Encoding
+from lstd_agent.trials.encoding import Encoding
 
 _STEP = 0.5
 # Means of rounds forget the first ones by polynomial decay (Shamir & Zhang 2013).
@@ -75,7 +75,7 @@ class Coordinates:
 
 def coordinates(encoding: Encoding, at: Reader) -> tuple[Coordinates, Coordinates]:
     """Return those of all neighbourhoods but the last, and of the last."""
-    if isinstance(encoding, CountedEncoding):
+    if encoding.table_rows is not None:
         table = dense(encoding.table_rows)
         inner = Coordinates.of_table(with_ones(table))
         return inner, Coordinates.of_table(table).without_intercept()

@@ -5,10 +5,7 @@ from __future__ import annotations
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.moments import MomentStatistics
-from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
-from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.recorders import Sums
 
 
@@ -24,8 +21,8 @@ def make_statistics(encoding: Encoding, sums: Sums, trials: States | None) -> Sa
         The states of a sample of whole trials.
     """
     if isinstance(encoding, CountedEncoding):
-        assert isinstance(sums, TransitionCounts)
+        assert sums.counts is not None
         terminal = encoding.n if encoding.ends else None
-        return CountStatistics(sums, encoding.table_rows, trials, terminal)
-    assert isinstance(sums, MomentSums | KeptTrials)
+        return CountStatistics(sums.counts, encoding.table_rows, trials, terminal)
+    assert sums.counts is None
     return MomentStatistics(sums, encoding.rows, trials, encoding.ends)

@@ -106,7 +106,8 @@ class MomentStatistics:
                 "stored: n_stored_trials must be at least 1"
             )
         self._rows = rows
-        self._take(sums)
+        self._are_kept = sums.kept is not None
+        self._take(sums if sums.kept is None else TrialMoments.of(sums.kept, rows))
         self.trials = trials
         # A task that was never seen to end is like any other.
         self.ends = ends and bool(np.isnan(trials).any())
@@ -117,9 +118,9 @@ class MomentStatistics:
         self.candidate_features = self.features(self.candidates)
         self._is_sparse = self._trials is not None and are_sparse(rows(self.candidates))
 
-    def _take(self, sums: MomentSums | KeptTrials | TrialMoments) -> None:
-        self.sums = _windowed(sums, self._rows)
-        self._trials = self.sums if isinstance(self.sums, TrialMoments) else None
+    def _take(self, sums: Any) -> None:
+        self.sums: MomentSums | TrialMoments = sums
+        self._trials: TrialMoments | None = sums if self._are_kept else None
         self.t_max, self.n_trials = self.sums.t_max, self.sums.n_trials
         self.trials_at = self.sums.trials_at
         self.settled = self.t_max + 1
@@ -145,29 +146,32 @@ class MomentStatistics:
         """Return the halves of trials that were kept, each with the other."""
         if self._trials is None or self.n_trials < _FEWEST_HELD_OUT:
             return []
-        return trial_holdouts(self.of, self._trials.kept, self._rows)
+        return trial_holdouts(
+            lambda half: self.of(TrialMoments.of(half, self._rows)), self._trials.kept, self._rows
+        )
 
-    def of(
-        self, sums: MomentSums | KeptTrials | TrialMoments, main: int | None = None
-    ) -> MomentStatistics:
-        """Return the statistics of other sums, with the same features and stored trials.
+    def of(self, sums: MomentSums | TrialMoments, main: int | None = None) -> MomentStatistics:
+        """Return the statistics of other portions, with the same features and stored trials.
 
-        Values are relative to the mean of the tail, not to a main reference state.
+        Those of the main reference state that is given begin where all trials led to. Values are
+        relative to the mean of the tail, not to that state.
         """
         other = copy.copy(self)
         for name in ("feature_scale", "sparse_trials"):
             other.__dict__.pop(name, None)
         other._take(sums)
         other._room = _MAX_DECOMPOSED_BYTES // 2**4  # there may be many batches
-        if self.sparse_trials is not None and isinstance(sums, TrialMoments):
-            other.sparse_trials = SparseTrials(sums, self.intercept, self.sparse_trials)
+        if main is not None and self.sparse_trials is not None and other._trials is not None:
+            other.sparse_trials = SparseTrials(other._trials, self.intercept, self.sparse_trials)
         return other
 
-    def portions(self, batches: Sequence[MomentSums | KeptTrials]) -> Sequence[Any]:
+    def portions(self, batches: Sequence[Any]) -> Sequence[Any]:
         """Return batches as what adds up fastest: kept trials as moments of windows."""
+        if not self._are_kept:
+            return batches
         first = accumulate((batch.n_trials for batch in batches), initial=0)
         return [
-            _windowed(batch, self._rows, len(batches), n)
+            TrialMoments.of(batch, self._rows, len(batches), n)
             for batch, n in zip(batches, first, strict=False)
         ]
 
@@ -254,17 +258,15 @@ class MomentStatistics:
 
     def start_groups(
         self,
-        batches: Sequence[MomentSums | KeptTrials],
+        batches: Sequence[Any],
         values_of: ValuesOf,
         gain: float,
         matters: Callable[[StartGroups], bool],
     ) -> StartGroups:
         """Return what trials from like starts earn; see `lstd_agent.statistics.start_groups`."""
-        kept = [batch for batch in batches if isinstance(batch, KeptTrials)]
-        if len(kept) == len(batches):
-            return group_trials(kept, lambda states, t: values_of(self.features(states), t), gain)
-        sums = [batch for batch in batches if isinstance(batch, MomentSums)]
-        return group_moments(sums, values_of, gain)
+        if not self._are_kept:
+            return group_moments(batches, values_of, gain)
+        return group_trials(batches, lambda states, t: values_of(self.features(states), t), gain)
 
     def tolerable(self, undetermined: BoolArray) -> BoolArray:
         """Return which undetermined starts are none to warn of, at the edge of all."""
@@ -318,12 +320,3 @@ class MomentStatistics:
         kernel = kernel.fit_width(self.candidate_features)
         d = self.candidate_features.shape[1]
         return vector_pairs_discrepancy(self.trials, self.features, d, kernel)
-
-
-def _windowed(
-    sums: MomentSums | KeptTrials | TrialMoments, rows: RowsOf, n_batches: int = 1, first: int = 0
-) -> MomentSums | TrialMoments:
-    """Return what sums over windows: moments themselves, or kept trials with their features."""
-    if isinstance(sums, KeptTrials):
-        return TrialMoments.of(sums, rows, n_batches, first)
-    return sums

@@ -38,6 +38,8 @@ class TransitionCounts:
         The last timestep.
     trials_at : ndarray of int, shape (t_max + 1,)
         How many trials have each timestep.
+    counts, kept : TransitionCounts, None
+        What there is of each kind of sums: these counts, and no trials as they came.
 
     Methods
     -------
@@ -64,6 +66,7 @@ class TransitionCounts:
     transition_counts: sparse.csr_array
     reward_sums: sparse.csr_array
     n_at: IntArray | None = None
+    kept = None
 
     @classmethod
     def of(cls, counts: CountsLike) -> TransitionCounts:
@@ -125,6 +128,11 @@ class TransitionCounts:
             self.reward_sums + other.reward_sums,
             None if are_whole else self.trials_at + other.trials_at,
         )
+
+    @property
+    def counts(self) -> TransitionCounts:
+        """These counts, where other kinds of sums have none."""
+        return self
 
     @property
     def trials_at(self) -> IntArray:

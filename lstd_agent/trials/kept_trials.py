@@ -52,6 +52,8 @@ class KeptTrials:
         How many trials have each timestep.
     nbytes : int
         Memory that they take.
+    counts, kept : None, KeptTrials
+        What there is of each kind of sums: no counts, and these trials.
 
     Methods
     -------
@@ -81,6 +83,7 @@ class KeptTrials:
     lengths: IntArray | None = None
     actions: IntArray | None = None
     explored: BoolArray | None = None
+    counts = None
 
     @classmethod
     def of(
@@ -145,6 +148,11 @@ class KeptTrials:
             _checked_by_timestep("actions", actions, "iu", paid.shape),
             were_explored if np.any(were_explored) else None,
         )
+
+    @property
+    def kept(self) -> KeptTrials:
+        """These trials, where other kinds of sums have none as they came."""
+        return self
 
     @property
     def n_trials(self) -> int:

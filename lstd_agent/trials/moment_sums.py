@@ -50,6 +50,7 @@ class MomentSums:
     reward_sums: FloatArray
     successor_sums: FloatArray | None = None
     n_at: IntArray | None = None
+    counts = kept = None  # neither is left
 
     @classmethod
     def of(cls, sums: MomentSums) -> MomentSums:

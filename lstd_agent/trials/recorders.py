@@ -23,7 +23,10 @@ from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums, parts_of
 
 Sums: TypeAlias = TransitionCounts | MomentSums | KeptTrials
-"""What a portion of trials leaves behind; two of the same kind add up."""
+"""What a portion of trials leaves behind; two of the same kind add up.
+
+``counts`` and ``kept`` are the transition counts and the trials as they came, None where the sums
+are of another kind."""
 
 
 class Recorder(Protocol):

@@ -39,6 +39,8 @@ class VectorEncoding:
         Whether the task terminates.
     """
 
+    table_rows = None  # there is no end of states
+
     def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
         self.space = space
         self.ends = ends
