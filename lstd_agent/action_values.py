@@ -15,7 +15,7 @@ from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import batch_standard_errors
 from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.encoding import CountedEncoding, Encoding
+from lstd_agent.trials.encoding import CountedEncoding, States
 from lstd_agent.trials.policies import Policy
 from lstd_agent.vector_actions import VectorActions
 
@@ -77,8 +77,7 @@ class ActionEvidence:
         InvalidInputError
             If an argument does not fit.
         """
-        encoding = self._encoding(pair_features)
-        states, shape = encoding.encode_any(observations)
+        told, states, shape = self._told(observations, policy, pair_features)
         time = None if t is None else np.asarray(t)
         if time is not None and time.shape not in ((), shape):
             raise InvalidInputError(
@@ -90,7 +89,7 @@ class ActionEvidence:
                 "at a timestep successors are worth what predict says, which is under the policy "
                 "of the trials: leave t= or policy= out"
             )
-        q = self._told(encoding, policy, pair_features).values(states, time)
+        q = told.values(states, time)
         return q.reshape(*shape, q.shape[1])
 
     def action_standard_errors(
@@ -123,9 +122,7 @@ class ActionEvidence:
             Where `action_values` does; if there are fewer than two batches of trials; of counted
             trials of a function, unless it is given as ``policy``.
         """
-        encoding = self._encoding(pair_features)
-        states, shape = encoding.encode_any(observations)
-        told = self._told(encoding, policy, pair_features)
+        told, states, shape = self._told(observations, policy, pair_features)
         q = told.values(states, None)
         if len(self.collector.batches.sums) < 2:
             raise NotFittedError(
@@ -151,26 +148,24 @@ class ActionEvidence:
             Numbers of transitions; of vectors, how many what was seen amounts to, by default
             features of pairs.
         """
-        encoding = self._encoding(None)
-        states, shape = encoding.encode_any(observations)
-        n = self._told(encoding, None, None).coverage(states)
+        told, states, shape = self._told(observations, None, None)
+        n = told.coverage(states)
         return n.reshape(*shape, n.shape[1])
 
-    def _encoding(self, pair_features: PairFeatures | None) -> Encoding:
-        encoding = self.collector.encoding
-        if encoding is None or not self.collector.batches.sums:
-            raise NotFittedError("there are no trials yet: call collect first")
-        if pair_features is not None and isinstance(encoding, CountedEncoding):
-            raise InvalidInputError(
-                "pair_features are of vectors, and counted observations have action values of "
-                "their own: leave them out"
-            )
-        return encoding
-
     def _told(
-        self, encoding: Encoding, policy: Policy | None, pair_features: PairFeatures | None
-    ) -> CountedActions | VectorActions:
-        """Return what the trials tell of actions."""
+        self, observations: Any, policy: Policy | None, pair_features: PairFeatures | None
+    ) -> tuple[CountedActions | VectorActions, States, tuple[int, ...]]:
+        """Return what the trials tell of actions, and in which states of what shape."""
+        collector, encoding = self.collector, self.collector.encoding
+        if encoding is None or not collector.batches.sums:
+            raise NotFittedError("there are no trials yet: call collect first")
+        states, shape = encoding.encode_any(observations)
         if isinstance(encoding, CountedEncoding):
-            return CountedActions(self.collector, self.fit, encoding, policy)
-        return VectorActions(self.collector, self.fit, encoding, policy, pair_features)
+            if pair_features is not None:
+                raise InvalidInputError(
+                    "pair_features are of vectors, and counted observations have action values of "
+                    "their own: leave them out"
+                )
+            return CountedActions(collector, self.fit, encoding, policy), states, shape
+        told = VectorActions(collector, self.fit, encoding, policy, pair_features)
+        return told, states, shape
