@@ -73,7 +73,8 @@ class SeminormLSTDAgent:
     distance : {"mmd", "tv", "ot"}, MMD or callable
         Between the state distributions of two timesteps, for the anchor search. A callable
         gets two distributions (S,). Vector observations have the linear MMD only, by default
-        with a kernel of ``width="median"``.
+        with a kernel of ``width="median"``. ``"mmd"`` is that of the stored trials; of counts
+        that were added without any it is the total variation, and `summary` says so.
     calibration : {"linked", "references"}
         How the neighbourhoods' values are tied together: solved backwards in time (see
         `lstd_agent.system.linked`), or by reference states as in the paper.

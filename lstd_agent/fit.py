@@ -21,6 +21,9 @@ from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding, States
 from lstd_agent.trials.recorders import Sums
 
+# Of the noise of a start, which is only looked at for being too large, so many groups tell.
+_N_GROUPS = 4
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -302,10 +305,15 @@ class Fit:
         return [other.system.gain for other in self._refits.without_each]
 
     def start_error(self) -> float:
-        """Return the standard error of the start's mean value as it is predicted."""
+        """Return the standard error of the start's mean value as it is predicted.
+
+        Of many sparse features, where each refit takes long, by a few groups of batches.
+        """
         features = self.statistics.mean_features(0)[None]
         first = np.zeros(1, dtype=np.int64)
-        return float(self._refits.jackknife(lambda system: system.values(features, first))[0])
+        many = self.statistics.sparse_trials is not None
+        refits = self._refits.of_fewer(_N_GROUPS) if many else self._refits
+        return float(refits.jackknife(lambda system: system.values(features, first))[0])
 
     def start_groups(self, matters: Callable[[StartGroups], bool]) -> StartGroups:
         """Return what trials from like starts earn; see `lstd_agent.statistics.start_groups`."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -77,6 +78,12 @@ class Refits:
             return Refit(system, occupancy_of)
         determined = determined_by_model(statistics, system)
         return Refit(system, lambda states: occupancy_of(states) * determined[states])
+
+    def of_fewer(self, n: int) -> Refits:
+        """Return what leaving out each of n groups of batches tells, which takes fewer fits."""
+        groups = np.array_split(np.arange(len(self.batches)), min(n, len(self.batches)))
+        parts = [reduce(add, self.batches[group[0] : group[-1] + 1]) for group in groups]
+        return replace(self, batches=parts)
 
     def jackknife(self, estimate: Callable[[System], FloatArray]) -> FloatArray:
         """Return standard errors (m,) of what is estimated from a system."""

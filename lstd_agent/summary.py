@@ -6,6 +6,7 @@ import numpy as np
 
 from lstd_agent.diagnostics import diagnose
 from lstd_agent.fit import Fit
+from lstd_agent.system.distances import falls_back
 
 _COLUMNS = ("anchor", "stop", "window", "reference", "occupancy", "samples", "rank", "condition")
 
@@ -40,11 +41,15 @@ def describe(fit: Fit) -> str:
     main = system.references.main
     zero = "mean of the tail" if main < 0 else _name(fit.main_reference)
     given = "estimated" if fit.options.gain is None else "given"
+    options = fit.options
+    searched = options.anchors is None and options.distance == "mmd" and len(system.anchors) > 1
+    replaced = searched and falls_back(fit.statistics)
     return "\n".join(
         [
             f"trials      {fit.statistics.n_trials}, timesteps 0 to {system.t_max}",
             f"gain        {system.gain:.6g} ({given})",
             f"value 0 at  {zero}",
+            *(["distance    total variation, since no trials are stored"] if replaced else []),
             str(diagnose(fit)),
             "",
             *table,

@@ -153,16 +153,9 @@ def hitting_time_variance(chain: RewardProcess, target: int | ArrayLike) -> Floa
 
 
 def step_variances(rows: sparse.csr_array, states: IntArray, mean: FloatArray) -> FloatArray:
-    """Return Σ_s' P(s, s') (1 + h(s') - h(s))² for some states s.
+    """Return Σ_s' P(s, s') (1 + h(s') - h(s))² for some states s; h is the expected time to a hit.
 
-    Parameters
-    ----------
-    rows : csr_array, shape (n, S)
-        The rows of P of these states, none of which may go where `mean` is infinite.
-    states : ndarray of int, shape (n,)
-        The states.
-    mean : ndarray, shape (S,)
-        h, the expected time until a hit.
+    ``rows`` (n, S) are those of P; none may go where h, ``mean`` (S,), is infinite.
     """
     row, column = edges(rows)
     # The root of the probability first: the square alone may exceed the range of doubles.

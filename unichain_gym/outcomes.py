@@ -193,30 +193,22 @@ def read_table(
         raise InvalidModelError(
             f"an MDP needs a state, an action and an outcome; got (S, A, K) {following.shape}"
         )
-    p = _settle_outcomes(following, given, drop_below)
-    _check_outcomes(following, p, r)
-    if start.shape != following.shape[:1]:
-        raise InvalidModelError(
-            f"initial_distribution must have shape ({following.shape[0]},), one entry a "
-            f"state; got {start.shape}"
-        )
-    check_distribution(start, "initial_distribution")
-    fields = {"next_state": following, "probability": p, "reward": r, "initial_distribution": start}
-    return {name: read_only(array) for name, array in fields.items()}
-
-
-def _settle_outcomes(
-    next_state: IntArray, probability: NDArray[np.floating[Any]], drop_below: float | None
-) -> FloatArray:
-    """Return a copy of the probabilities (S, A, K) in double, rounding seen to."""
-    S, A, K = probability.shape
+    S, A, K = following.shape
     row = np.broadcast_to(np.arange(S * A).reshape(S, A, 1), (S, A, K))
 
     def place(i: int) -> str:
         s, a, k = np.unravel_index(i, (S, A, K))
-        return f"state {s}, action {a}, to state {next_state[s, a, k]}"
+        return f"state {s}, action {a}, to state {following[s, a, k]}"
 
-    return np.array(drop_residues(probability, row, S * A, place, drop_below), order="C")
+    p = np.array(drop_residues(given, row, S * A, place, drop_below), order="C")
+    _check_outcomes(following, p, r)
+    if start.shape != (S,):
+        raise InvalidModelError(
+            f"initial_distribution must have shape ({S},), one entry a state; got {start.shape}"
+        )
+    check_distribution(start, "initial_distribution")
+    fields = {"next_state": following, "probability": p, "reward": r, "initial_distribution": start}
+    return {name: read_only(array) for name, array in fields.items()}
 
 
 def _check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:

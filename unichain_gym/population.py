@@ -109,22 +109,7 @@ def simulate_replicates(
 ) -> list[TransitionCounts]:
     """Simulate independent populations of ``n_trials`` trials in one pass over time.
 
-    Parameters
-    ----------
-    chain, n_trials, t_max, rng
-        As in `simulate_counts`; every population has ``n_trials`` trials.
-    n_replicates : int
-        Number of populations.
-
-    Returns
-    -------
-    list of TransitionCounts
-        One entry a population.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If ``n_trials``, ``t_max`` or ``n_replicates`` is out of range.
+    A list of ``n_replicates`` of what `simulate_counts` returns; the other arguments are its own.
     """
     require_integers(InvalidArgumentError, low=0, t_max=t_max)
     require_integers(InvalidArgumentError, low=1, n_replicates=n_replicates)

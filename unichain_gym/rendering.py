@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from unichain_gym.conventions import RenderMode
 from unichain_gym.drawing import check_member, draw_background, make_axes, mark_state
 from unichain_gym.layout import lay_out
 from unichain_gym.mdp import TabularMDP
@@ -35,7 +36,7 @@ def render_ansi(mdp: TabularMDP, state: int, action: int | None, reward: float |
 
 
 def render_state(
-    mdp: TabularMDP, mode: str, state: int, action: int | None, reward: float | None
+    mdp: TabularMDP, mode: RenderMode, state: int, action: int | None, reward: float | None
 ) -> NDArray[np.uint8] | str:
     """Return what `render` of an environment returns in a mode of its ``render_modes``."""
     if mode == "ansi":

@@ -55,8 +55,6 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     ----------
     single_observation_space, single_action_space, observation_space, action_space
         The states, and the actions, from 0: of one environment, and of all.
-    metadata : dict
-        Render modes and the autoreset mode.
 
     Methods
     -------
@@ -159,10 +157,9 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
         Raises
         ------
-        InvalidArgumentError, InvalidModelError
-            If an option, the seed or the distribution is wrong.
-        UnichainError
-            If a mask leaves out environments that were never reset.
+        InvalidArgumentError, InvalidModelError, UnichainError
+            If an option, the seed or the distribution is wrong, or a mask leaves out
+            environments that were never reset.
         """
         if isinstance(seed, list | tuple):
             raise InvalidArgumentError(
@@ -201,10 +198,9 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
         Raises
         ------
-        InvalidArgumentError
-            If the shape, the type or an action is wrong.
-        UnichainError
-            If an environment was never reset, or has ended and autoreset is disabled.
+        InvalidArgumentError, UnichainError
+            If an action is wrong; if an environment was never reset, or has ended and autoreset
+            is disabled.
         """
         if self._states is None:
             raise UnichainError("these environments have no state; call reset() before step()")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -38,8 +39,8 @@ class Kernel:
     [[1.0, 0.6065]]
     """
 
-    name: str = "gaussian"
-    width: float | str = 1.0
+    name: Literal["gaussian", "dirac"] = "gaussian"
+    width: float | Literal["median"] = 1.0
 
     def __post_init__(self) -> None:
         if self.name not in ("gaussian", "dirac"):

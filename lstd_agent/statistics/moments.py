@@ -14,6 +14,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -158,11 +159,17 @@ class MomentStatistics:
             other.__dict__.pop(name, None)
         other._take(sums)
         other._room = _MAX_DECOMPOSED_BYTES // 2**4  # there may be many batches
+        if self.sparse_trials is not None and isinstance(sums, TrialMoments):
+            other.sparse_trials = SparseTrials(sums, self.intercept, self.sparse_trials)
         return other
 
     def portions(self, batches: Sequence[MomentSums | KeptTrials]) -> Sequence[Any]:
         """Return batches as what adds up fastest: kept trials as moments of windows."""
-        return [_windowed(batch, self._rows, len(batches)) for batch in batches]
+        first = accumulate((batch.n_trials for batch in batches), initial=0)
+        return [
+            _windowed(batch, self._rows, len(batches), n)
+            for batch, n in zip(batches, first, strict=False)
+        ]
 
     def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the moments of a window hold."""
@@ -314,7 +321,9 @@ class MomentStatistics:
 
 
 def _windowed(
-    sums: MomentSums | KeptTrials | TrialMoments, rows: RowsOf, n_batches: int = 1
+    sums: MomentSums | KeptTrials | TrialMoments, rows: RowsOf, n_batches: int = 1, first: int = 0
 ) -> MomentSums | TrialMoments:
     """Return what sums over windows: moments themselves, or kept trials with their features."""
-    return TrialMoments.of(sums, rows, n_batches) if isinstance(sums, KeptTrials) else sums
+    if isinstance(sums, KeptTrials):
+        return TrialMoments.of(sums, rows, n_batches, first)
+    return sums

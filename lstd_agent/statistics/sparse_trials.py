@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -41,6 +41,15 @@ _N_PROBES = 8
 
 # Right-hand sides of about so many numbers are solved for at a time.
 _CHUNK_SIZE = 2**22
+
+
+WindowKey: TypeAlias = tuple[int, int, bool]
+"""Timesteps start and stop, and whether with the feature for constants."""
+
+
+def window_key(window: IntArray, one: bool) -> WindowKey:
+    """Return what tells a closed window from others."""
+    return int(window[0]), int(window[1]), one
 
 
 def are_sparse(rows: Rows) -> bool:
@@ -112,11 +121,27 @@ class SparseTrials:
         With the rows of each batch.
     intercept : float
         1, or 0 in tasks that end.
+    whole : SparseTrials, optional
+        Of which these are a part: what is found of all trials is where to begin with some.
+
+    Attributes
+    ----------
+    solved : dict
+        What is found of closed windows, for parts to begin with.
     """
 
-    def __init__(self, sums: TrialMoments, intercept: float) -> None:
+    def __init__(
+        self, sums: TrialMoments, intercept: float, whole: SparseTrials | None = None
+    ) -> None:
         self._sums = sums
         self._intercept = intercept
+        self._whole = whole
+        self._closed: dict[WindowKey, Samples] = {}
+        self.solved: dict[WindowKey, dict[str, FloatArray]] = {}
+
+    def solved_of_whole(self, key: WindowKey) -> dict[str, FloatArray]:
+        """Return what is found of a window of all trials, of which these are a part."""
+        return {} if self._whole is None else self._whole.solved.get(key, {})
 
     @cached_property
     def n_features(self) -> int:
@@ -126,6 +151,8 @@ class SparseTrials:
     @cached_property
     def _total(self) -> float | None:
         """What the features of each observation sum to, where that is the same for all."""
+        if self._whole is not None:
+            return self._whole._total
         totals = np.concatenate([part.rows.sum(axis=1) for part in self._sums.parts])
         same = totals[0] != 0.0 and np.allclose(totals, totals[0], rtol=1e-12)
         return float(totals[0]) if same else None
@@ -183,10 +210,7 @@ class SparseTrials:
         one : bool
             Whether to take the feature for constants, if there is one.
         """
-        samples = self.samples(*window.tolist())
-        if self.has_one and not one:
-            f, successors = samples[:2]
-            samples = samples._replace(features=f[:, :-1], successors=successors[:, :-1])
+        samples = self._possibly_closed(window, one)
         constant = self._constant(samples.features.shape[1])
         # Rows that are alike have the same product with anything.
         probe = np.random.default_rng(0).uniform(1.0, 2.0, samples.features.shape[1])
@@ -194,6 +218,8 @@ class SparseTrials:
             if constant is not None:
                 samples = _without_unseen_ends(samples)
             Z = Factored.of(samples.features)
+            if self._whole is None:
+                self._closed[window_key(window, one)] = samples
             if constant is None:
                 return RowEquations.of(samples, Z, constant)
             f, successors, _, trial = samples
@@ -203,6 +229,19 @@ class SparseTrials:
             if not outside.size:
                 return RowEquations.of(samples, Z, constant)
             samples = _without(samples, _with_those_before(outside, trial, Z.are_alone(f)))
+
+    def _possibly_closed(self, window: IntArray, one: bool) -> Samples:
+        """Return the samples of a window, or what is left of them where all trials are known."""
+        key = window_key(window, one)
+        if self._whole is not None and key in self._whole._closed:
+            samples = self._whole._closed[key]
+            own = [part.first + np.arange(part.kept.n_trials) for part in self._sums.parts]
+            return _at(samples, np.isin(samples.trial, np.concatenate(own)))
+        samples = self.samples(*window.tolist())
+        if one or not self.has_one:
+            return samples
+        f, successors = samples[:2]
+        return samples._replace(features=f[:, :-1], successors=successors[:, :-1])
 
     def _constant(self, d: int) -> FloatArray | None:
         """Return weights (d,) of the value 1, or None where features cannot represent it."""
@@ -304,7 +343,13 @@ class Factored:
 
     def in_range(self, right: FloatArray) -> FloatArray:
         """Return the part of right-hand sides in the range of Z."""
-        return np.asarray(right - _SHIFT * self.solve(right))
+        # Twice, since once takes away as well of directions that are nearly outside.
+        return np.asarray(right - _SHIFT**2 * self.solve(self.solve(right)))
+
+    def size(self, right: FloatArray) -> float:
+        """Return the Z†-seminorm of a right-hand side (k,)."""
+        solved = self.solve(right)
+        return float(np.sqrt(max(float(solved @ (self.Z @ solved)), 0.0)))
 
     def are_outside(self, x: sparse.csr_array) -> BoolArray:
         """Tell which features (m, d) are not in the range of Z.
@@ -377,7 +422,10 @@ def _with_those_before(ends: IntArray, trial: IntArray, alone: BoolArray) -> Int
 
 
 def _without(samples: Samples, places: IntArray) -> Samples:
-    kept = np.setdiff1d(np.arange(len(samples.trial)), places)
+    return _at(samples, np.setdiff1d(np.arange(len(samples.trial)), places))
+
+
+def _at(samples: Samples, kept: IntArray | BoolArray) -> Samples:
     f, successors, rewards, trial = samples
     return Samples(f[kept], successors[kept], rewards[kept], trial[kept])
 

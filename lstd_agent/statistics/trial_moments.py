@@ -44,9 +44,11 @@ class TrialMoments:
         self.t_max = parts[0].kept.t_max
 
     @classmethod
-    def of(cls, kept: KeptTrials, features: RowsOf, n_batches: int = 1) -> TrialMoments:
+    def of(
+        cls, kept: KeptTrials, features: RowsOf, n_batches: int = 1, first: int = 0
+    ) -> TrialMoments:
         """Return the moments of a batch, of so many that share the memory for them."""
-        return cls([BatchMoments(kept, features, _MAX_KEPT_BYTES // n_batches)])
+        return cls([BatchMoments(kept, features, _MAX_KEPT_BYTES // n_batches, first)])
 
     def __add__(self, other: TrialMoments) -> TrialMoments:
         return TrialMoments(self.parts + other.parts)
@@ -104,10 +106,13 @@ class BatchMoments:
         Encoded observations (n, k) to features (n, d), dense or CSR.
     room : int
         How many bytes of moments to keep for the next time.
+    first : int
+        The place of its first trial among those of all batches.
     """
 
-    def __init__(self, kept: KeptTrials, features: RowsOf, room: int) -> None:
+    def __init__(self, kept: KeptTrials, features: RowsOf, room: int, first: int = 0) -> None:
         self.kept = kept
+        self.first = first
         self._features = features
         self._room = room
         self._found: dict[tuple[int, ...], list[FloatArray]] = {}

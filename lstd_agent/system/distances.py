@@ -181,7 +181,8 @@ def sampled_distance(
     Parameters
     ----------
     distance : {"mmd", "tv", "ot"}, MMD or callable
-        ``"ot"`` moves mass at the Euclidean distance between features.
+        ``"ot"`` moves mass at the Euclidean distance between features; ``"mmd"`` is the linear
+        MMD, or the total variation of counts of which no trial is stored.
     statistics : SampledStatistics
         Vector observations have the linear MMD only.
 
@@ -191,13 +192,13 @@ def sampled_distance(
         If the name is unknown, the statistics have no such distance, or there are fewer than two
         trials for the MMD.
     """
-    if distance == "mmd":
+    if distance == "mmd" and not falls_back(statistics):
         return statistics.paired_discrepancy(statistics.default_kernel)
     if isinstance(distance, MMD):
         if distance.estimator == "linear":
             return statistics.paired_discrepancy(distance.kernel)
         return _quadratic_mmd(distance.kernel, statistics)
-    if distance == "tv":
+    if distance in ("mmd", "tv"):
         counted = statistics.counted(UNCOUNTED)
         return sampled_total_variation(counted.visits, statistics.trials_at)
     if distance == "ot":
@@ -212,6 +213,11 @@ def sampled_distance(
         f"distance must be 'mmd', 'tv', 'ot', an MMD or a function of two distributions; got "
         f"{distance!r}"
     )
+
+
+def falls_back(statistics: SampledStatistics) -> bool:
+    """Whether there are no stored trials to pair, so that ``"mmd"`` is the total variation."""
+    return statistics.trials is None or len(statistics.trials) == 0
 
 
 def _quadratic_mmd(kernel: Kernel, statistics: SampledStatistics) -> SquaredDistance:

@@ -18,6 +18,9 @@ inverts A, and the directions are those of A M. M is never singular.
 Where successors are unknowns of the same window, X makes nothing of constants, and Xw = y has a
 solution for one gain only. With u the left null vector of X, least squares leave the residual
 :math:`r = Z u (u^T y) / (u^T Z u)`, and Xw = y - r is solved. The gain is that for which r is 0.
+
+Standard errors ask for the same without each batch. u and w by all trials are where that begins, so
+that what is iterated on is the change alone, and a small part of a change is small beside an error.
 """
 
 from __future__ import annotations
@@ -31,23 +34,31 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
-from lstd_agent.statistics.sparse_trials import Factored, RowEquations, SparseTrials
+from lstd_agent.statistics.sparse_trials import (
+    Factored,
+    RowEquations,
+    SparseTrials,
+    window_key,
+)
 from lstd_agent.system.approximators import Solution
 
-# Residuals are as small as this beside the right-hand side, after so many directions at most, in
-# runs of so many at a time.
-_TOLERANCE = 1e-11
+# Residuals are as small as this beside the right-hand side, in the seminorm, after runs of so many
+# directions at most. A run that leaves more is followed by another.
+_TOLERANCE = 1e-9
 _MOST_DIRECTIONS = 400
 _MOST_RUNS = 10
 
-# What a run leaves: rounding errors of long ones are for the next to take out.
-_OF_A_RUN = 1e-9
+# The same of what leaving out a batch changes: a hundredth of a standard error is enough.
+_TOLERANCE_OF_CHANGE = 1e-3
+
+# What is smaller beside a direction is rounding.
+_ROUNDING = 1e-11
 
 # Of sums along trials that make the equations easier, the λ.
 _DECAY = 0.9
 
-# What is larger than this beside right-hand sides is no solution.
-_UNSOLVED = 1e-5
+# What leaves more than this is no solution, be it of all trials or of a change.
+_UNSOLVED, _UNSOLVED_CHANGE = 1e-5, 0.1
 
 _Product: TypeAlias = Callable[[FloatArray], FloatArray]
 
@@ -74,13 +85,15 @@ def solve_backwards_by_iteration(
     weights, offsets, rank = np.zeros((n, d)), np.zeros(n), np.zeros(n, dtype=np.int64)
     for k in reversed(range(n)):
         if k == n - 1:
-            equations = trials.closed_equations(windows[k], one=False)
+            window = _Window.closed(trials, windows[k], one=False)
+            equations = window.equations
             y = equations.y @ [1.0, -gain]
         else:
             equations, end = trials.open_equations(windows[k])
             after = end.successors[:, :d] @ weights[k + 1] + offsets[k + 1]
             y = equations.y @ [1.0, -gain] + end.features.T @ after
-        solved = _Window(equations).minimizer(y)
+            window = _Window(equations)
+        solved = window.minimizer(y)
         weights[k], rank[k] = solved[:d], equations.Z.seen.size
         if k == n - 1:
             offsets[k] = -zero_features @ weights[k]
@@ -98,22 +111,47 @@ def solve_backwards_by_iteration(
 
 def gain_by_iteration(trials: SparseTrials, first: int, last: int) -> float:
     """Return the gain for which timesteps first to last - 1 have a solution."""
-    equations = trials.closed_equations(np.array([first, last]), one=True)
-    rewards, ones = _Window(equations).left_null() @ equations.y
+    window = _Window.closed(trials, np.array([first, last]), one=True)
+    rewards, ones = window.left_null() @ window.equations.y
     return float(rewards / ones)
 
 
 class _Window:
-    """Equations of a window, and sums along its trials that solve them nearly."""
+    """Equations of a window, and sums along its trials that solve them nearly.
 
-    def __init__(self, equations: RowEquations) -> None:
+    Parameters
+    ----------
+    equations : RowEquations
+    known : dict, optional
+        Solutions by more trials, by name: then what fewer change is found, less exactly.
+
+    Attributes
+    ----------
+    solved : dict
+        Solutions by name, of all features.
+    """
+
+    def __init__(self, equations: RowEquations, known: dict[str, FloatArray] | None = None) -> None:
         from scipy.sparse.linalg import splu  # takes long to import
 
-        self._equations = equations
+        self.equations = equations
+        self.solved: dict[str, FloatArray] = {}
+        self._known = known or {}
+        self._tolerance, self._unsolved = _TOLERANCE, _UNSOLVED
+        if known:
+            self._tolerance, self._unsolved = _TOLERANCE_OF_CHANGE, _UNSOLVED_CHANGE
         self._Z, self._F, self._steps = equations.Z, equations.F, equations.steps
         decayed = sparse.eye_array(len(equations.trial)) - _DECAY * _followed(equations.trial)
         # Upper triangular, since trials are in order of time: nothing is filled in.
         self._traces: Any = splu(sparse.csc_array(decayed), "NATURAL", diag_pivot_thresh=0.0)
+
+    @classmethod
+    def closed(cls, trials: SparseTrials, window: IntArray, *, one: bool) -> _Window:
+        """Return a window without an end, whose solutions are kept for parts of the trials."""
+        key = window_key(window, one)
+        made = cls(trials.closed_equations(window, one=one), trials.solved_of_whole(key))
+        trials.solved[key] = made.solved
+        return made
 
     def _X(self, w: FloatArray) -> FloatArray:
         return np.asarray(self._F.T @ (self._steps @ w))
@@ -127,45 +165,57 @@ class _Window:
     def minimizer(self, y: FloatArray) -> FloatArray:
         """Return w (d,), 0 of features that were not seen."""
         right = self._Z.scale @ y[self._Z.seen]
-        if self._equations.constant is not None:
+        if self.equations.constant is not None:
             u = self._null()
             Zu = self._Z.Z @ u
             right = right - Zu * ((u @ right) / (u @ Zu))
-        return self._unscaled(self._solution(self._X, self._returns, right))
+        start = self._start("weights", np.zeros_like(right))
+        right = right - self._Z.in_range(self._X(start))
+        return self._unscaled("weights", start + self._solution(self._X, self._returns, right))
 
     def left_null(self) -> FloatArray:
         """Return u (d,) with u^T X = 0, where X makes nothing of constants."""
-        return self._unscaled(self._null())
+        return self._unscaled("null", self._null())
 
-    def _unscaled(self, scaled: FloatArray) -> FloatArray:
-        w = np.zeros(len(self._equations.y))
+    def _start(self, name: str, otherwise: FloatArray) -> FloatArray:
+        """Return the scaled solution by more trials, as far as these tell of it."""
+        if name not in self._known:
+            return otherwise
+        return self._Z.in_range(self._known[name][self._Z.seen] / self._Z.scale.diagonal())
+
+    def _unscaled(self, name: str, scaled: FloatArray) -> FloatArray:
+        w = np.zeros(len(self.equations.y))
         w[self._Z.seen] = self._Z.scale @ scaled
+        self.solved[name] = w
         return w
 
     def _null(self) -> FloatArray:
-        constant = self._equations.scaled_constant
-        right = self._Z.in_range(self._Xt(constant))
-        return constant - self._solution(self._Xt, partial(self._returns, trans="T"), right)
+        start = self._start("null", self.equations.scaled_constant)
+        right = self._Z.in_range(self._Xt(start))
+        found = start - self._solution(self._Xt, partial(self._returns, trans="T"), right)
+        self._unscaled("null", found)
+        return found
 
     def _solution(self, matrix: _Product, nearly: _Product, right: FloatArray) -> FloatArray:
         """Return w with matrix w = right, by runs of minimal residuals."""
-        size = float(np.linalg.norm(right))
         w: FloatArray = np.zeros(len(right))
-        residual = right
-        # A matrix that makes nothing of constants leaves rounding errors of what it is applied to.
+        residual, size = right, self._Z.size(right)
+        left = size
         for _ in range(_MOST_RUNS):
-            before = float(np.linalg.norm(residual))
-            if before <= _TOLERANCE * size:
+            if left <= self._tolerance * size:
                 return w
-            enough = max(_OF_A_RUN, 0.1 * _TOLERANCE * size / before)
-            w = w + minimal_residual(matrix, self._Z, residual, nearly, enough)
-            residual = right - self._Z.in_range(matrix(w))
-            if np.linalg.norm(residual) > 0.9 * before:
+            enough = 0.3 * self._tolerance * size / left
+            more = w + minimal_residual(matrix, self._Z, residual, nearly, enough)
+            residual = right - self._Z.in_range(matrix(more))
+            before, left = left, self._Z.size(residual)
+            if left > before:  # what is left are rounding errors, which have no solution
+                left = before
                 break
-        if np.linalg.norm(residual) > _UNSOLVED * size:
+            w = more
+        if left > self._unsolved * size:
             raise EvaluationError(
                 f"the equations of {len(right)} sparse features are not solved by iteration: what "
-                f"is left is {np.linalg.norm(residual) / size:.1e} of them. Use fewer or coarser "
+                f"is left is {left / size:.1e} of them. Use fewer or coarser "
                 "features, trials that mix (all of which get to the same states), or shorter "
                 "neighborhoods (n_anchors)"
             )
@@ -177,7 +227,7 @@ def minimal_residual(
     factored: Factored,
     right: FloatArray,
     nearly: _Product | None = None,
-    tolerance: float = 0.1 * _TOLERANCE,
+    tolerance: float = 1e-12,
 ) -> FloatArray:
     """Return w in the Krylov space for which the seminorm of apply(w) - right is least.
 
@@ -217,14 +267,14 @@ def minimal_residual(
         for i, (c, s) in enumerate(rotations):
             column[i : i + 2] = c * column[i] + s * column[i + 1], c * column[i + 1] - s * column[i]
         length = float(np.hypot(column[m], norm))
-        if length <= _TOLERANCE:
+        if length <= _ROUNDING:
             break
         rotations.append((column[m] / length, norm / length))
         c, s = rotations[-1]
         column[m] = length
         R[: m + 1, m] = column
         target[m:] = [c * target[m], -s * target[m]]
-        if abs(target[-1]) <= tolerance * size or norm <= _TOLERANCE * length:
+        if abs(target[-1]) <= tolerance * size or norm <= _ROUNDING * length:
             break
         basis[m + 1] = direction / norm
     n = len(rotations)

@@ -58,6 +58,7 @@ class Exploration:
     Parameters
     ----------
     explore : int, float or callable
+        As `check_explore` returns it.
     action_space : Space
         Of a single environment.
     t_max : int
@@ -71,7 +72,7 @@ class Exploration:
     Raises
     ------
     InvalidInputError
-        If actions are not Discrete, or trials cannot be explored so.
+        If actions are not Discrete.
     """
 
     def __init__(
@@ -84,7 +85,6 @@ class Exploration:
         wherever: Callable[[Any], BoolArray] | None = None,
     ) -> None:
         self.n_actions, self._first_action = discrete_actions(action_space)
-        explore = check_explore(explore, t_max)
         self._half = (t_max + 1) // 2
         self._number = explore if isinstance(explore, int) else None
         self._probability = explore if isinstance(explore, float) else 1.0

@@ -145,13 +145,13 @@ class MomentSums:
         return MomentSums(self.n_trials, **parts)
 
 
-Parts = tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]
-
-
-def parts_of(f: Rows, successor: Rows, reward: FloatArray) -> Parts:
-    """Return Σ f f^T, Σ f f'^T, Σ r f, Σ f and Σ r over rows of features and their successors."""
-    sums = f.T @ reward, f.T @ np.ones(len(reward)), float(reward.sum())
-    return dense(f.T @ f), dense(f.T @ successor), *sums
+def parts_of(f: Rows, successor: Rows, reward: FloatArray) -> Iterator[Any]:
+    """Yield Σ f f^T, Σ f f'^T, Σ r f, Σ f and Σ r over rows of features and their successors."""
+    yield dense(f.T @ f)
+    yield dense(f.T @ successor)
+    yield f.T @ reward
+    yield f.T @ np.ones(len(reward))
+    yield float(reward.sum())
 
 
 def moments_of(
@@ -190,8 +190,9 @@ def moments_of(
             has = own[block, time].T.ravel()
             f, successor, reward = f[has], successor[has], reward[has]
             cut[0][i] += successor.T @ np.ones(len(reward))
-        for sums, part in zip(total, parts_of(f, successor, reward), strict=True):
-            sums[i] += part
+        parts = parts_of(f, successor, reward)
+        for sums in total:
+            sums[i] += next(parts)  # one large product at a time
     return MomentSums(len(rewards), *total, *cut)
 
 

@@ -20,7 +20,7 @@ from lstd_agent.trials.action_counts import Taken
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import States
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import MomentSums, Parts, parts_of
+from lstd_agent.trials.moment_sums import MomentSums, parts_of
 
 Sums: TypeAlias = TransitionCounts | MomentSums | KeptTrials
 """What a portion of trials leaves behind; two of the same kind add up."""
@@ -133,7 +133,7 @@ class MomentRecorder:
 
     def __init__(self, features: RowsOf) -> None:
         self._features = features
-        self._sums: list[Parts] = []
+        self._sums: list[list[Any]] = []
         self._following: tuple[NDArray[Any], Rows] | None = None
         self._cut: list[tuple[FloatArray, int]] = []
 
@@ -152,7 +152,7 @@ class MomentRecorder:
             own = ~taken.explored
             f, successor, reward = f[own], successor[own], reward[own]
             self._cut.append((successor.T @ np.ones(len(reward)), len(reward)))
-        self._sums.append(parts_of(f, successor, reward))
+        self._sums.append(list(parts_of(f, successor, reward)))
 
     def sums(self, n_trials: int) -> MomentSums:
         """Return what has been recorded of ``n_trials`` complete trials."""

@@ -234,4 +234,13 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"n_anchors must be at least 1.*got 0"):
         SeminormLSTDAgent(OneHot(), 0)
     with pytest.raises(InvalidInputError, match="needs at least 2 stored; got 0"):
-        collected(n_stored_trials=0)
+        collected(n_stored_trials=0, distance=MMD("linear"))
+
+
+def test_counts_without_stored_trials_have_total_variation_by_default_and_say_so() -> None:
+    found, asked = collected(n_stored_trials=0), collected(n_stored_trials=0, distance="tv")
+    assert_array_equal(found.system_.anchors, asked.system_.anchors)
+    said = "distance    total variation, since no trials are stored"
+    assert said in found.summary()
+    assert said not in asked.summary()
+    assert said not in collected().summary()

@@ -17,6 +17,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics import sparse_trials
 from lstd_agent.statistics.sparse_trials import Factored, RowEquations, SparseTrials
 from lstd_agent.statistics.trial_moments import TrialMoments
+from lstd_agent.system import krylov
 from lstd_agent.system.krylov import _Window, minimal_residual
 
 
@@ -71,6 +72,7 @@ def test_sparse_features_have_the_values_of_dense_ones(
     for fewest in (10**6, 2):
         monkeypatch.setattr(sparse_trials, "_FEWEST_SPARSE", fewest)
         monkeypatch.setattr(sparse_trials, "_LARGEST_DENSITY", 1.0)
+        monkeypatch.setattr(krylov, "_TOLERANCE_OF_CHANGE", 1e-7)
         agent = fitted(features, trials, anchors=anchors)
         assert (agent.fitted_statistics_.sparse_trials is None) == (fewest > 2)
         found.append(agent)
@@ -89,6 +91,25 @@ def test_sparse_features_have_the_values_of_dense_ones(
     finite = np.isfinite(errors)
     assert finite.sum() > 50
     assert_allclose(iterated.standard_errors(x, t)[here][finite], errors[finite], rtol=1e-4)
+
+
+def test_errors_by_what_a_batch_changes_are_those_of_separate_fits(monkeypatch: Any) -> None:
+    """Refits begin with the solution of all trials, and are solved to what errors need."""
+    monkeypatch.setattr(sparse_trials, "_FEWEST_SPARSE", 2)
+    monkeypatch.setattr(sparse_trials, "_LARGEST_DENSITY", 1.0)
+    trials = damped(200, 30)
+    x, t = trials.observations[:30, ::9].reshape(-1, 2), np.tile(np.arange(0, 32, 9), 30)
+
+    def errors() -> Any:
+        return fitted(tiles(4), trials, anchors=[0, 5]).standard_errors(x, t)
+
+    found = errors()
+    monkeypatch.setattr(SparseTrials, "solved_of_whole", lambda self, key: {})
+    separate = errors()
+    assert_array_equal(np.isfinite(found), np.isfinite(separate))
+    assert np.isfinite(found).sum() > 30
+    finite = np.isfinite(found)
+    assert_allclose(found[finite], separate[finite], rtol=0.01)
 
 
 def test_minimal_residuals_solve_a_system_that_dense_elimination_solves() -> None:
