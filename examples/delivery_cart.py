@@ -125,9 +125,7 @@ def main(n_runs: int = 4, n_trials: int = 1500, picture: str | None = None) -> E
     exact = bias[BESIDE] - np.append(bias[shown], bias[cells].mean())
     worth = worths[-1]
     print(f"a morning beside the table is worth {worth}; exactly {exact[-1]:.2f}")
-    verdict = "worth it" if worth.value > PRICE else "too dear"
-    gap = abs(worth.value - PRICE)
-    print(f"taking the cart there for {PRICE:g} is {verdict}, by {Estimate(gap, worth.error)}")
+    print(f"taking the cart there for {PRICE:g} is {worth.against(PRICE)}")
     if picture is not None:
         draw_worth(
             [*map(str, shown), "anywhere"],

@@ -59,9 +59,7 @@ def main(n_runs: int = 4, n_trials: int = 800, picture: str | None = None) -> Es
     exact = TabularMDP.from_gymnasium(env).induce([0] * len(env.P)).bias
     worth = worths[-1]
     print(f"full shelves are worth {worth}; exactly {exact[full] - exact[empty]:.2f}")
-    verdict = "worth it" if worth.value > EXPRESS else "too dear"
-    gap = abs(worth.value - EXPRESS)
-    print(f"an express delivery for {EXPRESS:g} is {verdict}, by {Estimate(gap, worth.error)}")
+    print(f"an express delivery for {EXPRESS:g} is {worth.against(EXPRESS)}")
     if picture is not None:
         draw_worth(
             list(range(TARGET + 1)),

@@ -52,9 +52,7 @@ def main(n_runs: int = 4, n_trials: int = 300, picture: str | None = None) -> Es
     exact = TabularMDP.from_gymnasium(env).induce([0] * len(env.P)).bias
     worth = worths[WARM]
     print(f"a warm start is worth {worth} pieces; exactly {exact[WARM] - exact[0]:.2f}")
-    verdict = "worth it" if worth.value > PREHEATING else "too dear"
-    gap = abs(worth.value - PREHEATING)
-    print(f"preheating for {PREHEATING:g} pieces is {verdict}, by {Estimate(gap, worth.error)}")
+    print(f"preheating for {PREHEATING:g} pieces is {worth.against(PREHEATING)}")
     if picture is not None:
         draw_worth(
             levels,

@@ -53,9 +53,7 @@ def main(n_runs: int = 5, n_trials: int = 400, picture: str | None = None) -> Es
     exact = TabularMDP.from_gymnasium(env).induce([0] * (MOST + 1)).bias
     cost = costs[waiting.index(BACKLOG)]
     print(f"the backlog costs {cost}; exactly {exact[0] - exact[BACKLOG]:.2f}")
-    verdict = "worth it" if cost.value > PRICE else "too dear"
-    gap = Estimate(abs(cost.value - PRICE), cost.error)
-    print(f"a crew for {PRICE:g} is {verdict}, by {gap}")
+    print(f"a crew for {PRICE:g} is {cost.against(PRICE)}")
     if picture is not None:
         draw_worth(
             waiting,

@@ -64,6 +64,11 @@ class Estimate:
     def __str__(self) -> str:
         return str(Comparison(self.value, self.error))
 
+    def against(self, price: float) -> str:
+        """Return whether it is worth a price, and by how much."""
+        verdict = "worth it" if self.value > price else "too dear"
+        return f"{verdict}, by {Estimate(abs(self.value - price), self.error)}"
+
 
 def over_runs(
     make_agent: Callable[[], SeminormLSTDAgent],

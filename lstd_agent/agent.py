@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import fields
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
-import gymnasium as gym
 from numpy.typing import ArrayLike
 
 from lstd_agent.action_values import ActionEvidence
@@ -41,14 +39,14 @@ from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
 from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.start_value import start_bias
-from lstd_agent.trials.collector import DEFAULT_MAX_BYTES, Termination, TrialCollector
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
+from lstd_agent.trials.collector import Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.exploration import Explore
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv
 from lstd_agent.trials.sharding import EnvSource
@@ -120,8 +118,8 @@ class SeminormLSTDAgent:
         How much memory trials of vectors may take before they are condensed into moments of
         the features, which cannot change any more then.
     standardize : bool
-        Whether features are functions of standardized observations, whose mean and deviation
-        are measured on the samples and kept in files: shorthand for ``Standardized(features)``.
+        Shorthand for ``Standardized(features)``: functions of standardized observations, whose
+        mean and deviation are measured on the samples and kept in files.
 
     Attributes
     ----------
@@ -135,14 +133,10 @@ class SeminormLSTDAgent:
         All trials, where observations are counted, and where they are kept as they came.
     statistics, fitted_statistics_ : SampledStatistics
         What is asked of all trials, and of those that the last fit was made of.
-    system_ : System
-        The fitted system of approximators.
-    neighborhoods_ : list of Neighborhood
-        Its parts, in order of time.
-    gain_ : float
-        The gain used by the fit: given, or estimated.
-    start_bias_ : float
-        What a trial earns above the gain, in all.
+    system_, neighborhoods_ : System, list of Neighborhood
+        The fitted system of approximators, and its parts in order of time.
+    gain_, start_bias_ : float
+        The gain used by the fit, given or estimated, and what a trial earns above it in all.
     backup_ : Choice
         The backup used by the fit, and what was tried.
     main_reference_ : observation or None
@@ -184,7 +178,8 @@ class SeminormLSTDAgent:
     Notes
     -----
     Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the calibration by default
-    is ours. Methods that change the agent return it, so that calls can be chained.
+    is ours. Methods that change the agent return it, so that calls can be chained. Whatever is
+    asked of the fit raises `NotFittedError` before `fit`.
 
     Examples
     --------
@@ -238,25 +233,14 @@ class SeminormLSTDAgent:
         self.solver = solver
         vars(self).update(vars(self._fit_options))  # numbers as Python's own
         self.standardize = standardize
+        features = self._standardized(features)
         self.collector = TrialCollector(
-            self._standardized(features),
-            on_termination,
-            n_stored_trials,
-            n_batches,
-            observations,
-            max_bytes,
+            features, on_termination, n_stored_trials, n_batches, observations, max_bytes
         )
-        self.on_termination = on_termination
-        self.n_stored_trials = self.collector.n_stored_trials
-        self.n_batches = self.collector.n_batches
-        self.observations = observations
-        self.max_bytes = self.collector.max_bytes
         self._fitted: Fit | None = None
 
     @classmethod
-    def paper(
-        cls, features: Features, n_anchors: int | None = 2, **options: Any
-    ) -> SeminormLSTDAgent:
+    def paper(cls, features: Features, n_anchors: int | None = 2, **options: Any) -> Self:
         """Exactly the paper's choices, where the defaults are ours.
 
         Doubling search by the linear MMD with a Gaussian kernel of width 1, the most common
@@ -266,10 +250,6 @@ class SeminormLSTDAgent:
         ----------
         features, n_anchors, **options
             Of the agent.
-
-        Returns
-        -------
-        SeminormLSTDAgent
         """
         choices = {
             "search": "doubling",
@@ -281,17 +261,13 @@ class SeminormLSTDAgent:
         return cls(features, n_anchors, **{**choices, **options})
 
     @classmethod
-    def average_reward(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+    def average_reward(cls, features: Features, **options: Any) -> Self:
         """Average-reward LSTD on p*: one neighbourhood, fitted once the chain has settled.
 
         Parameters
         ----------
         features, **options
             Of the agent.
-
-        Returns
-        -------
-        SeminormLSTDAgent
 
         Notes
         -----
@@ -301,7 +277,7 @@ class SeminormLSTDAgent:
         return cls(features, 1, calibration="references", tail="settled", **options)
 
     @classmethod
-    def transient(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+    def transient(cls, features: Features, **options: Any) -> Self:
         """LSTD of a task that terminates: one neighbourhood, weighted by visits until the end.
 
         Predictions are total rewards until termination. ``t_max`` must be long enough for
@@ -312,30 +288,22 @@ class SeminormLSTDAgent:
         features, **options
             Of the agent.
 
-        Returns
-        -------
-        SeminormLSTDAgent
-
         Notes
         -----
         Source: Bradtke & Barto (1996), theorem 1, undiscounted; section ``unify_existing``,
         second case. The terminal state's features are zero, so it weighs nothing in X, Z and y.
         """
-        options = {"backup": "one_step", **options}
-        return cls(features, 1, gain=0.0, on_termination="absorb", **options)
+        choices = {"backup": "one_step", **options}
+        return cls(features, 1, gain=0.0, on_termination="absorb", **choices)
 
     @classmethod
-    def stepwise(cls, features: Features, **options: Any) -> SeminormLSTDAgent:
+    def stepwise(cls, features: Features, **options: Any) -> Self:
         """One approximator for each timestep (section ``unify_morethantwo``).
 
         Parameters
         ----------
         features, **options
             Of the agent.
-
-        Returns
-        -------
-        SeminormLSTDAgent
         """
         return cls(features, None, **options)
 
@@ -345,11 +313,33 @@ class SeminormLSTDAgent:
         return self.collector.features
 
     @property
-    def options(self) -> dict[str, Any]:
-        """What the agent was made with, by name.
+    def on_termination(self) -> Termination:
+        """What a trial that terminates is."""
+        return self.collector.on_termination
 
-        ``SeminormLSTDAgent(**agent.options)`` is another like it, without trials.
-        """
+    @property
+    def n_stored_trials(self) -> int:
+        """How many trials' observations to keep."""
+        return self.collector.n_stored_trials
+
+    @property
+    def n_batches(self) -> int:
+        """In how many batches to keep the statistics."""
+        return self.collector.n_batches
+
+    @property
+    def observations(self) -> ObservationKind:
+        """How observations are kept."""
+        return self.collector.observations
+
+    @property
+    def max_bytes(self) -> int:
+        """How much memory trials of vectors may take."""
+        return self.collector.max_bytes
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it was made with: ``SeminormLSTDAgent(**agent.options)`` is one without trials."""
         return {name: getattr(self, name) for name in signature(SeminormLSTDAgent).parameters}
 
     def collect(
@@ -387,8 +377,7 @@ class SeminormLSTDAgent:
         seed : int, optional
             The same seed, environment and policy give the same trials.
         batched : bool or None
-            Whether a callable policy takes batches; None finds out, see
-            `lstd_agent.trials.policies.CallableActor`.
+            Whether a callable policy takes batches; None finds out (`lstd_agent.trials.policies`).
         progress : bool or None
             Show a progress bar; None shows one on a terminal only.
         workers, executor
@@ -409,32 +398,20 @@ class SeminormLSTDAgent:
         Raises
         ------
         TerminationError
-            If a trial terminates (unless that is to be absorbed), or is truncated before
-            ``t_max``.
+            If a trial terminates, unless that is to be absorbed, or is truncated before ``t_max``.
         InvalidInputError
             If an argument does not fit. Then nothing has changed.
         WorkerError
             If workers keep dying.
         """
-        request = Request(
-            n_trials,
-            t_max,
-            seed,
-            batched,
-            progress,
-            workers,
-            executor,
-            shard_size,
-            is_same_policy,
-            explore=explore,
-        )
-        self.collector.collect(env, policy, request)
+        how = batched, progress, workers, executor, shard_size, is_same_policy, explore
+        self.collector.collect(env, policy, Request(n_trials, t_max, seed, *how))
         return self
 
     attach = chained(TrialCollector.attach, to="collector")
 
     def act(self, observation: Any) -> Any:
-        """Return the policy's action for an observation, or its actions for a batch.
+        """Return the action of the policy that `attach` was given, or its actions for a batch.
 
         Parameters
         ----------
@@ -443,11 +420,6 @@ class SeminormLSTDAgent:
         Returns
         -------
         action, or a batch of them
-
-        Raises
-        ------
-        NotFittedError
-            If `attach` gave no policy.
         """
         return self.collector.loop.act(observation)
 
@@ -493,86 +465,24 @@ class SeminormLSTDAgent:
         Parameters
         ----------
         data : TransitionCounts, KeptTrials or agent
-            Counts, such as `unichain_gym.simulate_counts` and another agent's `counts` are: of
-            states 0 to S - 1 in the order of the observations. Logged trials
-            (`KeptTrials.of`): those of countable observations are counted. An agent: as
-            `merge` does.
+            Counts (`unichain_gym.simulate_counts`, another agent's `counts`) of states 0 to S - 1
+            in the order of the observations; kept trials (`KeptTrials.of`), of which countable
+            observations are counted; or an agent, as `merge` does.
 
         Raises
         ------
         InvalidInputError
-            If they cannot be trials of this task, or are of another length. Then nothing has
-            changed.
+            If they cannot be trials of this task, or are of another length; nothing is added.
         """
         self.collector.add(data.collector if isinstance(data, SeminormLSTDAgent) else data)
         return self
 
-    def add_trials(
-        self,
-        observations: Any,
-        rewards: Iterable[ArrayLike] | None = None,
-        actions: Iterable[ArrayLike] | None = None,
-        *,
-        terminated: ArrayLike | None = None,
-        t_max: int | None = None,
-        policy: Policy | None = None,
-        batched: bool | None = None,
-        is_same_policy: bool = False,
-        observation_space: gym.Space[Any] | None = None,
-        action_space: gym.Space[Any] | None = None,
-    ) -> Self:
-        """Add logged trials, of whatever lengths.
-
-        A trial that is shorter than the longest was cut short, which is no end of the task: its
-        transitions count for what they show, and each timestep's equations use the trials that
-        have it. Occupancies, mean rewards and the gain are those of the trials that were there.
-        Equations stay right if trials were cut short for what was observed, since they are of
-        single transitions; means over those that were left are means over them alone.
-
-        Parameters
-        ----------
-        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
-            One more than there are rewards, the last one what followed the last reward. Tables
-            come by `LoggedTrials.from_frame`.
-        rewards, actions, terminated
-            As `LoggedTrials.of` takes them. Discrete actions serve `action_values`, whoever chose
-            them; trials may end with ``on_termination="absorb"``.
-        t_max : int, optional
-            The last timestep: what was logged beyond is left out. By default the longest trial's,
-            or that of the trials so far.
-        policy : array_like or callable, optional
-            Whose trials they are said to be: refused if it never takes one of the actions, or
-            hardly as often. Without it they are taken for those of the evaluated policy.
-        batched, is_same_policy : bool
-            As in `collect`.
-        observation_space : Space, optional
-            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
-            floats are unbounded without it.
-        action_space : Space, optional
-            Without one, integers are Discrete actions from 0 to the largest that was logged.
-
-        Raises
-        ------
-        InvalidInputError
-            If they cannot be trials of this task and policy. Then nothing has changed.
-        TerminationError
-            If a trial terminated, unless that is to be absorbed.
-        """
-        self.collector.add_trials(
-            as_logged(observations, rewards, actions, terminated, action_space),
-            t_max=t_max,
-            policy=policy,
-            batched=batched,
-            is_same_policy=is_same_policy,
-            observation_space=observation_space,
-        )
-        return self
+    add_trials = chained(TrialCollector.add_trials, to="collector")
 
     def merge(self, other: SeminormLSTDAgent) -> Self:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
-        Features need not be the same, except where trials were condensed into their moments. Fit
-        the agent (again) afterwards.
+        Features need not be the same, except where trials were condensed into their moments.
 
         Parameters
         ----------
@@ -581,8 +491,7 @@ class SeminormLSTDAgent:
         Raises
         ------
         InvalidInputError
-            If the two have other observations, timesteps, policies or moments. Then nothing has
-            changed.
+            If the two have other observations, timesteps, policies or moments; nothing is added.
         """
         self.collector.merge(other.collector)
         return self
@@ -651,11 +560,11 @@ class SeminormLSTDAgent:
         check_single_class(statistics, encoding)
         check_own_trials(statistics)
         self._fitted = Fit.of(statistics, batches, encoding, self._fit_options)
-        found = self.diagnostics().warnings
-        if found:
+        if found := self.diagnostics().warnings:
             warnings.warn("; ".join(found), FitWarning, stacklevel=2)
         return self
 
+    # What is asked of the fit, the trials and their actions is described where it is answered.
     predict = delegated(Fit.predict, to="_last_fit")
     coverage = delegated(Fit.coverage, to="_last_fit")
     determined = delegated(Fit.determined, to="_last_fit")
@@ -752,9 +661,8 @@ class SeminormLSTDAgent:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent to a ``.npz`` file, trials' statistics and fit included.
 
-        Features and distances that are functions are not written (a function of Discrete
-        observations is, as its table), nor is the policy; `load` takes them again. So is a
-        trial under way left out.
+        Functions are not written, but for features of counted observations, as a table: `load`
+        takes features and distances again. A trial under way is left out.
 
         Parameters
         ----------
@@ -770,7 +678,7 @@ class SeminormLSTDAgent:
         *,
         features: Features | None = None,
         distance: DistributionDistance | None = None,
-    ) -> SeminormLSTDAgent:
+    ) -> Self:
         """Read an agent from a file that `save` wrote. Runs no code from it.
 
         Parameters
@@ -778,10 +686,6 @@ class SeminormLSTDAgent:
         path : path
         features, distance : callable, optional
             Only where they are functions, which a file does not hold.
-
-        Returns
-        -------
-        SeminormLSTDAgent
 
         Raises
         ------

@@ -19,8 +19,7 @@ from lstd_agent.system.action_values import (
     evaluate_actions,
     main_state,
 )
-from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.batches import together
+from lstd_agent.trials.action_counts import ActionCounts, together
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.encoding import CountedEncoding
 from lstd_agent.trials.policies import Policy, make_actor

@@ -19,7 +19,7 @@ from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding, States
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 # Of the noise of a start, which is only looked at for being too large, so many groups tell.
 _N_GROUPS = 4
@@ -255,6 +255,11 @@ class Fit:
         """Return the neighbourhoods (m,) that have most samples of encoded observations (m,)."""
         samples = self.occupancy_of(states) * np.maximum(self.system.n_samples, 1)[:, None]
         return np.asarray(np.argmax(samples, axis=0))
+
+    def candidate_values(self, k: int) -> FloatArray:
+        """Return the values (M,) of the candidate reference states by neighbourhood k."""
+        features = self.statistics.candidate_features
+        return self.system.values(features, np.full(features.shape[0], k))
 
     @cached_property
     def occupancy_of(self) -> Occupancies:

@@ -16,6 +16,7 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.fit import Fit
+from lstd_agent.standard_errors import most_by_chance
 from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.start_value import deviations, direct_values
 from lstd_agent.trials.lengths import has_gaps
@@ -122,7 +123,8 @@ def check_start(fit: Fit) -> StartCheck:
     if np.isnan(error[0, -1]) and matter[0, -1]:
         # Of independent noise; what varies slowly is none, and differences leave it out.
         error[0, -1] = np.linalg.norm(np.diff(deviations(system, statistics))) / np.sqrt(2.0)
-    wrong = matter & (difference > _limit(groups, error))
+    explained = most_by_chance(groups.degrees, LEVEL / error.size)[:, None] * error
+    wrong = matter & (difference > explained)
     # What is wrong at a shorter horizon are the values there, if two longer ones say that these are
     # right: at one alone the values there may be as wrong as these, after a period as ever.
     right = difference + _CERTAINTY * error <= tolerated
@@ -142,14 +144,6 @@ def check_start(fit: Fit) -> StartCheck:
 
 def _difference(groups: StartGroups) -> FloatArray:
     return np.asarray(np.abs(groups.direct - groups.predicted[:, None]))
-
-
-def _limit(groups: StartGroups, error: FloatArray) -> FloatArray:
-    """Return the largest differences that chance may explain, by Student's distribution."""
-    from scipy.special import stdtrit  # takes long to import
-
-    tail = LEVEL / error.size / 2.0
-    return np.asarray(-stdtrit(groups.degrees, tail)[:, None] * error)
 
 
 def _misfits(fit: Fit, groups: StartGroups, error: FloatArray, wrong: BoolArray) -> list[Misfit]:
@@ -175,12 +169,12 @@ def _misfits(fit: Fit, groups: StartGroups, error: FloatArray, wrong: BoolArray)
 
 def _range_of_values(fit: Fit) -> float:
     """Return the range of values at the starts, or of most values in a neighbourhood if larger."""
-    system, candidates = fit.system, fit.statistics.candidate_features
+    system = fit.system
     starts = fit.encoding.rows(fit.statistics.starts)
     widest = float(np.ptp(system.values(starts, np.zeros(starts.shape[0], dtype=np.int64))))
     for k, occupancy in enumerate(system.occupancy):
         weight = occupancy / max(occupancy.sum(), 1e-300)
-        values = system.values(candidates, np.full(candidates.shape[0], k))
+        values = fit.candidate_values(k)
         deviation = float(np.sqrt(weight @ (values - weight @ values) ** 2))
         widest = max(widest, _RANGE * deviation)
     return widest

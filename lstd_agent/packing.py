@@ -30,7 +30,7 @@ from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 _BUILDERS = {
     c.__name__: c
@@ -62,9 +62,8 @@ def pack_features(features: Any, table: Any, arrays: Arrays) -> Any:
         }
         return {"type": type(features).__name__, "arguments": arguments}
     if is_sparse(table):
-        csr = sparse.csr_array(table)
-        arrays.update({f"features.{part}": getattr(csr, part) for part in _CSR_PARTS})
-        return {"type": "csr", "shape": list(csr.shape)}
+        arrays.update(_csr_parts("features", sparse.csr_array(table)))
+        return {"type": "csr", "shape": list(table.shape)}
     if table is not None:
         arrays["features"] = np.asarray(table)
         return {"type": "array"}
@@ -93,6 +92,29 @@ def unpack_features(facts: Any, arrays: Arrays, given: Any = None) -> Any:
         return None if inner is None else Standardized(inner, facts["mean"], facts["deviation"])
     builder = _BUILDERS.get(kind)
     return None if builder is None else builder(**facts["arguments"])
+
+
+def _pack(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
+    """Put the arrays of a dataclass among others and return what else it has."""
+    facts: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        if is_sparse(part):
+            arrays.update(_csr_parts(f"{name}.{field.name}", part))
+        elif isinstance(part, np.ndarray):
+            arrays[f"{name}.{field.name}"] = part
+        elif part is not None:
+            facts[field.name] = part
+    return facts
+
+
+def _named(name: str, arrays: Arrays) -> Arrays:
+    """Return the arrays of one of those that were packed, by the names of its fields."""
+    return {k.removeprefix(f"{name}."): v for k, v in arrays.items() if k.startswith(f"{name}.")}
+
+
+def _csr_parts(name: str, matrix: Any) -> Arrays:
+    return {f"{name}.{part}": getattr(matrix, part) for part in _CSR_PARTS}
 
 
 def _read_csr(name: str, arrays: Arrays, shape: tuple[int, int]) -> sparse.csr_array:
@@ -196,24 +218,13 @@ _SPACES: dict[type[Space[Any]], tuple[Callable[[Any], list[Any]], Callable[..., 
 
 def pack_sums(sums: Sums, name: str, arrays: Arrays) -> Any:
     """Put a batch's sums among the arrays and return what else to write of them."""
-    facts: dict[str, Any] = {"n_trials": sums.n_trials, "kind": type(sums).__name__}
-    if not isinstance(sums, TransitionCounts):
-        held = {k: v for k, v in vars(sums).items() if k != "n_trials" and v is not None}
-        arrays.update({f"{name}.{k}": v for k, v in held.items()})
-        return facts
-    facts["n_states"] = sums.n_states
-    if sums.n_at is not None:
-        arrays[f"{name}.n_at"] = sums.n_at
-    for matrix in ("transition_counts", "reward_sums"):
-        for part in _CSR_PARTS:
-            arrays[f"{name}.{matrix}.{part}"] = getattr(getattr(sums, matrix), part)
-    return facts
+    facts = _pack(sums, name, arrays)
+    return {"n_trials": sums.n_trials, "kind": type(sums).__name__, **facts}
 
 
 def unpack_sums(facts: Any, name: str, arrays: Arrays) -> Sums:
     """Return a batch's sums, checked."""
-    prefix = f"{name}."
-    parts = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+    parts = _named(name, arrays)
     try:
         if facts["kind"] == "KeptTrials":
             return KeptTrials.of(**parts)
@@ -235,8 +246,7 @@ def pack_taken(taken: ActionCounts | None, name: str, arrays: Arrays) -> Any:
     """Put counts of actions among the arrays and return what else to write of them."""
     if taken is None:
         return None
-    arrays.update({f"{name}.{part}": getattr(taken, part) for part in ACTION_PARTS})
-    return [taken.n_states, taken.n_actions]
+    return list(_pack(taken, name, arrays).values())
 
 
 def unpack_taken(facts: Any, name: str, arrays: Arrays) -> ActionCounts | None:
@@ -251,21 +261,15 @@ def unpack_taken(facts: Any, name: str, arrays: Arrays) -> ActionCounts | None:
 
 def pack_system(system: System, arrays: Arrays) -> Any:
     """Put a fitted system among the arrays and return what else to write of it."""
-    facts: dict[str, Any] = {"main": system.references.main}
-    arrays["system.references"] = system.references.state
-    for name, value in vars(system).items():
-        if isinstance(value, np.ndarray):
-            arrays[f"system.{name}"] = value
-        elif name != "references":
-            facts[name] = value
-    return facts
+    facts = _pack(system, "system", arrays)
+    references = facts.pop("references")
+    arrays["system.references"] = references.state
+    return {"main": references.main, **facts}
 
 
 def unpack_system(facts: Any, arrays: Arrays) -> System:
     """Return the fitted system."""
-    parts: dict[str, Any] = {
-        k.removeprefix("system."): v for k, v in arrays.items() if k.startswith("system.")
-    }
+    parts: dict[str, Any] = _named("system", arrays)
     others = dict(facts)
     references = ReferenceStates(parts.pop("references"), others.pop("main"))
     return System(references=references, **parts, **others)

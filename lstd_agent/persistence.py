@@ -46,7 +46,7 @@ from lstd_agent.system.selection import Choice
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, States
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 FORMAT_VERSION = 2
 

@@ -27,6 +27,7 @@ _MOST_BARS = 200
 # More neighbourhoods than this have no names in the picture.
 _MOST_NAMED = 10
 
+# Rows of a heat map of this height that can be told apart.
 _N_BINS = 40
 
 
@@ -103,10 +104,9 @@ def _draw_values(axes: Axes, fit: Fit) -> None:
     """Draw values of each neighbourhood, with error bars, at the candidates in its support."""
     system, statistics = fit.system, fit.statistics
     place, label = _candidate_places(fit)
-    features = statistics.candidate_features
     shown: list[FloatArray] = []
     for k, neighborhood in enumerate(system.neighborhoods):
-        value = system.values(features, np.full(features.shape[0], k))
+        value = fit.candidate_values(k)
         seen = np.flatnonzero(neighborhood.occupancy > statistics.support_threshold)
         color, marker = COLORS[k % len(COLORS)], MARKERS[k % len(MARKERS)]
         name = (

@@ -81,3 +81,10 @@ def errors_of_means(means: FloatArray, n_trials: IntArray) -> FloatArray:
     weight = n_trials / n_trials.sum()
     deviation = means - weight @ means
     return np.asarray(np.sqrt(weight @ deviation**2 / (len(means) - 1)))
+
+
+def most_by_chance(degrees: IntArray | int, chance: float) -> FloatArray:
+    """Return how many standard errors chance explains, up or down, by Student's distribution."""
+    from scipy.special import stdtrit  # takes long to import
+
+    return np.asarray(-stdtrit(degrees, chance / 2.0))

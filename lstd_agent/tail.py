@@ -27,7 +27,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.fit import Fit
-from lstd_agent.standard_errors import errors_of_means
+from lstd_agent.standard_errors import errors_of_means, most_by_chance
 from lstd_agent.statistics.interface import SampledStatistics
 
 # Chance of judging the halves of a settled tail unlike.
@@ -78,7 +78,7 @@ def check_tail(fit: Fit) -> TailCheck:
     error, degrees = _error_of_difference(statistics, parts, half)
     span = float(np.ptp(_seen_values(fit)))
     left = half * difference * _still_to_come(first - before, second - first)
-    chance = max(_quantile(degrees) * error, rounding)
+    chance = max(float(most_by_chance(degrees, _LEVEL)) * error, rounding)
     from_gain = abs((first + second) / 2.0 - fit.system.gain) if fit.options.gain is None else 0.0
     moves = (difference > chance and left > _SHARE * span) or (
         from_gain > chance and 2 * half * from_gain > _SHARE * span
@@ -135,12 +135,6 @@ def _error_of_difference(
     return float(error), len(parts) - 1
 
 
-def _quantile(degrees: int) -> float:
-    from scipy.special import stdtrit  # takes long to import
-
-    return float(-stdtrit(degrees, _LEVEL / 2.0))
-
-
 def _lasting_correlation(parts: list[SampledStatistics], half: int, least: float) -> float:
     """Return the correlation of the tail's quarters if trials keep mean rewards of their own.
 
@@ -167,10 +161,6 @@ def _lasting_correlation(parts: list[SampledStatistics], half: int, least: float
 
 def _seen_values(fit: Fit) -> FloatArray:
     """Return the values at the candidates that each neighbourhood has seen."""
-    system, features = fit.system, fit.statistics.candidate_features
-    values = [
-        system.values(features, np.full(features.shape[0], k))[occupancy > 0.0]
-        for k, occupancy in enumerate(system.occupancy)
-    ]
-    found = np.concatenate(values)
+    seen = enumerate(fit.system.occupancy > 0.0)
+    found = np.concatenate([fit.candidate_values(k)[where] for k, where in seen])
     return found if found.size else np.zeros(1)

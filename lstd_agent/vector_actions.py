@@ -13,7 +13,7 @@ from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import sums_without_each
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
-from lstd_agent.system.pair_fit import PairSums, Transitions, fit_pairs, regress_pairs
+from lstd_agent.system.pair_fit import PairSums, Transitions, regress_pairs
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.encoding import States
 from lstd_agent.trials.exploration import are_none, in_words
@@ -78,42 +78,30 @@ class VectorActions:
         return counted.n_samples(self.pairs(states))
 
     def values(self, states: States, t: IntArray | None) -> FloatArray:
-        """Return action values (n, A)."""
-        if self._policy is not None:
-            return self._of_policy(states, self._policy)
-        if t is None:
-            return self._of_own(states, fitted(self._fit).system.gain)
-        return self._at(states, fitted(self._fit), np.broadcast_to(t + 1, (len(states),)))
+        """Return action values (n, A): of the trials' own policy, or those of another's bias."""
+        if t is not None:
+            return self._at(states, fitted(self._fit), np.broadcast_to(t + 1, (len(states),)))
+        gain = fitted(self._fit).system.gain if self._policy is None else None
+        asked = self.pairs(states)
+        sums = PairSums.of(self._all, self.pairs, self._chosen(self._all))
+        if gain is None:
+            q = self._solved(sums, asked)
+        else:
+            weights = sums.solve(gain)
+            q = (asked - _mean(*self._settled(self._all))) @ weights
+        return np.where(sums.seen(asked), q, np.nan)
 
     def least_errors(self, states: States) -> FloatArray:
         """Return standard errors (n, A) below which none is: of vectors, 0."""
         return np.zeros((len(states), self._n_actions))
 
-    def _of_own(self, states: States, gain: float) -> FloatArray:
-        """Return action values (n, A) of the policy whose trials there are."""
-        asked = self.pairs(states)
-        found = fit_pairs([self._all], self.pairs, gain)
-        q = (asked - _mean(*self._settled(self._all))) @ found.weights
-        return np.where(found.seen(asked), q, np.nan)
-
-    def _of_policy(self, states: States, policy: Policy) -> FloatArray:
-        """Return action values (n, A) of another policy, those of its bias."""
-        asked = self.pairs(states)
-        sums = PairSums.of(self._all, self.pairs, self._actions_of(policy, self._all))
-        return np.where(sums.seen(asked), self._solved(sums, asked), np.nan)
-
     def without_each(self, states: States, gains: list[float]) -> tuple[FloatArray, IntArray]:
         """Return action values (B, n, A) by all batches but each, and their numbers of trials."""
-        policy = self._policy
         batches = [_transitions(kept) for kept in self._batches.sums]
-        chosen = [None if policy is None else self._actions_of(policy, each) for each in batches]
-        sums = [
-            PairSums.of(each, self.pairs, actions)
-            for each, actions in zip(batches, chosen, strict=True)
-        ]
+        sums = [PairSums.of(each, self.pairs, self._chosen(each)) for each in batches]
         asked, n_trials = self.pairs(states), np.array([len(each.rewards) for each in batches])
         others = list(sums_without_each(sums))
-        if policy is not None:
+        if self._policy is not None:
             return np.stack([self._solved(each, asked) for each in others]), n_trials
         features, n = (np.array(part) for part in zip(*map(self._settled, batches), strict=True))
         settled = map(_mean, features.sum(axis=0) - features, n.sum() - n)
@@ -148,15 +136,17 @@ class VectorActions:
         weights, _, settled = sums.solve_bias()
         return np.asarray(asked @ weights - settled)
 
-    def _actions_of(self, policy: Policy, transitions: Transitions) -> IntArray:
-        """Return a policy's actions, from 0, in all states that follow, shape (m, t_max + 1)."""
+    def _chosen(self, transitions: Transitions) -> IntArray | None:
+        """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""
+        if self._policy is None:
+            return None
         space = self._encoding.space
         if not isinstance(space, spaces.Box):
             raise InvalidInputError(
                 f"action values of another policy need Box observations; got {space}"
             )
         actions = spaces.Discrete(self._n_actions, start=self._first)
-        actor = make_actor(policy, space, actions, True)
+        actor = make_actor(self._policy, space, actions, True)
         m, T = transitions.rewards.shape
         following = transitions.states[:, 1:].reshape(m * T, -1)
         if following.dtype.kind == "f":

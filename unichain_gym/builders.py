@@ -1,8 +1,9 @@
-"""Outcome lists from arrays and from lists of transitions, and dense arrays of an MDP."""
+"""Lists of outcomes, from arrays and transitions to padded tables, and dense arrays of an MDP."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,83 @@ from scipy import sparse
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, ModelTooLargeError
 from unichain_gym.interface import OutcomeModel
-from unichain_gym.outcomes import (
-    Outcomes,
-    read_floats,
-    read_reals,
-    require_outcomes,
-)
-from unichain_gym.rounding import sums_to_one
+from unichain_gym.outcomes import read_floats, read_reals
+from unichain_gym.rounding import in_double, sums_to_one
 from unichain_gym.structure import group_sums
 
 MAX_ENTRIES = 10**8
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """A list of outcomes: one entry of each array an outcome, shape (n,).
+
+    Probabilities may be of lower precision than double: see `unichain_gym.rounding`.
+    """
+
+    n_states: int
+    n_actions: int
+    state: IntArray
+    action: IntArray
+    next_state: IntArray
+    probability: NDArray[np.floating[Any]]
+    reward: FloatArray
+
+    def describe(self, i: int) -> str:
+        """Return what to call outcome i in a message."""
+        return f"state {self.state[i]}, action {self.action[i]}, to state {self.next_state[i]}"
+
+
+def require_outcomes(outcomes: Outcomes, allowed: BoolArray, remedy: str) -> None:
+    """Raise `InvalidModelError` for the first allowed action (S, A) that leads nowhere."""
+    row = outcomes.state * outcomes.n_actions + outcomes.action
+    leads = np.zeros(allowed.size, dtype=bool)
+    leads[row[outcomes.probability != 0.0]] = True
+    missing = allowed.ravel() & ~leads
+    if missing.any():
+        state, action = divmod(int(np.argmax(missing)), outcomes.n_actions)
+        raise InvalidModelError(
+            f"the outcomes of state {state}, action {action} sum to 0.0, not 1; {remedy}"
+        )
+
+
+def pad_outcomes(outcomes: Outcomes) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Gather a list of outcomes into padded tables.
+
+    Outcomes that share state, action, next state and reward merge; zero probabilities drop.
+    Negative ones merge among themselves alone, so that none hides in a sum.
+
+    Returns
+    -------
+    next_state, probability, reward : ndarray, shape (S, A, K)
+        K is the largest number of outcomes of a state and action. Padding stays in place
+        (next state = state) with probability and reward zero.
+    """
+    S, A = outcomes.n_states, outcomes.n_actions
+    row = outcomes.state * A + outcomes.action
+    given = in_double(outcomes.probability, row, S * A, outcomes.describe)
+    columns: list[NDArray[Any]] = [row, outcomes.next_state, outcomes.reward, given]
+    row, next_state, reward, probability = (column[given != 0.0] for column in columns)
+    order = np.lexsort((probability < 0.0, reward, next_state, row))
+    columns = [row, next_state, reward, probability]
+    row, next_state, reward, probability = (column[order] for column in columns)
+    is_first = np.ones(row.size, dtype=bool)
+    is_first[1:] = False
+    for key in (row, next_state, reward, probability < 0.0):
+        is_first[1:] |= key[1:] != key[:-1]
+    merged = np.bincount(np.cumsum(is_first) - 1, weights=probability)
+    row, next_state, reward = row[is_first], next_state[is_first], reward[is_first]
+
+    n_outcomes = np.bincount(row, minlength=S * A)
+    first_of_row = np.cumsum(n_outcomes) - n_outcomes
+    K = max(1, int(n_outcomes.max(initial=0)))
+    slot = row * K + np.arange(row.size) - first_of_row[row]
+    stays = np.repeat(np.arange(S, dtype=np.int64), A * K)
+    tables: list[NDArray[Any]] = [stays, np.zeros(stays.size), np.zeros(stays.size)]
+    for table, values in zip(tables, (next_state, merged, reward), strict=True):
+        table[slot] = values
+    following, p, r = (table.reshape(S, A, K) for table in tables)
+    return following, p, r
 
 
 def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None, order: str) -> Outcomes:

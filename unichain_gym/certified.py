@@ -137,10 +137,8 @@ class CertifiedSolver:
 
     Parameters
     ----------
-    N : csr_array, shape (n, n)
-        Nonnegative; the diagonal is ignored.
-    exit_rate : ndarray, shape (n,)
-        Nonnegative; every state must be able to reach one with a positive exit.
+    N, exit_rate : csr_array, shape (n, n), and ndarray, shape (n,)
+        As for `unichain_gym.linear.find_solver`.
     make : callable
         Makes the method from A, scaled so that its diagonal is 1.
     fallback : callable

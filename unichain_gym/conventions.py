@@ -1,24 +1,32 @@
-"""What environments have in common: render modes, information, action masks, near names."""
+"""What environments are given and tell: modes, actions, options of `reset`, snapshots, near names.
+
+One environment and many that step together read all of it here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.arrays import IntArray
-from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import require_integers
+from unichain_gym.outcomes import (
+    check_distribution,
+    draw_thresholds,
+    read_reals,
+)
 from unichain_gym.summary import abbreviate
 
-INFO_LEVELS = ("minimal", "full")
-RENDER_MODES = ("rgb_array", "ansi")
-RENDER_METADATA: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 4}
+Choice = TypeVar("Choice", bound=str)
+InfoLevel = Literal["minimal", "full"]
+RenderMode = Literal["rgb_array", "ansi"]
+RENDER_METADATA: dict[str, Any] = {"render_modes": list(get_args(RenderMode)), "render_fps": 4}
 
 
 def action_masks(mdp: TabularMDP) -> NDArray[np.int8] | None:
@@ -37,41 +45,56 @@ def check_allowed(mdp: TabularMDP, state: int, action: int, whose: str = "") -> 
         )
 
 
-def read_actions(actions: ArrayLike, n: int) -> IntArray:
-    """Return the actions of n environments as integers, or raise `InvalidArgumentError`."""
-    array = np.asarray(actions)
-    if array.shape != (n,) or array.dtype.kind not in "iu":
+def read_actions(
+    mdp: TabularMDP,
+    masks: NDArray[np.int8] | None,
+    states: IntArray,
+    actions: ArrayLike,
+    ignored: BoolArray | None,
+) -> IntArray:
+    """Return the actions of n environments as integers, or raise `InvalidArgumentError`.
+
+    Parameters
+    ----------
+    mdp, masks
+        The model, and its `action_masks`.
+    states, actions : ndarray of int, array_like; shape (n,)
+    ignored : ndarray of bool, shape (n,), optional
+        Whose action does not matter, and is replaced by one that the state has.
+    """
+    given, n = np.asarray(actions), states.size
+    if given.shape != (n,) or given.dtype.kind not in "iu":
         raise InvalidArgumentError(
-            f"actions must be integers of shape ({n},); got {array.dtype} of shape {array.shape}"
+            f"actions must be integers of shape ({n},); got {given.dtype} of shape {given.shape}"
         )
-    return array.astype(np.int64, copy=False)
-
-
-def refuse_actions(
-    mdp: TabularMDP, states: IntArray, actions: IntArray, given: NDArray[Any]
-) -> None:
-    """Raise `InvalidArgumentError` for the first action (n,) that there is not, or not there."""
-    wrong = (actions < 0) | (actions >= mdp.n_actions)
-    if wrong.any():
-        i = int(np.argmax(wrong))
+    chosen: IntArray = given.astype(np.int64, copy=False)
+    if ignored is not None:
+        chosen = np.where(ignored, 0 if masks is None else masks[states].argmax(axis=1), chosen)
+    # As unsigned numbers, negative actions are huge: one pass finds both kinds.
+    if chosen.view(np.uint64).max() >= mdp.n_actions:
+        i = int(np.argmax((chosen < 0) | (chosen >= mdp.n_actions)))
         raise InvalidArgumentError(
             f"an action is an integer from 0 to {mdp.n_actions - 1}; environment {i} got {given[i]}"
         )
-    i = int(np.argmin(mdp.allowed_actions[states, actions]))
-    check_allowed(mdp, int(states[i]), int(actions[i]), f"environment {i}: ")
+    if masks is not None and not masks[states, chosen].all():
+        i = int(np.argmin(masks[states, chosen]))
+        check_allowed(mdp, int(states[i]), int(chosen[i]), f"environment {i}: ")
+    return chosen
 
 
-def check_info_level(info_level: str) -> str:
+def check_info_level(info_level: InfoLevel) -> InfoLevel:
     """Return ``info_level``, or raise `InvalidArgumentError` if there is no such level."""
-    return _check_choice("info_level", info_level, INFO_LEVELS)
+    return _check_choice("info_level", info_level, get_args(InfoLevel))
 
 
-def check_render_mode(render_mode: str | None) -> str | None:
+def check_render_mode(render_mode: RenderMode | None) -> RenderMode | None:
     """Return ``render_mode``, or raise `InvalidArgumentError` if there is no such mode."""
-    return None if render_mode is None else _check_choice("render_mode", render_mode, RENDER_MODES)
+    if render_mode is None:
+        return None
+    return _check_choice("render_mode", render_mode, get_args(RenderMode))
 
 
-def _check_choice(name: str, value: str, known: Sequence[str]) -> str:
+def _check_choice(name: str, value: Choice, known: Sequence[str]) -> Choice:
     if value not in known:
         raise InvalidArgumentError(
             f"unknown {name} {value!r}{nearest_name(value, known)}; it is one of {', '.join(known)}"
@@ -79,23 +102,23 @@ def _check_choice(name: str, value: str, known: Sequence[str]) -> str:
     return value
 
 
-def check_positive(name: str, value: int) -> None:
-    """Raise `InvalidArgumentError` unless a number is a positive integer."""
-    require_integers(InvalidArgumentError, **{name: value})
-    if value < 1:
-        raise InvalidArgumentError(f"{name} must be at least 1; got {value}")
-
-
 def read_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
     """Return Gymnasium's mode of this name, or raise `InvalidArgumentError`."""
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        known = [m.value for m in AutoresetMode]
-        raise InvalidArgumentError(
-            f"unknown autoreset_mode {mode!r}{nearest_name(mode, known)}; it is one of "
-            f"{', '.join(known)}"
-        ) from None
+    if isinstance(mode, AutoresetMode):
+        return mode
+    return AutoresetMode(_check_choice("autoreset_mode", mode, [m.value for m in AutoresetMode]))
+
+
+def refuse_unknown(
+    error: type[UnichainError], owner: str, kind: str, given: Iterable[str], known: Sequence[str]
+) -> None:
+    """Raise ``error`` for the first of the given names of arguments that is not known."""
+    for name in given:
+        if name not in known:
+            raise error(
+                f"{owner} has no {kind} {name!r}{nearest_name(name, known)}; it has: "
+                f"{', '.join(known) or 'none'}"
+            )
 
 
 def nearest_name(name: object, known: Iterable[str]) -> str:
@@ -103,3 +126,106 @@ def nearest_name(name: object, known: Iterable[str]) -> str:
     folded = {k.lower().replace("_", ""): k for k in known}
     close = get_close_matches(str(name).lower().replace("_", ""), folded, n=1, cutoff=0.7)
     return f" (did you mean {folded[close[0]]!r}?)" if close else ""
+
+
+def read_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options of a reset as a dict of one's own, or raise `InvalidArgumentError`."""
+    if not isinstance(options, Mapping | None):
+        raise InvalidArgumentError(
+            f"options of reset() are a dict such as {{'state': 3}}; got {options!r}"
+        )
+    return dict(options or {})
+
+
+def read_mask(mask: ArrayLike, n: int) -> BoolArray:
+    """Return which of n environments to reset, or raise `InvalidArgumentError`."""
+    array = np.asarray(mask)
+    if array.dtype != np.bool_ or array.shape != (n,):
+        raise InvalidArgumentError(
+            f"options['reset_mask'] must be bool of shape ({n},); got "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    if not array.any():
+        raise InvalidArgumentError(
+            "options['reset_mask'] names no environment; leave reset() out then"
+        )
+    return array
+
+
+def draw_start(
+    mdp: TabularMDP,
+    thresholds: FloatArray,
+    options: Mapping[str, Any],
+    n: int,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Return ``n`` start states: as ``options`` say, else drawn by ``thresholds``."""
+    unknown = [name for name in options if name not in ("state", "distribution")]
+    if unknown or len(options) > 1:
+        raise InvalidArgumentError(
+            "reset takes one option, 'state' or 'distribution' (a vector environment "
+            f"'reset_mask' too); got {', '.join(map(repr, options))}"
+        )
+    if "state" in options:
+        return check_states(mdp, options["state"], n, "options['state']")
+    if "distribution" in options:
+        p = read_reals(options["distribution"], "options['distribution']", InvalidArgumentError)
+        if p.shape != (mdp.n_states,):
+            raise InvalidArgumentError(
+                f"options['distribution'] must have shape ({mdp.n_states},); got {p.shape}"
+            )
+        check_distribution(p, "options['distribution']")
+        thresholds = draw_thresholds(p)
+    return np.searchsorted(thresholds, rng.random(n), side="right")
+
+
+def check_states(mdp: TabularMDP, states: ArrayLike, n: int, what: str) -> IntArray:
+    """Return one or ``n`` states as an array of shape (n,), or raise `InvalidArgumentError`."""
+    array = np.asarray(states)
+    if array.shape not in ((), (n,)) or not np.issubdtype(array.dtype, np.integer):
+        raise InvalidArgumentError(f"{what} must be one integer or {n} of them; got {states!r}")
+    wrong = array[(array < 0) | (array >= mdp.n_states)]
+    if wrong.size:
+        raise InvalidArgumentError(
+            f"{what} must be from 0 to {mdp.n_states - 1}; got {int(wrong.flat[0])}"
+        )
+    return np.broadcast_to(array.astype(np.int64), (n,))
+
+
+def read_snapshot(
+    mdp: TabularMDP, snapshot: Mapping[str, Any], shape: tuple[int, ...], *further: str
+) -> tuple[IntArray | None, IntArray]:
+    """Return states and timesteps of a snapshot, or raise `InvalidArgumentError`.
+
+    Its ``shape`` is (), of one environment, or (n,); ``further`` names what else it must hold.
+    """
+    missing = [k for k in ("state", "timestep", "generator", *further) if k not in snapshot]
+    if missing:
+        raise InvalidArgumentError(
+            f"a snapshot is what get_state() returns; this one lacks {', '.join(missing)}"
+        )
+    states, timesteps = snapshot["state"], snapshot["timestep"]
+    if states is not None:
+        n = shape[0] if shape else 1
+        states = check_states(mdp, states, n, "the snapshot's state").copy()
+    array = np.asarray(timesteps)
+    if shape and array.ndim == 1 and array.shape != shape:
+        raise InvalidArgumentError(
+            f"the snapshot is of {array.size} environments; these are {shape[0]}"
+        )
+    if array.shape != shape or array.dtype.kind not in "iu" or (array < 0).any():
+        wanted = f"{shape[0]} integers" if shape else "one integer"
+        raise InvalidArgumentError(
+            f"the snapshot's timestep must be {wanted}, not negative; got {timesteps!r}"
+        )
+    return states, array.astype(np.int64)
+
+
+def restore_generator(rng: np.random.Generator, state: Mapping[str, Any]) -> None:
+    """Set the state of a generator, or raise `InvalidArgumentError`."""
+    try:
+        rng.bit_generator.state = state
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"the snapshot's generator is not one of {type(rng.bit_generator).__name__}: {error}"
+        ) from error

@@ -16,24 +16,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from unichain_gym.conventions import (
-    RENDER_METADATA,
-    action_masks,
-    check_allowed,
-    check_info_level,
-    check_render_mode,
-)
+from unichain_gym import conventions
+from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import draw_thresholds
-from unichain_gym.start import (
-    check_snapshot,
-    check_states,
-    check_timesteps,
-    draw_start,
-    read_options,
-    restore_generator,
-)
 
 
 class TabularEnv(gym.Env[Any, Any]):
@@ -53,16 +40,10 @@ class TabularEnv(gym.Env[Any, Any]):
 
     Attributes
     ----------
-    mdp : TabularMDP
-        The model.
     P : dict
         The model as in Gymnasium's toy-text environments.
     observation_space, action_space : gymnasium.spaces.Discrete
         The states, and the actions, from 0.
-    render_mode : str or None
-        What `render` returns.
-    info_level : str
-        How much ``info`` tells.
 
     Methods
     -------
@@ -104,15 +85,19 @@ class TabularEnv(gym.Env[Any, Any]):
     metadata = RENDER_METADATA
 
     def __init__(
-        self, mdp: TabularMDP, *, render_mode: str | None = None, info_level: str = "minimal"
+        self,
+        mdp: TabularMDP,
+        *,
+        render_mode: RenderMode | None = None,
+        info_level: InfoLevel = "minimal",
     ) -> None:
         self.mdp = mdp
-        self.render_mode = check_render_mode(render_mode)
-        self.info_level = check_info_level(info_level)
+        self.render_mode: RenderMode | None = conventions.check_render_mode(render_mode)
+        self.info_level = conventions.check_info_level(info_level)
         self.observation_space = gym.spaces.Discrete(mdp.n_states)
         self.action_space = gym.spaces.Discrete(mdp.n_actions)
         self._start_thresholds = draw_thresholds(mdp.initial_distribution)
-        self._masks = action_masks(mdp)
+        self._masks = conventions.action_masks(mdp)
         # Outcomes as Python lists, many times faster to read one by one than arrays; made when
         # a state and action are first visited, so that a large MDP costs nothing up front.
         self._outcomes: dict[tuple[int, int], tuple[list[float], list[int], list[float]]] = {}
@@ -141,14 +126,12 @@ class TabularEnv(gym.Env[Any, Any]):
 
         Raises
         ------
-        InvalidArgumentError
-            If an option is unknown or the state out of range.
-        InvalidModelError
-            If the distribution does not sum to 1 or has a negative entry.
+        InvalidArgumentError, InvalidModelError
+            If an option, the state or the distribution is wrong.
         """
-        chosen = read_options(options)
+        chosen = conventions.read_options(options)
         super().reset(seed=seed)
-        state = draw_start(self.mdp, self._start_thresholds, chosen, 1, self.np_random)
+        state = conventions.draw_start(self.mdp, self._start_thresholds, chosen, 1, self.np_random)
         self._state = int(state[0])
         self._timestep = 0
         self._last_action = self._last_reward = None
@@ -187,7 +170,7 @@ class TabularEnv(gym.Env[Any, Any]):
             outcomes = self._outcomes[state, a]
         except (KeyError, TypeError):
             a = self._check_action(action)
-            check_allowed(self.mdp, state, a)
+            conventions.check_allowed(self.mdp, state, a)
             outcomes = self._outcomes[state, a] = self._read_outcomes(state, a)
         thresholds, successors, rewards = outcomes
         k = bisect_right(thresholds, self.np_random.random())
@@ -224,12 +207,11 @@ class TabularEnv(gym.Env[Any, Any]):
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything that decides what happens next: state, timestep and generator.
+        """Return what decides everything that follows: state, timestep and generator.
 
         Returns
         -------
         dict
-            For `set_state`.
         """
         return {
             "state": self._state,
@@ -251,19 +233,17 @@ class TabularEnv(gym.Env[Any, Any]):
         InvalidArgumentError
             If the snapshot is incomplete or does not fit; nothing changes then.
         """
-        check_snapshot(snapshot, "last_action", "last_reward")
-        state = snapshot["state"]
-        if state is not None:
-            state = int(check_states(self.mdp, state, 1, "the snapshot's state")[0])
-        timestep = int(check_timesteps(snapshot["timestep"], ()))
+        states, timestep = conventions.read_snapshot(
+            self.mdp, snapshot, (), "last_action", "last_reward"
+        )
         action, reward = snapshot["last_action"], snapshot["last_reward"]
         if action is not None:
             action = self._check_action(action)
         if reward is not None and not isinstance(reward, float):
             raise InvalidArgumentError(f"the snapshot's last_reward is no float: {reward!r}")
-        restore_generator(self.np_random, snapshot["generator"])
-        self._state = state
-        self._timestep = timestep
+        conventions.restore_generator(self.np_random, snapshot["generator"])
+        self._state = None if states is None else int(states[0])
+        self._timestep = int(timestep)
         self._last_action = action
         self._last_reward = reward
 

@@ -30,7 +30,7 @@ from unichain_gym.errors import InvalidModelError
 from unichain_gym.interface import RewardProcess
 from unichain_gym.linear import find_solver
 from unichain_gym.restriction import check_states
-from unichain_gym.structure import edges, group_sums, row_sums, search_breadth_first
+from unichain_gym.structure import edges, group_sums, keep_edges, row_sums, search_breadth_first
 
 
 def hitting_probability(
@@ -113,9 +113,8 @@ def _possibilities(
     P: sparse.csr_array, is_target: BoolArray, is_end: BoolArray
 ) -> tuple[BoolArray, BoolArray]:
     """Return from which states (S,) a walk may hit a target before it ends, and may not do so."""
-    row, column = edges(P)
-    goes_on = ~is_end[row]
-    backward = sparse.csr_array((P.data[goes_on], (column[goes_on], row[goes_on])), shape=P.shape)
+    row, _ = edges(P)
+    backward = sparse.csr_array(keep_edges(P, ~is_end[row]).T)
     may_hit = _leads_to(backward, is_target)
     return may_hit, _leads_to(backward, ~may_hit)
 
@@ -154,16 +153,9 @@ def hitting_time_variance(chain: RewardProcess, target: int | ArrayLike) -> Floa
 
 
 def step_variances(rows: sparse.csr_array, states: IntArray, mean: FloatArray) -> FloatArray:
-    """Return Σ_s' P(s, s') (1 + h(s') - h(s))² for some states s.
+    """Return Σ_s' P(s, s') (1 + h(s') - h(s))² for some states s; h is the expected time to a hit.
 
-    Parameters
-    ----------
-    rows : csr_array, shape (n, S)
-        The rows of P of these states, none of which may go where `mean` is infinite.
-    states : ndarray of int, shape (n,)
-        The states.
-    mean : ndarray, shape (S,)
-        h, the expected time until a hit.
+    ``rows`` (n, S) are those of P; none may go where h, ``mean`` (S,), is infinite.
     """
     row, column = edges(rows)
     # The root of the probability first: the square alone may exceed the range of doubles.

@@ -26,21 +26,11 @@ from unichain_gym.certified import Solver
 from unichain_gym.elimination import finite
 from unichain_gym.errors import ModelTooLargeError
 from unichain_gym.linear import find_solver
-from unichain_gym.outcomes import read_only
+from unichain_gym.outcomes import MAX_DENSE_STATES, read_only
 from unichain_gym.structure import Structure, edges, group_sums, row_sums
 
-MAX_DENSE_STATES = 5_000  # a dense matrix of so many takes 0.2 GB
 ROUGH_WORK = 30_000_000
 POLISHING_STEPS = 30
-
-
-def require_dense(what: str, n: int) -> None:
-    """Raise `ModelTooLargeError` if a dense matrix over n states would be too large."""
-    if n > MAX_DENSE_STATES:
-        raise ModelTooLargeError(
-            f"{what} of {n} states is a dense array of {n * n * 8 / 1e9:.1f} GB; the limit is "
-            f"{MAX_DENSE_STATES} states"
-        )
 
 
 class Limits:
@@ -76,7 +66,9 @@ class Limits:
         rare: the systems hold the times until it is hit, and what differs by less than rounding
         of the largest of them is lost.
         """
-        return self._choose_ground(self._rough_occupancy())
+        n = self.recurrent.size
+        n_steps = min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1)
+        return self._choose_ground(self._follow(np.full(n, 1.0 / n), n_steps))
 
     def _choose_ground(self, frequency: FloatArray) -> IntArray:
         entering = np.bincount(edges(self.P_RR)[1], minlength=self.recurrent.size)
@@ -86,26 +78,18 @@ class Limits:
         return ground
 
     def _is_rare(self, frequency: FloatArray) -> BoolArray:
-        return np.asarray(frequency < 1e-3 * self._class_maximum(frequency)[self.label])
+        return np.asarray(frequency < 1e-3 * self.class_maximum(frequency)[self.label])
 
-    def _class_maximum(self, values: FloatArray) -> FloatArray:
+    def class_maximum(self, values: FloatArray) -> FloatArray:
+        """Return the largest of values on R, (n_R,), in each class, (n_classes,); at least 0."""
         highest = np.zeros(self.n_classes)
         np.maximum.at(highest, self.label, values)
         return highest
 
-    def _rough_occupancy(self) -> FloatArray:
-        """Follow the chain on R for a while, half a step at a time, from uniform: (n_R,)."""
-        n = self.recurrent.size
+    def _follow(self, p: FloatArray, n_steps: int) -> FloatArray:
+        """Follow the chain on R, by half steps; none lengthens an error, and most shorten it."""
         backward = sparse.csr_array(self.P_RR.T)
-        p = np.full(n, 1.0 / n)
-        for _ in range(min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1)):
-            p = 0.5 * (p + backward @ p)
-        return p
-
-    def _polish(self, p: FloatArray) -> FloatArray:
-        """Follow the chain from p on R: steps never lengthen an error, and shorten most."""
-        backward = sparse.csr_array(self.P_RR.T)
-        for _ in range(POLISHING_STEPS):
+        for _ in range(n_steps):
             p = 0.5 * (p + backward @ p)
         return p
 
@@ -145,9 +129,9 @@ class Limits:
             p[self.ungrounded] = np.maximum(entered, 0.0)
             self._note("stationary distribution", self.recurrent_solver)
             if self.recurrent_solver.n_iterations:
-                p = self._polish(p)
+                p = self._follow(p, POLISHING_STEPS)
         # Twice: sums of 1e308 and more are out of range.
-        p = p / self._class_maximum(p)[self.label]
+        p = p / self.class_maximum(p)[self.label]
         p = p / group_sums(self.label, p, self.n_classes)[self.label]
         if self._is_rare(p)[self.ground].any():
             # The rough occupancy misled, on a slow chain: factorize again for what follows.

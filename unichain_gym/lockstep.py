@@ -16,15 +16,7 @@ from unichain_gym.mdp import TabularMDP
 
 
 class LockstepOutcomes:
-    """The outcome table of an MDP, laid out to be searched by ``n`` copies at once.
-
-    Parameters
-    ----------
-    mdp : TabularMDP
-        The model.
-    n : int
-        Number of copies that step together.
-    """
+    """The outcome table of an MDP, laid out to be searched by ``n`` copies at once."""
 
     def __init__(self, mdp: TabularMDP, n: int) -> None:
         # Row s * A + a of each table has `width` slots, of which the last are never drawn.
@@ -43,19 +35,10 @@ class LockstepOutcomes:
         self._slot = np.empty(n, dtype=np.int64)
 
     def advance(self, states: IntArray, actions: IntArray, draws: FloatArray) -> FloatArray:
-        """Move ``states`` (n,), in place, to the outcomes that the draws select.
+        """Move ``states``, in place, to the outcomes that draws select, and return the rewards.
 
-        Parameters
-        ----------
-        states, actions : ndarray of int64, shape (n,)
-            In range; the caller has checked.
-        draws : ndarray of float, shape (n,)
-            Uniform in [0, 1).
-
-        Returns
-        -------
-        ndarray of float, shape (n,)
-            The rewards.
+        All have shape (n,). States and actions are in range, which the caller has checked; draws
+        are uniform in [0, 1).
         """
         slot, threshold = self._slot, self._threshold
         np.multiply(states, self._n_actions, out=slot)

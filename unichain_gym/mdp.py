@@ -21,12 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.builders import dense_arrays, read_arrays, read_transitions
+from unichain_gym.builders import dense_arrays, pad_outcomes, read_arrays, read_transitions
 from unichain_gym.diameter import find_diameter
 from unichain_gym.optimal import find_optimal_policy, find_worst_policy
 from unichain_gym.outcomes import (
     draw_thresholds,
-    pad_outcomes,
     read_distribution,
     read_names,
     read_only,

@@ -14,7 +14,8 @@ from scipy import sparse
 
 from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError, PeriodicChainError
-from unichain_gym.limits import MAX_DENSE_STATES, Limits, require_dense
+from unichain_gym.limits import Limits
+from unichain_gym.outcomes import MAX_DENSE_STATES, require_dense
 from unichain_gym.restriction import reach
 from unichain_gym.stepwise import (
     DOUBLING_STATES,

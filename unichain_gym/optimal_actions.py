@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import connected_components
 
 from unichain_gym.arrays import BoolArray, IntArray
 from unichain_gym.errors import ModelTooLargeError
-from unichain_gym.structure import edges, search_breadth_first
+from unichain_gym.structure import edges, keep_edges, search_breadth_first
 from unichain_gym.unichain import maximal_end_components
 
 MAX_SEARCHED = 10**10
@@ -68,11 +68,13 @@ def taken_by_optimal_policies(
             f"states, with ties in their classes, would take {open_states.size} searches of "
             f"{state.size} outcomes; policy, gain and bias are known without"
         )
+    row, column = edges(graph)
     for s in open_states.tolist():
         without = best & (np.arange(S) != s)[:, None]
         safe = np.flatnonzero(maximal_end_components(next_state, possible, without) >= 0)
         if safe.size:
-            depth, _ = search_breadth_first(_without_state(graph, s), safe)
+            others = keep_edges(graph, (row != s) & (column != s))
+            depth, _ = search_breadth_first(others, safe)
             out = (state == s) & (successor != s) & (depth[successor] >= 0)
             taken[s, action[out]] = True
     return taken
@@ -98,13 +100,6 @@ def _has_one_refuge(
     np.maximum.at(is_loose, part[inside], np.count_nonzero(stays[inside], axis=1) > 1)
     alone: BoolArray = ((n_refuges == 1) & (is_loose == 0))[part]
     return alone
-
-
-def _without_state(graph: sparse.csr_array, state: int) -> sparse.csr_array:
-    """Return a graph without the edges of one state."""
-    row, column = edges(graph)
-    keep = (row != state) & (column != state)
-    return sparse.csr_array((graph.data[keep], (row[keep], column[keep])), shape=graph.shape)
 
 
 def _dominates(

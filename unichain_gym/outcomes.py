@@ -1,19 +1,25 @@
-"""Reading and checking the numbers of MDPs and chains, and padding lists of outcomes to tables."""
+"""Reading and checking the numbers of MDPs and chains."""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import index
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
-from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
+from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.errors import (
+    InvalidArgumentError,
+    InvalidModelError,
+    ModelTooLargeError,
+    UnichainError,
+)
+from unichain_gym.rounding import drop_residues, sum_tolerance
+
+MAX_DENSE_STATES = 5_000  # a dense matrix of so many takes 0.2 GB
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -81,13 +87,15 @@ def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     return array
 
 
-def require_integers(error: type[UnichainError], **values: Any) -> None:
-    """Raise ``error`` for the first of the named values that is no integer."""
+def require_integers(error: type[UnichainError], low: int | None = None, **values: Any) -> None:
+    """Raise ``error`` for the first of the named values that is no integer, or is below ``low``."""
     for name, value in values.items():
         try:
             index(value)
         except TypeError:
             raise error(f"{name} must be an integer; got {value!r}") from None
+        if low is not None and value < low:
+            raise error(f"{name} must be at least {low}; got {value}")
 
 
 def read_count(name: str, value: int) -> int:
@@ -104,6 +112,15 @@ def check_discount(discount: float, instead: str) -> None:
         raise InvalidArgumentError(
             f"discount must be at least 0 and below 1; got {discount!r}. For the undiscounted "
             f"case use {instead}"
+        )
+
+
+def require_dense(what: str, n: int) -> None:
+    """Raise `ModelTooLargeError` if a dense matrix over n states would be too large."""
+    if n > MAX_DENSE_STATES:
+        raise ModelTooLargeError(
+            f"{what} of {n} states is a dense array of {n * n * 8 / 1e9:.1f} GB; the limit is "
+            f"{MAX_DENSE_STATES} states"
         )
 
 
@@ -140,7 +157,7 @@ def read_distribution(values: ArrayLike, what: str, drop_below: float | None = N
     def place(i: int) -> str:
         return f"{what} of state {i}"
 
-    return drop_residues(in_double(p, row, 1, place), row, 1, place, drop_below)
+    return drop_residues(p, row, 1, place, drop_below)
 
 
 def check_distribution(p: FloatArray, what: str) -> None:
@@ -176,31 +193,22 @@ def read_table(
         raise InvalidModelError(
             f"an MDP needs a state, an action and an outcome; got (S, A, K) {following.shape}"
         )
-    p = _settle_outcomes(following, given, drop_below)
-    _check_outcomes(following, p, r)
-    if start.shape != following.shape[:1]:
-        raise InvalidModelError(
-            f"initial_distribution must have shape ({following.shape[0]},), one entry a "
-            f"state; got {start.shape}"
-        )
-    check_distribution(start, "initial_distribution")
-    fields = {"next_state": following, "probability": p, "reward": r, "initial_distribution": start}
-    return {name: read_only(array) for name, array in fields.items()}
-
-
-def _settle_outcomes(
-    next_state: IntArray, probability: NDArray[np.floating[Any]], drop_below: float | None
-) -> FloatArray:
-    """Return a copy of the probabilities (S, A, K) in double, rounding seen to."""
-    S, A, K = probability.shape
+    S, A, K = following.shape
     row = np.broadcast_to(np.arange(S * A).reshape(S, A, 1), (S, A, K))
 
     def place(i: int) -> str:
         s, a, k = np.unravel_index(i, (S, A, K))
-        return f"state {s}, action {a}, to state {next_state[s, a, k]}"
+        return f"state {s}, action {a}, to state {following[s, a, k]}"
 
-    doubles = in_double(probability, row, S * A, place)
-    return np.array(drop_residues(doubles, row, S * A, place, drop_below), order="C")
+    p = np.array(drop_residues(given, row, S * A, place, drop_below), order="C")
+    _check_outcomes(following, p, r)
+    if start.shape != (S,):
+        raise InvalidModelError(
+            f"initial_distribution must have shape ({S},), one entry a state; got {start.shape}"
+        )
+    check_distribution(start, "initial_distribution")
+    fields = {"next_state": following, "probability": p, "reward": r, "initial_distribution": start}
+    return {name: read_only(array) for name, array in fields.items()}
 
 
 def _check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:
@@ -248,82 +256,3 @@ def _refuse_outcome(next_state: IntArray, probability: FloatArray, reward: Float
                 f"{next_state[s, a, k]}, probability {float(probability[s, a, k])!r}, reward "
                 f"{float(reward[s, a, k])!r}" + hint * bool(reward[s, a, k] == -np.inf)
             )
-
-
-@dataclass(frozen=True, eq=False)
-class Outcomes:
-    """A list of outcomes: one entry of each array an outcome, shape (n,).
-
-    Probabilities may be of lower precision than double: see `unichain_gym.rounding`.
-    """
-
-    n_states: int
-    n_actions: int
-    state: IntArray
-    action: IntArray
-    next_state: IntArray
-    probability: NDArray[np.floating[Any]]
-    reward: FloatArray
-
-    def describe(self, i: int) -> str:
-        """Return what to call outcome i in a message."""
-        return f"state {self.state[i]}, action {self.action[i]}, to state {self.next_state[i]}"
-
-
-def require_outcomes(outcomes: Outcomes, allowed: BoolArray, remedy: str) -> None:
-    """Raise `InvalidModelError` for the first allowed action (S, A) that leads nowhere."""
-    row = outcomes.state * outcomes.n_actions + outcomes.action
-    leads = np.zeros(allowed.size, dtype=bool)
-    leads[row[outcomes.probability != 0.0]] = True
-    missing = allowed.ravel() & ~leads
-    if missing.any():
-        state, action = divmod(int(np.argmax(missing)), outcomes.n_actions)
-        raise InvalidModelError(
-            f"the outcomes of state {state}, action {action} sum to 0.0, not 1; {remedy}"
-        )
-
-
-def pad_outcomes(outcomes: Outcomes) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Gather a list of outcomes into padded tables.
-
-    Outcomes that share state, action, next state and reward merge; zero probabilities drop.
-    Negative ones merge among themselves alone, so that none hides in a sum.
-
-    Returns
-    -------
-    next_state, probability, reward : ndarray, shape (S, A, K)
-        K is the largest number of outcomes of a state and action. Padding stays in place
-        (next state = state) with probability and reward zero.
-    """
-    S, A = outcomes.n_states, outcomes.n_actions
-    row = outcomes.state * A + outcomes.action
-    given = in_double(outcomes.probability, row, S * A, outcomes.describe)
-    keep = np.flatnonzero(given)
-    row = row[keep]
-    columns = outcomes.next_state, outcomes.reward, given
-    next_state, reward, probability = (column[keep] for column in columns)
-    order = np.lexsort((probability < 0.0, reward, next_state, row))
-    row, next_state, reward = row[order], next_state[order], reward[order]
-    probability = probability[order]
-    is_first = np.ones(row.size, dtype=bool)
-    is_first[1:] = False
-    for key in (row, next_state, reward, probability < 0.0):
-        is_first[1:] |= key[1:] != key[:-1]
-    merged = np.bincount(np.cumsum(is_first) - 1, weights=probability)
-    row, next_state, reward = row[is_first], next_state[is_first], reward[is_first]
-
-    n_outcomes = np.bincount(row, minlength=S * A)
-    first_of_row = np.cumsum(n_outcomes) - n_outcomes
-    slot = np.arange(row.size) - first_of_row[row]
-    K = max(1, int(n_outcomes.max(initial=0)))
-    table_next = np.repeat(np.arange(S, dtype=np.int64), A * K).reshape(S * A, K)
-    table_probability = np.zeros((S * A, K))
-    table_reward = np.zeros((S * A, K))
-    table_next[row, slot] = next_state
-    table_probability[row, slot] = merged
-    table_reward[row, slot] = reward
-    return (
-        table_next.reshape(S, A, K),
-        table_probability.reshape(S, A, K),
-        table_reward.reshape(S, A, K),
-    )

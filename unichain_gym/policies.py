@@ -20,7 +20,7 @@ from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError
 from unichain_gym.interface import OutcomeModel
 from unichain_gym.outcomes import read_floats, read_generator, read_only
-from unichain_gym.rounding import drop_residues, in_double, sum_tolerance
+from unichain_gym.rounding import drop_residues, sum_tolerance
 from unichain_gym.summary import abbreviate
 
 
@@ -248,7 +248,7 @@ def _distributions(policy: NDArray[Any]) -> FloatArray:
     def place(i: int) -> str:
         return f"action {i % A} in state {i // A}"
 
-    given = in_double(read_floats(policy, "action probabilities").copy(), row, S, place)
+    given = read_floats(policy, "action probabilities").copy()
     # Small positive ones are honest: the tail of a softmax is that small.
     probabilities = drop_residues(given, row, S, place, None, small_is_meant=True)
     if not np.isfinite(probabilities).all() or (probabilities < 0.0).any():

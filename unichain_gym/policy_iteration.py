@@ -310,12 +310,8 @@ def _spread(chain: MarkovChain, error: FloatArray) -> FloatArray:
 
 def _widen(chain: MarkovChain, error: FloatArray) -> FloatArray:
     """Return the sizes of errors (S,), the largest of its class for a recurrent state."""
-    label = chain._structure.class_label
-    recurrent = chain.recurrent_states
-    largest = np.zeros(chain._structure.n_classes)
-    error = np.abs(error)
-    np.maximum.at(largest, label[recurrent], error[recurrent])
-    error[recurrent] = largest[label[recurrent]]
+    error, limits = np.abs(error), chain._limits
+    error[limits.recurrent] = limits.class_maximum(error[limits.recurrent])[limits.label]
     return error
 
 

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.builders import Outcomes, pad_outcomes
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
-from unichain_gym.outcomes import Outcomes, pad_outcomes, read_generator, require_integers
+from unichain_gym.outcomes import read_generator, require_integers
 
 # Counts are added up in double precision, which is exact up to here.
 MAX_TRIALS = 2**53
@@ -108,34 +109,13 @@ def simulate_replicates(
 ) -> list[TransitionCounts]:
     """Simulate independent populations of ``n_trials`` trials in one pass over time.
 
-    Parameters
-    ----------
-    chain, n_trials, t_max, rng
-        As in `simulate_counts`; every population has ``n_trials`` trials.
-    n_replicates : int
-        Number of populations.
-
-    Returns
-    -------
-    list of TransitionCounts
-        One entry a population.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If ``n_trials``, ``t_max`` or ``n_replicates`` is out of range.
+    A list of ``n_replicates`` of what `simulate_counts` returns; the other arguments are its own.
     """
-    require_integers(
-        InvalidArgumentError, n_trials=n_trials, t_max=t_max, n_replicates=n_replicates
-    )
-    for what, value, low, high in (
-        ("n_trials", n_trials, 1, MAX_TRIALS),
-        ("t_max", t_max, 0, None),
-        ("n_replicates", n_replicates, 1, None),
-    ):
-        if value < low or (high is not None and value > high):
-            limits = f"at least {low}" if high is None else f"from {low} to {high}"
-            raise InvalidArgumentError(f"{what} must be {limits}; got {value}")
+    require_integers(InvalidArgumentError, low=0, t_max=t_max)
+    require_integers(InvalidArgumentError, low=1, n_replicates=n_replicates)
+    require_integers(InvalidArgumentError, n_trials=n_trials)
+    if not 1 <= n_trials <= MAX_TRIALS:
+        raise InvalidArgumentError(f"n_trials must be from 1 to {MAX_TRIALS}; got {n_trials}")
     if not isinstance(chain, MarkovChain):
         raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {chain!r}")
     rng = read_generator(rng)

@@ -73,15 +73,7 @@ class Ranged:
 
 
 class RangedGthFactors:
-    """Factors of A = diag(N 1 + e) - N, like `unichain_gym.elimination.GthFactors`.
-
-    Parameters
-    ----------
-    N : ndarray, shape (n, n)
-        Nonnegative; its diagonal is ignored.
-    exit_rate : ndarray, shape (n,)
-        Nonnegative; every state must be able to reach one with a positive exit.
-    """
+    """Factors of A = diag(N 1 + e) - N, with the arguments of `GthFactors`; N is kept."""
 
     name = "ranged GTH"
 

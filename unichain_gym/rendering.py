@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from unichain_gym.conventions import RenderMode
 from unichain_gym.drawing import check_member, draw_background, make_axes, mark_state
 from unichain_gym.layout import lay_out
 from unichain_gym.mdp import TabularMDP
@@ -17,42 +18,13 @@ def render_rgb(mdp: TabularMDP, state: int, action: int | None = None) -> NDArra
     """Return the picture of an MDP in a state after an action, shape (height, width, 3).
 
     All pictures of one MDP have one size. Its background is drawn once and kept, for the MDPs
-    drawn last, so that a frame costs a few milliseconds.
-
-    Parameters
-    ----------
-    mdp : TabularMDP
-    state : int
-        The current state.
-    action : int, optional
-        The last action; none before the first step.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If ``state`` or ``action`` is out of range.
-    MissingDependencyError
-        If matplotlib is not installed.
+    drawn last, so that a frame costs a few milliseconds. Errors are those of `draw_mdp`.
     """
     return _Animation.of(mdp).frame(state, action)
 
 
 def render_ansi(mdp: TabularMDP, state: int, action: int | None, reward: float | None) -> str:
-    """Return one line: state and its class, and what the last step did.
-
-    Parameters
-    ----------
-    mdp : TabularMDP
-    state : int
-        The current state.
-    action, reward : int and float, optional
-        The last action and its reward; none before the first step.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If ``state`` or ``action`` is out of range.
-    """
+    """Return one line: state and its class, and what the last step did, if there was one."""
     check_member("state", state, mdp.n_states)
     line = f"{mdp.name}: state {state} of {mdp.n_states} ({mdp.state_classes[state]})"
     if action is not None:
@@ -64,7 +36,7 @@ def render_ansi(mdp: TabularMDP, state: int, action: int | None, reward: float |
 
 
 def render_state(
-    mdp: TabularMDP, mode: str, state: int, action: int | None, reward: float | None
+    mdp: TabularMDP, mode: RenderMode, state: int, action: int | None, reward: float | None
 ) -> NDArray[np.uint8] | str:
     """Return what `render` of an environment returns in a mode of its ``render_modes``."""
     if mode == "ansi":

@@ -82,7 +82,7 @@ def in_double(
 
 
 def drop_residues(
-    p: FloatArray,
+    p: NDArray[np.floating[Any]],
     row: IntArray,
     n_rows: int,
     place: Callable[[int], str],
@@ -90,13 +90,11 @@ def drop_residues(
     *,
     small_is_meant: bool = False,
 ) -> FloatArray:
-    """Set to 0 what is, or is said to be, a residue of rounding.
+    """Return probabilities `in_double`, with 0 for what is, or is said to be, a residue.
 
     Parameters
     ----------
-    p : ndarray of float
-        Probabilities; not changed.
-    row, n_rows, place
+    p, row, n_rows, place
         As in `in_double`.
     drop_below : float or None
         Entries smaller in size than this share of their row's largest become 0, and the others
@@ -104,10 +102,6 @@ def drop_residues(
         1e-15 of the largest become 0, positive ones stay, and a `RoundingWarning` names both.
     small_is_meant : bool
         Say nothing of positive entries.
-
-    Returns
-    -------
-    ndarray of float, of the shape of p
 
     Raises
     ------
@@ -120,6 +114,7 @@ def drop_residues(
         raise InvalidArgumentError(
             f"drop_below is a share of a row's largest probability, from 0 to 1; got {drop_below!r}"
         )
+    p = in_double(p, row, n_rows, place)
     is_small = p < 2.0 * limit
     if not limit or np.count_nonzero(is_small) == np.count_nonzero(p == 0.0):
         return p

@@ -89,10 +89,8 @@ def eliminate(
 
     Parameters
     ----------
-    N : csr_array, shape (n, n)
-        Nonnegative; the diagonal is ignored.
-    exit_rate : ndarray, shape (n,)
-        Nonnegative; every state must be able to reach one with a positive exit.
+    N, exit_rate : csr_array, shape (n, n), and ndarray, shape (n,)
+        As for `GthFactors`; kept.
     max_entries : int
         How many entries what remains may have at any time.
     """

@@ -38,8 +38,10 @@ from unichain_gym.structure import (
     Structure,
     edges,
     find_structure,
+    group,
     group_sums,
     off_diagonal,
+    path_sums,
 )
 
 ComplexArray = NDArray[np.complex128]
@@ -52,16 +54,7 @@ ARPACK_WORK = 2e10
 
 
 def spectral_gap(P: sparse.csr_array, structure: Structure, periods: IntArray) -> float:
-    """Return 1 - ρ(P - P*), within a relative `TOLERANCE`.
-
-    Parameters
-    ----------
-    P : csr_array, shape (S, S)
-        Transition matrix without stored zeros.
-    structure : Structure
-        Its recurrent classes.
-    periods : ndarray of int, shape (n_classes,)
-        Their periods.
+    """Return 1 - ρ(P - P*), within a relative `TOLERANCE`, of a chain of this structure.
 
     Raises
     ------
@@ -79,8 +72,8 @@ def spectral_gap(P: sparse.csr_array, structure: Structure, periods: IntArray) -
     # it is the 1 that does not count.
     is_alone = (size[component] == 1) & (structure.class_label < 0)
     gap = float(leave[is_alone].min(initial=1.0))
-    order = np.argsort(component, kind="stable")
-    for states in np.split(order, np.cumsum(size)[:-1]) if n_components < P.shape[0] else []:
+    S = P.shape[0]
+    for states in group(np.arange(S), component, n_components) if n_components < S else []:
         if states.size > 1:
             block = sparse.csr_array(P[states][:, states])
             low, high = _component_gap(block, leave[states])
@@ -210,12 +203,9 @@ def _reversing_potential(B: sparse.csr_array) -> tuple[FloatArray, float]:
     child = order[1:]
     ancestor = np.zeros(n, dtype=np.int64)
     ancestor[child] = predecessor[child]
-    potential = np.zeros(n)
-    potential[child] = rise[np.searchsorted(row * n + column, ancestor[child] * n + child)]
-    # Pointer doubling: each pass adds what the ancestor reached so far has gathered.
-    while ancestor.any():
-        potential += potential[ancestor]
-        ancestor = ancestor[ancestor]
+    risen = np.zeros(n)
+    risen[child] = rise[np.searchsorted(row * n + column, ancestor[child] * n + child)]
+    potential = path_sums(ancestor, risen)
     return potential, float(np.abs(potential[column] - potential[row] - rise).max())
 
 

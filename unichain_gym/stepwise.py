@@ -18,8 +18,7 @@ from scipy import sparse
 from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError, ModelTooLargeError
 from unichain_gym.interface import RewardProcess
-from unichain_gym.limits import MAX_DENSE_STATES
-from unichain_gym.outcomes import read_count
+from unichain_gym.outcomes import MAX_DENSE_STATES, read_count
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.
@@ -168,10 +167,6 @@ class Decay:
             return rows
         return np.asarray(rows - (rows @ self.absorption) @ self.limits)
 
-    def dense_step(self) -> Scaled:
-        """Return P, less what leads to the limit."""
-        return Scaled.of(self.deflated(self.P.toarray()))
-
 
 def first_time(decay: Decay, size: Callable[[FloatArray], float], tol: float) -> int:
     """Return the first t at which size(x P^t) ≤ tol, for a size that never grows with t.
@@ -226,7 +221,7 @@ def _double(
     def ahead(power: Scaled) -> Scaled:
         return power if x is None else x.times(power)
 
-    powers = [decay.dense_step()]
+    powers = [Scaled.of(decay.deflated(decay.P.toarray()))]  # less what leads to the limit
     while not ahead(powers[-1]).is_within(size, tol):
         if len(powers) == 62:
             raise ConvergenceError("not reached within 2^62 steps: choose a larger tolerance")

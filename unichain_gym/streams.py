@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.conventions import nearest_name
+from unichain_gym.conventions import refuse_unknown
 from unichain_gym.cores import CORES
 from unichain_gym.errors import (
     InvalidMnemonicError,
@@ -139,13 +139,8 @@ def make_mdp(
     if not isinstance(core_options, Mapping | None):
         raise InvalidModelError(f"core_options must be a dict of options; got {core_options!r}")
     options = dict(core_options or {})
-    known = inspect.signature(build).parameters
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        raise InvalidModelError(
-            f"core {parsed.core!r} has no option {unknown[0]!r}{nearest_name(unknown[0], known)}; "
-            f"it has: {', '.join(known) or 'none'}"
-        )
+    known = list(inspect.signature(build).parameters)
+    refuse_unknown(InvalidModelError, f"core {parsed.core!r}", "option", options, known)
     core = build(**options)
     _check_size(core, parsed.n_states)
     length = parsed.stream_length(core.n_states)
@@ -207,9 +202,7 @@ def attach_streams(
     ModelTooLargeError
         If there would be more than 10^9 outcomes.
     """
-    require_integers(InvalidModelError, n_streams=n_streams)
-    if n_streams < 1:
-        raise InvalidModelError(f"n_streams must be at least 1; got {n_streams}")
+    require_integers(InvalidModelError, low=1, n_streams=n_streams)
     _check_size(core, n_streams)
     A = core.n_actions
     if advance_probs is None:

@@ -53,11 +53,7 @@ class Structure:
     @property
     def classes(self) -> list[IntArray]:
         """The states of each recurrent class, sorted."""
-        recurrent = self.recurrent
-        label = self.class_label[recurrent]
-        order = np.argsort(label, kind="stable")
-        ends = np.cumsum(np.bincount(label, minlength=self.n_classes))[:-1]
-        return np.split(recurrent[order], ends)
+        return group(self.recurrent, self.class_label[self.recurrent], self.n_classes)
 
 
 def find_structure(P: sparse.csr_array) -> Structure:
@@ -92,7 +88,12 @@ def outcome_graph(next_state: IntArray, possible: BoolArray) -> sparse.csr_array
 def off_diagonal(N: sparse.csr_array) -> sparse.csr_array:
     """Return a matrix without its diagonal."""
     row, column = edges(N)
-    keep = row != column
+    return keep_edges(N, row != column)
+
+
+def keep_edges(N: sparse.csr_array, keep: BoolArray) -> sparse.csr_array:
+    """Return a matrix of some of the stored entries, in the order of `edges`."""
+    row, _ = edges(N)
     indptr = np.concatenate(([0], np.cumsum(np.bincount(row[keep], minlength=N.shape[0]))))
     return sparse.csr_array((N.data[keep], N.indices[keep], indptr), shape=N.shape)
 
@@ -116,6 +117,12 @@ def divide_rows(N: sparse.csr_array, scale: FloatArray) -> sparse.csr_array:
 def row_sums(P: sparse.csr_array) -> FloatArray:
     """Return P 1."""
     return np.asarray(P.sum(axis=1), dtype=np.float64)
+
+
+def group(values: IntArray, label: NDArray[np.integer[Any]], n_groups: int) -> list[IntArray]:
+    """Return the values of each label, in their order."""
+    ends = np.cumsum(np.bincount(label, minlength=n_groups))[:-1]
+    return np.split(values[np.argsort(label, kind="stable")], ends)
 
 
 def group_sums(label: NDArray[np.integer[Any]], values: FloatArray, n_groups: int) -> FloatArray:
@@ -151,17 +158,25 @@ def search_breadth_first(P: sparse.csr_array, sources: IntArray) -> tuple[IntArr
         shape=(S + 1, S + 1),
     )
     order, predecessor = breadth_first_order(graph, S, return_predecessors=True)
-    depth = np.full(S + 1, -1, dtype=np.int64)
-    depth[order] = 1
-    depth[S] = 0
-    # Pointer doubling: each pass adds the depth gathered by the ancestor reached so far.
-    ancestor = np.full(S + 1, S, dtype=np.int64)
-    ancestor[order[1:]] = predecessor[order[1:]]
-    while (ancestor[order] != S).any():
-        depth[order] += depth[ancestor[order]]
-        ancestor[order] = ancestor[ancestor[order]]
-    depth[order[1:]] -= 1
-    return depth[:S], predecessor[:S].astype(np.int64)
+    parent = np.full(S + 1, S, dtype=np.int64)
+    parent[order[1:]] = predecessor[order[1:]]
+    step = np.full(S + 1, -1, dtype=np.int64)
+    step[order] = 1
+    step[S] = 0
+    depth = path_sums(parent, step)[:S]
+    depth[depth > 0] -= 1  # the edge of the root
+    return depth, predecessor[:S].astype(np.int64)
+
+
+def path_sums(parent: IntArray, values: NDArray[Any]) -> NDArray[Any]:
+    """Return sums of values (n,) along each node's way to the root, its own parent, of value 0.
+
+    By pointer doubling: each pass adds what the ancestor reached so far has gathered.
+    """
+    sums, ancestor = values, parent
+    while (ancestor != (further := ancestor[ancestor])).any():
+        sums, ancestor = sums + sums[ancestor], further
+    return sums
 
 
 def find_periods(P: sparse.csr_array, structure: Structure) -> IntArray:
@@ -200,10 +215,5 @@ def cyclic_classes(
     """
     firsts = np.array([states[0] for states in structure.classes])
     depth, _ = search_breadth_first(P, firsts)
-    result = []
-    for states, period in zip(structure.classes, periods, strict=True):
-        phase = depth[states] % period
-        ends = np.cumsum(np.bincount(phase, minlength=int(period)))[:-1]
-        parts = np.split(states[np.argsort(phase, kind="stable")], ends)
-        result.append(parts)
-    return result
+    pairs = zip(structure.classes, periods.tolist(), strict=True)
+    return [group(states, depth[states] % period, period) for states, period in pairs]

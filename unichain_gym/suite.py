@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
-from unichain_gym.conventions import nearest_name
+from unichain_gym.conventions import InfoLevel, RenderMode, refuse_unknown
 from unichain_gym.descriptions import describe_suite
 from unichain_gym.env import TabularEnv
 from unichain_gym.errors import InvalidArgumentError
@@ -32,8 +32,8 @@ class UnichainEnv(TabularEnv):
         mnemonic: str | None = None,
         *,
         id_mnemonic: str | None = None,
-        render_mode: str | None = None,
-        info_level: str = "minimal",
+        render_mode: RenderMode | None = None,
+        info_level: InfoLevel = "minimal",
         **mdp_options: Any,
     ) -> None:
         mdp = _make(type(self), mnemonic, id_mnemonic, mdp_options)
@@ -64,8 +64,8 @@ class UnichainVectorEnv(TabularVectorEnv):
         id_mnemonic: str | None = None,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        render_mode: str | None = None,
-        info_level: str = "minimal",
+        render_mode: RenderMode | None = None,
+        info_level: InfoLevel = "minimal",
         **mdp_options: Any,
     ) -> None:
         super().__init__(
@@ -103,16 +103,10 @@ def _make(
             f"Unichain-{id_mnemonic}-v0 is the environment {id_mnemonic!r}; for mnemonic="
             f"{mnemonic!r} make 'Unichain-v0'"
         )
-    known = list(inspect.signature(make_mdp).parameters)
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        own = inspect.signature(cls).parameters.values()
-        keywords = [p.name for p in own if p.kind is not p.VAR_KEYWORD and p.name != "id_mnemonic"]
-        names = list(dict.fromkeys([*keywords, *known]))
-        raise InvalidArgumentError(
-            f"{cls.__name__} has no argument {unknown[0]!r}{nearest_name(unknown[0], names)}; "
-            f"it has: {', '.join(names)}"
-        )
+    own = inspect.signature(cls).parameters.values()
+    keywords = [p.name for p in own if p.kind is not p.VAR_KEYWORD and p.name != "id_mnemonic"]
+    known = list(dict.fromkeys([*keywords, *inspect.signature(make_mdp).parameters]))
+    refuse_unknown(InvalidArgumentError, cls.__name__, "argument", options, known)
     if mnemonic is None:
         mnemonic = DEFAULT_MNEMONIC if id_mnemonic is None else id_mnemonic
     return make_mdp(mnemonic, **options)

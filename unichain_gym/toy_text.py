@@ -17,15 +17,9 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray
+from unichain_gym.builders import Outcomes, require_outcomes
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, warn_caller
-from unichain_gym.outcomes import (
-    Outcomes,
-    read_distribution,
-    read_floats,
-    read_integers,
-    read_reals,
-    require_outcomes,
-)
+from unichain_gym.outcomes import read_distribution, read_floats, read_integers, read_reals
 from unichain_gym.rounding import in_double
 from unichain_gym.structure import search_breadth_first
 

@@ -17,7 +17,7 @@ from unichain_gym.outcomes import (
     read_only,
     read_reals,
 )
-from unichain_gym.rounding import drop_residues, in_double, sum_tolerance, sums_to_one
+from unichain_gym.rounding import drop_residues, sum_tolerance, sums_to_one
 from unichain_gym.structure import edges, group_sums, row_sums
 
 
@@ -51,8 +51,7 @@ def _read_matrix(values: Any, drop_below: float | None) -> sparse.csr_array:
         def place(i: int) -> str:
             return f"from state {row[i]} to {column[i]}"
 
-        doubles = in_double(data, row, P.shape[0], place)
-        doubles = drop_residues(doubles, row, P.shape[0], place, drop_below)
+        doubles = drop_residues(data, row, P.shape[0], place, drop_below)
         P = sparse.csr_array((doubles, P.indices, P.indptr), shape=P.shape)
     P.sum_duplicates()
     P.eliminate_zeros()

@@ -38,7 +38,7 @@ def is_unichain(next_state: IntArray, possible: BoolArray) -> bool | None:
     label = maximal_end_components(next_state, possible, np.any(possible, axis=2))
     if label.max() > 0:
         return False
-    next_state, possible, allowed = restrict(next_state, possible, label == 0)
+    next_state, possible, allowed = _restrict(next_state, possible, label == 0)
     n = len(next_state)
     entering = np.bincount(next_state[possible], minlength=n)
     n_removals = min(MAX_REMOVALS, max(1, MAX_VISITED // next_state.size))
@@ -84,17 +84,12 @@ def maximal_end_components(
         n_labels, n_alive = int(parts.size), int(alive.sum())
 
 
-def restrict(
+def _restrict(
     next_state: IntArray, possible: BoolArray, inside: BoolArray
 ) -> tuple[IntArray, BoolArray, BoolArray]:
-    """Restrict the outcomes to an end component, its states numbered from 0.
+    """Return the outcomes of an end component, which are possible, and its actions (n, A).
 
-    Returns
-    -------
-    next_state, possible : ndarray, shape (n, A, K)
-        The outcomes; none is possible for actions that leave the component.
-    allowed : ndarray of bool, shape (n, A)
-        The actions, of those that a state has, that do not leave it.
+    Its states are numbered from 0; outcomes of actions that leave it are not possible.
     """
     place = np.full(len(inside), -1)
     place[inside] = np.arange(int(inside.sum()))

@@ -15,39 +15,22 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
+from unichain_gym import conventions
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.conventions import (
-    RENDER_METADATA,
-    action_masks,
-    check_info_level,
-    check_positive,
-    check_render_mode,
-    read_actions,
-    read_autoreset_mode,
-    refuse_actions,
-)
+from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.lockstep import LockstepOutcomes
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import draw_thresholds
-from unichain_gym.start import (
-    check_snapshot,
-    check_states,
-    check_timesteps,
-    draw_start,
-    read_mask,
-    read_options,
-    restore_generator,
-)
+from unichain_gym.outcomes import draw_thresholds, require_integers
 
 
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     """Any `TabularMDP` as ``num_envs`` continuing environments that step together.
 
-    Each environment has the law of `TabularEnv`. There is one generator for all of them: a
-    step draws ``num_envs`` uniforms, environment by environment, so what a seed gives depends
-    on ``num_envs``. The task does not end; with a time limit, episodes are truncated and start
-    again as the autoreset mode says. All returned arrays are fresh.
+    Each has the law of `TabularEnv`. There is one generator for all: a step draws ``num_envs``
+    uniforms, environment by environment, so what a seed gives depends on ``num_envs``. The task
+    does not end; with a time limit, episodes are truncated and start again as the autoreset mode
+    says. All returned arrays are fresh.
 
     Parameters
     ----------
@@ -70,22 +53,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     Attributes
     ----------
-    mdp : TabularMDP
-        The model.
-    num_envs : int
-        Number of environments.
-    max_episode_steps : int or None
-        The time limit.
-    render_mode : str or None
-        What `render` returns.
-    info_level : str
-        How much ``infos`` tells.
-    single_observation_space, single_action_space : gymnasium.spaces.Discrete
-        The states, and the actions, of one environment.
-    observation_space, action_space : gymnasium.spaces.MultiDiscrete
-        Those of all.
-    metadata : dict
-        Render modes and the autoreset mode.
+    single_observation_space, single_action_space, observation_space, action_space
+        The states, and the actions, from 0: of one environment, and of all.
 
     Methods
     -------
@@ -134,18 +103,18 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         *,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        render_mode: str | None = None,
-        info_level: str = "minimal",
+        render_mode: RenderMode | None = None,
+        info_level: InfoLevel = "minimal",
     ) -> None:
-        check_positive("num_envs", num_envs)
+        require_integers(InvalidArgumentError, low=1, num_envs=num_envs)
         if max_episode_steps is not None:
-            check_positive("max_episode_steps", max_episode_steps)
+            require_integers(InvalidArgumentError, low=1, max_episode_steps=max_episode_steps)
         self.mdp = mdp
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
-        self.render_mode = check_render_mode(render_mode)
-        self.info_level = check_info_level(info_level)
-        self._autoreset_mode = read_autoreset_mode(autoreset_mode)
+        self.render_mode: RenderMode | None = conventions.check_render_mode(render_mode)
+        self.info_level = conventions.check_info_level(info_level)
+        self._autoreset_mode = conventions.read_autoreset_mode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self._autoreset_mode}
         self.single_observation_space = gym.spaces.Discrete(mdp.n_states)
         self.single_action_space = gym.spaces.Discrete(mdp.n_actions)
@@ -153,7 +122,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._start_thresholds = draw_thresholds(mdp.initial_distribution)
         self._outcomes = LockstepOutcomes(mdp, num_envs)
-        self._masks = action_masks(mdp)
+        self._masks = conventions.action_masks(mdp)
         if info_level == "full":
             self._class_names = mdp.state_classes.astype(object)
         self._everywhere = np.ones(num_envs, dtype=bool)
@@ -167,10 +136,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self._last_reward: FloatArray = np.zeros(num_envs)
 
     def reset(
-        self,
-        *,
-        seed: int | None = None,
-        options: dict[str, Any] | None = None,
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[IntArray, dict[str, Any]]:
         """Start all environments again, or those that a mask names.
 
@@ -187,30 +153,28 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         -------
         observations : ndarray of int64, shape (num_envs,)
         infos : dict
-            Of the environments that were started; ``mdp.allowed_actions[observations]`` tells
-            the actions of all.
+            Of those that were started; ``mdp.allowed_actions[observations]`` is of all.
 
         Raises
         ------
-        InvalidArgumentError
-            If an option or the seed is wrong.
-        InvalidModelError
-            If the distribution does not sum to 1 or has a negative entry.
-        UnichainError
-            If a mask leaves out environments that were never reset.
+        InvalidArgumentError, InvalidModelError, UnichainError
+            If an option, the seed or the distribution is wrong, or a mask leaves out
+            environments that were never reset.
         """
         if isinstance(seed, list | tuple):
             raise InvalidArgumentError(
                 f"there is one generator for all environments: seed is one integer; got {seed!r}"
             )
-        options = read_options(options)
+        options = conventions.read_options(options)
         super().reset(seed=seed)
-        mask = read_mask(options.pop("reset_mask", self._everywhere), self.num_envs)
+        mask = conventions.read_mask(options.pop("reset_mask", self._everywhere), self.num_envs)
         if self._states is None and not mask.all():
             raise UnichainError("reset() all environments before some of them")
         # Drawn for all, so that a masked reset gives an environment what a full one would.
-        start = draw_start(self.mdp, self._start_thresholds, options, self.num_envs, self.np_random)
-        self._states = start.copy() if self._states is None else np.where(mask, start, self._states)
+        start = conventions.draw_start(
+            self.mdp, self._start_thresholds, options, self.num_envs, self.np_random
+        )
+        self._states = np.where(mask, start, start if self._states is None else self._states)
         self._begin(mask)
         return self._states.copy(), self._infos(self._states, mask)
 
@@ -227,19 +191,16 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
         Returns
         -------
-        observations : ndarray of int64, shape (num_envs,)
-        rewards : ndarray of float64, shape (num_envs,)
+        observations, rewards : ndarray of int64 and of float64, shape (num_envs,)
         terminations, truncations : ndarray of bool, shape (num_envs,)
             The first all False; the second True where the time limit is reached.
         infos : dict
 
         Raises
         ------
-        InvalidArgumentError
-            If the shape, the type or an action is wrong.
-        UnichainError
-            If the environments were never reset, or one has ended that, autoreset being
-            disabled, the caller has to reset.
+        InvalidArgumentError, UnichainError
+            If an action is wrong; if an environment was never reset, or has ended and autoreset
+            is disabled.
         """
         if self._states is None:
             raise UnichainError("these environments have no state; call reset() before step()")
@@ -249,7 +210,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
                 f"environment {int(np.argmax(restarting))} is truncated and autoreset is "
                 'disabled; call reset(options={"reset_mask": truncated}) before step()'
             )
-        chosen = self._check_actions(actions, restarting)
+        chosen = conventions.read_actions(self.mdp, self._masks, self._states, actions, restarting)
         self.np_random.random(out=self._draws)
         rewards = self._outcomes.advance(self._states, chosen, self._draws)
         self._steps += 1
@@ -270,19 +231,16 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         return self._states.copy(), rewards, terminations, truncations, infos
 
     def render(self) -> tuple[Any, ...] | None:
-        """Return a picture or a line of each environment, as ``render_mode`` says.
+        """Return what `TabularEnv.render` does, of each environment; None without a render mode.
 
         Returns
         -------
         tuple of ndarray of uint8, shape (H, W, 3), or of str, or None
-            For "rgb_array", for "ansi", and without a render mode.
 
         Raises
         ------
         UnichainError
             If the environments were never reset.
-        MissingDependencyError
-            If "rgb_array" is asked for and the extra ``plot`` is not installed.
         """
         if self.render_mode is None:
             gym.logger.warn(
@@ -300,12 +258,11 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything that decides what happens next: states, timesteps and generator.
+        """Return what decides everything that follows: states, timesteps and generator.
 
         Returns
         -------
         dict
-            For `set_state`.
         """
         return {
             "state": None if self._states is None else self._states.copy(),
@@ -314,23 +271,14 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         }
 
     def set_state(self, snapshot: Mapping[str, Any]) -> None:
-        """Continue from a snapshot that `get_state` took, of this or an equal environment.
+        """Continue from a snapshot; what `TabularEnv.set_state` says holds here.
 
         Parameters
         ----------
         snapshot : dict
-
-        Raises
-        ------
-        InvalidArgumentError
-            If the snapshot is incomplete or does not fit; nothing changes then.
         """
-        check_snapshot(snapshot)
-        states = snapshot["state"]
-        if states is not None:
-            states = check_states(self.mdp, states, self.num_envs, "the snapshot's state").copy()
-        timesteps = check_timesteps(snapshot["timestep"], (self.num_envs,))
-        restore_generator(self.np_random, snapshot["generator"])
+        states, timesteps = conventions.read_snapshot(self.mdp, snapshot, (self.num_envs,))
+        conventions.restore_generator(self.np_random, snapshot["generator"])
         self._states = states
         self._steps = 0
         self._first_step = -timesteps
@@ -354,20 +302,6 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self._states[mask] = np.searchsorted(self._start_thresholds, draws, side="right")
         self._begin(mask)
 
-    def _check_actions(self, actions: ArrayLike, restarting: BoolArray | None) -> IntArray:
-        """Return the actions, checked; those of environments that start again are replaced."""
-        chosen = read_actions(actions, self.num_envs)
-        if restarting is not None:
-            any_action = 0 if self._masks is None else self._masks[self._states].argmax(axis=1)
-            chosen = np.where(restarting, any_action, chosen)
-        # As unsigned numbers, negative actions are huge: one pass finds both kinds.
-        if chosen.view(np.uint64).max() >= self.mdp.n_actions or (
-            self._masks is not None and not self._masks[self._states, chosen].all()
-        ):
-            assert self._states is not None
-            refuse_actions(self.mdp, self._states, chosen, np.asarray(actions))
-        return chosen
-
     def _infos(self, states: IntArray, where: BoolArray) -> dict[str, Any]:
         """Return the infos of the environments in ``where``, fresh, in Gymnasium's form."""
         if self.info_level == "minimal" and self._masks is None:
@@ -387,9 +321,5 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         """Return the infos that tell where environments were before they started again."""
         final = np.full(self.num_envs, None, dtype=object)
         final[ended] = states[ended].tolist()
-        return {
-            "final_obs": final,
-            "_final_obs": ended.copy(),
-            "final_info": self._infos(states, ended),
-            "_final_info": ended.copy(),
-        }
+        final_obs = {"final_obs": final, "_final_obs": ended.copy()}
+        return final_obs | {"final_info": self._infos(states, ended), "_final_info": ended.copy()}

@@ -29,6 +29,7 @@ from lstd_agent.system.neighborhoods import find_anchors
 from lstd_agent.system.solvers import SOLVERS, SolverName
 from unichain_gym import TabularMDP, UnichainVectorEnv
 
+# Of random MDPs; QuantEcon has no average-reward solver, so that its discount is near 1.
 N_ACTIONS, N_OUTCOMES, DISCOUNT = 4, 4, 0.999
 
 

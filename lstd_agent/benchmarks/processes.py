@@ -13,8 +13,7 @@ from pathlib import Path
 import unichain_gym
 from lstd_agent import GaussianFeatures, SeminormLSTDAgent
 from lstd_agent.benchmarks.timing import Row, Setting, against_limit, growth_of, need, seconds
-from lstd_agent.benchmarks.vector_fits import vector_fits
-from lstd_agent.benchmarks.work import ENV, moments_of, policy_of, solve_policy
+from lstd_agent.benchmarks.work import ENV, moments_of, policy_of, solve_policy, vector_fits
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.solvers import SolverName
 from unichain_gym import UnichainVectorEnv

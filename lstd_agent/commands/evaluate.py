@@ -37,12 +37,11 @@ from lstd_agent.commands.evaluation_inputs import (
 )
 from lstd_agent.commands.evaluation_report import (
     as_arrays,
-    as_json,
     as_text,
     draw_report,
     results,
 )
-from lstd_agent.commands.outputs import check_picture, check_writable, put_out, saved
+from lstd_agent.commands.outputs import as_json, check_picture, check_writable, put_out, saved
 from lstd_agent.commands.running import at_least, interrupted_status, run, say
 from lstd_agent.figure_style import picture
 from lstd_agent.study.provenance import one_line, provenance
@@ -155,6 +154,23 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         metavar="T",
         help="last timestep of a trial (default: ten times the exact mixing time)",
     )
+    add_system_arguments(parser)
+    add_trial_arguments(parser, "what", "values and errors")
+    add(
+        "--save",
+        type=Path,
+        metavar="FILE.npz",
+        help="write results, policy and weights; FILE.samples.npz, written before the fit, is the "
+        "agent with its samples (SeminormLSTDAgent.load)",
+    )
+    add_output_arguments(parser, "values, and occupancy over time", "tables")
+    add_quiet_argument(parser)
+    return parser
+
+
+def add_system_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what is fitted: --features, --n-anchors, --reference and --calibration."""
+    add = parser.add_argument
     add(
         "--features",
         default="one-hot",
@@ -181,17 +197,6 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
         default="linked",
         help="solve the system backwards in time (default), or tie it by reference states",
     )
-    add_trial_arguments(parser, "what", "values and errors")
-    add(
-        "--save",
-        type=Path,
-        metavar="FILE.npz",
-        help="write results, policy and weights; FILE.samples.npz, written before the fit, is the "
-        "agent with its samples (SeminormLSTDAgent.load)",
-    )
-    add_output_arguments(parser, "values, and occupancy over time", "tables")
-    add_quiet_argument(parser)
-    return parser
 
 
 def anchor_number(text: str) -> int | None:

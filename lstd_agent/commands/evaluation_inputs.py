@@ -106,7 +106,7 @@ def read_policy(text: str, env: gym.Env[Any, Any]) -> np.ndarray[Any, Any]:
     if text == "uniform":
         return np.full((S, A), 1.0 / A)
     if text.startswith("random:"):
-        seed = _named_number("--policy random:SEED", text, at_least(0))
+        seed = named_number("--policy random:SEED", text, at_least(0))
         return np.random.default_rng(seed).integers(A, size=S) + int(actions.start)
     return _read_array("--policy", text)
 
@@ -117,11 +117,11 @@ def read_features(text: str, seed: int) -> Any:
         return OneHot()
     if text.startswith("gaussian:"):
         number = at_least(1, MOST_FEATURES)
-        return GaussianFeatures(_named_number("--features gaussian:D", text, number), seed)
+        return GaussianFeatures(named_number("--features gaussian:D", text, number), seed)
     return _read_array("--features", text)
 
 
-def _named_number(what: str, text: str, number: Callable[[str], int]) -> int:
+def named_number(what: str, text: str, number: Callable[[str], int]) -> int:
     """Return the integer after the colon of ``text``."""
     try:
         return number(text.partition(":")[2])

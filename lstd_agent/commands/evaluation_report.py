@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -123,23 +121,6 @@ def table(columns: dict[str, np.ndarray[Any, Any]]) -> str:
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
     )
-
-
-def as_json(report: dict[str, Any]) -> str:
-    """Return the report as one JSON document, in which what is no finite number is null."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: plain(part) for name, part in value.items()}
-        if isinstance(value, np.ndarray | np.generic):
-            return plain(value.tolist())
-        if isinstance(value, list):
-            return [plain(part) for part in value]
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-        return value
-
-    return json.dumps(plain(report), allow_nan=False)
 
 
 def as_arrays(

@@ -10,7 +10,6 @@ also gets exact figures and a default for --t-max. Time limits give way to --t-m
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -20,7 +19,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from lstd_agent import PolicyIteration, Polynomial, RadialBasis, RandomFourier, Standardized
+from lstd_agent import (
+    Iteration,
+    PolicyIteration,
+    Polynomial,
+    RadialBasis,
+    RandomFourier,
+    Standardized,
+)
 from lstd_agent.commands.arguments import (
     add_environment_argument,
     add_output_arguments,
@@ -36,9 +42,10 @@ from lstd_agent.commands.evaluation_inputs import (
     find_id,
     hinting_at_restart,
     make_copies,
+    named_number,
 )
 from lstd_agent.commands.optimal import Optimum
-from lstd_agent.commands.outputs import check_picture, check_writable, put_out, saved
+from lstd_agent.commands.outputs import as_json, check_picture, check_writable, put_out, saved
 from lstd_agent.commands.running import MOST_FEATURES, at_least, interrupted_status, run, say
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import picture
@@ -95,7 +102,7 @@ def improve(args: argparse.Namespace) -> int:
         figure = search.plot(None if optimum is None else (optimum.gain, optimum.start_value))
         origin = one_line(report["provenance"])
         contents[args.plot] = picture(figure, args.plot.suffix, origin)
-    put_out(json.dumps(report) if args.json else as_text(report), contents)
+    put_out(as_json(report) if args.json else as_text(report), contents)
     return status
 
 
@@ -126,44 +133,41 @@ def iterate(args: argparse.Namespace, search: PolicyIteration) -> int:
     if shows:
         print(_HEADER)
         for each in search.iterations:
-            print(_line(asdict(each)), flush=True)
+            print(_line(each), flush=True)
     while not search.converged and len(search.iterations) < args.iterations:
-        done = search.iterate(progress=None if not args.quiet else False)
+        done = search.iterate(progress=False if args.quiet else None)
         if args.save:
             status = 0 if saved(search.save, args.save, "the search is") else 1
         if shows:
-            print(_line(asdict(done)), flush=True)
+            print(_line(done), flush=True)
     return status
 
 
-def _line(each: dict[str, Any]) -> str:
+def _line(each: Iteration) -> str:
     return (
-        f"{each['number']:9d} {each['n_steps']:12,d} {each['gain']:12.6g} "
-        f"{each['start_value']:13.6g} {each['n_changes']:8d}"
+        f"{each.number:9d} {each.n_steps:12,d} {each.gain:12.6g} {each.start_value:13.6g} "
+        f"{each.n_changes:8d}"
     )
 
 
 def make_report(
     args: argparse.Namespace, search: PolicyIteration, t_max: int, optimum: Optimum | None
 ) -> dict[str, Any]:
-    """Return the result as JSON-able facts; NaN is null."""
+    """Return the result."""
     policy: Any = search.policy_
     is_table = not callable(policy)
-    iterations = [
-        {k: None if v != v else v for k, v in asdict(each).items()} for each in search.iterations
-    ]
     exact = None
     if optimum is not None and is_table:
         first = int(search.env.single_action_space.start)  # type: ignore[union-attr]
-        exact = optimum.of(np.asarray(policy) - first)
+        exact = optimum.of(policy - first)
     return {
         "env_id": args.env_id,
         "t_max": t_max,
         "n_trials": args.trials,
         "seed": args.seed,
         "converged": search.converged,
-        "iterations": iterations,
-        "policy": np.asarray(policy).tolist() if is_table else None,
+        "iterations": [asdict(each) for each in search.iterations],
+        "policy": policy.tolist() if is_table else None,
         "exact": exact,
         "provenance": provenance(args.argv, seed=args.seed),
     }
@@ -205,11 +209,8 @@ def _t_max_of(mdp: TabularMDP | None) -> int:
 
 def read_features(args: argparse.Namespace, space: gym.Space[Any]) -> Any:
     """Return the features that ``--features`` names, for vectors of a space."""
-    name, _, number = args.features.partition(":")
-    try:
-        n = at_least(1, MOST_FEATURES)(number)
-    except argparse.ArgumentTypeError as error:
-        raise InvalidInputError(f"--features NAME:N {error}") from None
+    n = named_number("--features NAME:N", args.features, at_least(1, MOST_FEATURES))
+    name = args.features.partition(":")[0]
     if name == "grid":
         if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
             raise InvalidInputError(

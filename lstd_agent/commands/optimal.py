@@ -8,7 +8,6 @@ task a continuing one.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -22,7 +21,7 @@ from lstd_agent.commands.arguments import (
     read_arguments,
 )
 from lstd_agent.commands.evaluation_inputs import exact_model, find_id
-from lstd_agent.commands.outputs import check_picture, put_out
+from lstd_agent.commands.outputs import as_json, check_picture, put_out
 from lstd_agent.commands.running import run
 from lstd_agent.figure_style import COLORS, WIDTH, new_figure, picture, styled
 from lstd_agent.study.provenance import one_line, provenance
@@ -50,11 +49,8 @@ def optimal(args: argparse.Namespace) -> int:
     """Solve, and put the result where the arguments ask for it."""
     found = solve(args)
     facts = provenance(args.argv)
-    if args.json:
-        result = {**report(args.env_id, found), "provenance": facts}
-        text = json.dumps(result, default=np.ndarray.tolist)
-    else:
-        text = f"{args.env_id}: {found}"
+    result = {**report(args.env_id, found), "provenance": facts}
+    text = as_json(result) if args.json else f"{args.env_id}: {found}"
     contents = {}
     if args.plot:
         figure = draw(args.env_id, found)
@@ -96,18 +92,16 @@ def solve(args: argparse.Namespace) -> OptimalPolicy:
 
 def report(env_id: str, found: OptimalPolicy) -> dict[str, Any]:
     """Return the result as numbers and columns."""
-    actions = [np.flatnonzero(row).tolist() for row in found.optimal_actions]
-    margin = found.smallest_margin
     return {
         "env_id": env_id,
         "criterion": found.criterion,
         "discount": found.discount,
         "n_iterations": found.n_iterations,
         "tie_tolerance": found.tie_tolerance,
-        "smallest_margin": margin if np.isfinite(margin) else None,
+        "smallest_margin": found.smallest_margin,
         "largest_tie": found.largest_tie,
         "policy": found.policy,
-        "optimal_actions": actions,
+        "optimal_actions": [np.flatnonzero(row) for row in found.optimal_actions],
         "gain": found.gain,
         "bias": found.bias,
         "value": found.value,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import stat
 from collections.abc import Callable, Mapping
 from operator import methodcaller
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from lstd_agent.commands.running import say
 from lstd_agent.drafts import write_draft
@@ -48,6 +53,23 @@ def check_picture(path: Path) -> None:
     if path.suffix[1:] not in new_figure(1.0, 1.0).canvas.get_supported_filetypes():
         raise InvalidInputError(f"cannot draw {path}: name a .png, .pdf or .svg file")
     check_writable(path)
+
+
+def as_json(report: dict[str, Any]) -> str:
+    """Return the report as one JSON document, in which what is no finite number is null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(part) for name, part in value.items()}
+        if isinstance(value, np.ndarray | np.generic):
+            return plain(value.tolist())
+        if isinstance(value, list):
+            return [plain(part) for part in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        return value
+
+    return json.dumps(plain(report), allow_nan=False)
 
 
 def put_out(text: str, contents: Mapping[Path, bytes]) -> None:

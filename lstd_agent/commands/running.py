@@ -23,10 +23,8 @@ from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.trials.parallel import WorkerError
 from unichain_gym.errors import UnichainError
 
-MOST_TRIALS = 10**12
+MOST_TRIALS, MOST_FEATURES = 10**12, 10**6
 """No machine has memory for more, and what takes far more than memory fails unpredictably."""
-
-MOST_FEATURES = 10**6
 
 
 class Terminated(KeyboardInterrupt):

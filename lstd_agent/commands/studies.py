@@ -53,7 +53,7 @@ class Study:
     ----------
     purpose : str
     rows_name : str
-        Of its files of rows, without suffix.
+        The name of its files of rows, without suffix.
     settings : type
         Its fields are set by the arguments of their names, where there are such.
     run : callable

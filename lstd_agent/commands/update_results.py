@@ -21,10 +21,9 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study import figures, tables
 from lstd_agent.study.control_results import control_curves, markdown_control
-from lstd_agent.study.headlines import headlines
+from lstd_agent.study.pages import headlines, side_by_side
 from lstd_agent.study.provenance import one_line, provenance
 from lstd_agent.study.rows import Row
-from lstd_agent.study.side_by_side import side_by_side
 from unichain_gym import make_mdp
 
 PICTURES = (

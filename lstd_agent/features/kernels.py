@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.rows import Rows, is_sparse
+from lstd_agent.features.rows import Rows, is_sparse, squared_distances
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Kernel:
     [[1.0, 0.6065]]
     """
 
-    name: str = "gaussian"
-    width: float | str = 1.0
+    name: Literal["gaussian", "dirac"] = "gaussian"
+    width: float | Literal["median"] = 1.0
 
     def __post_init__(self) -> None:
         if self.name not in ("gaussian", "dirac"):
@@ -54,7 +55,7 @@ class Kernel:
 
     def __call__(self, x: Rows, y: Rows) -> FloatArray:
         """Return k between every row of x (n, d) and every row of y (m, d), shape (n, m)."""
-        return self._of_squared_distance(squared_distances(x, y))
+        return self._of_squared_distance(_exact_squared_distances(x, y))
 
     def paired(self, x: Rows, y: Rows) -> FloatArray:
         """Return k between corresponding rows of x and y (..., d), shape (...).
@@ -91,20 +92,16 @@ class Kernel:
         """
         if self.width != "median":
             return self
-        squared = squared_distances(features, features)
+        squared = _exact_squared_distances(features, features)
         distance = np.sqrt(squared[np.triu_indices(len(squared), 1)])
         positive = distance[distance > 0.0]
         return Kernel(self.name, float(np.median(positive)) if positive.size else 1.0)
 
 
-def squared_distances(x: Rows, y: Rows) -> FloatArray:
-    """Return squared distances (n, m) between rows of x (n, d) and y (m, d), dense or CSR."""
+def _exact_squared_distances(x: Rows, y: Rows) -> FloatArray:
+    """Return squared distances (n, m), between dense rows without cancellation."""
+    if is_sparse(x):
+        return squared_distances(x, y)
     from scipy.spatial.distance import cdist  # takes long to import
 
-    if not is_sparse(x):
-        return np.asarray(cdist(x, y, "sqeuclidean"))
-    squared: FloatArray = (x @ y.T).toarray()
-    squared *= -2.0
-    squared += x.power(2).sum(axis=1)[:, None]
-    squared += y.power(2).sum(axis=1)
-    return np.maximum(squared, 0.0, out=squared)
+    return np.asarray(cdist(x, y, "sqeuclidean"))

@@ -42,8 +42,6 @@ def box_bounds(low: ArrayLike, high: ArrayLike) -> tuple[FloatArray, FloatArray]
         raise InvalidInputError(
             f"low and high must be equally long, and low below high; got {low!r} and {high!r}"
         )
-    for bound in (lower, upper):
-        bound.setflags(write=False)
     return lower, upper
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
@@ -12,6 +14,24 @@ from lstd_agent.errors import InvalidInputError
 
 Rows: TypeAlias = Any
 """Features (n, d), one row an observation: an ndarray or a `scipy.sparse.csr_array` of float64."""
+
+RowsOf = Callable[[NDArray[Any]], Rows]
+"""Features (n, d), dense or CSR, of encoded observations (n, k)."""
+
+# Features or components of about this many numbers are held at a time.
+_CHUNK_SIZE = 2**22
+
+
+def n_at_a_time(width: int) -> int:
+    """Return how many rows of so many numbers fit in a bounded memory as doubles."""
+    return max(1, _CHUNK_SIZE // width)
+
+
+def chunk_rows(states: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield states (n, k), some at a time, so that they fit in a bounded memory as doubles."""
+    n_rows = n_at_a_time(states.shape[1])
+    for first in range(0, max(len(states), 1), n_rows):
+        yield states[first : first + n_rows]
 
 
 def as_rows(features: Any, n: int) -> Rows:
@@ -71,6 +91,16 @@ def dense(rows: Rows) -> FloatArray:
     """Return feature rows as an ndarray (n, d)."""
     array: FloatArray = rows.toarray() if is_sparse(rows) else rows
     return array
+
+
+def squared_distances(x: Rows, y: Rows) -> FloatArray:
+    """Return squared distances (n, m) between rows of x (n, d) and y (m, d), dense or CSR."""
+    # ‖x - y‖² by one matrix product; rounding may leave a tiny negative number.
+    squared: FloatArray = dense(x @ y.T)
+    squared *= -2.0
+    squared += (x * x).sum(axis=1)[:, None]
+    squared += (y * y).sum(axis=1)
+    return np.maximum(squared, 0.0, out=squared)
 
 
 def pad_rows(rows: Rows, n: int) -> Rows:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -183,21 +184,15 @@ def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
         If the features are a table, or what they return has the wrong shape or is not finite.
     """
     if isinstance(features, Transformer):
-        return CheckedFeatures(features.transform)
+        return partial(_checked, features.transform)
     if callable(features) and not isinstance(features, TableBuilder | type):
-        return CheckedFeatures(features)
+        return partial(_checked, features)
     raise InvalidInputError(
         f"{type(features).__name__} features need Discrete observations; for vectors give a "
         "function, a transformer, RadialBasis, Polynomial or TileCoding"
     )
 
 
-@dataclass(frozen=True)
-class CheckedFeatures:
-    """A function of observations (n, k) whose answers are checked to be features (n, d)."""
-
-    compute: Callable[[FloatArray], Any]
-
-    def __call__(self, observations: FloatArray) -> Rows:
-        """Return the features (n, d), dense or CSR."""
-        return as_rows(self.compute(observations), len(observations))
+def _checked(compute: Callable[[FloatArray], Any], observations: FloatArray) -> Rows:
+    """Return what a function makes of observations (n, k), checked to be features (n, d)."""
+    return as_rows(compute(observations), len(observations))

@@ -17,6 +17,7 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.features.parameters import as_vectors, box_bounds, frozen_array
+from lstd_agent.features.rows import squared_distances
 
 _KMEANS_ITERATIONS = 100
 
@@ -130,7 +131,7 @@ class RadialBasis:
             )
         rng = np.random.default_rng(check_integer("seed", seed, 0))
         centers = _lloyd(x / scale, n, rng)
-        apart = _squared_distances(centers, centers)
+        apart = squared_distances(centers, centers)
         np.fill_diagonal(apart, np.inf)
         return cls(centers * scale, scale * np.sqrt(np.median(apart.min(axis=1))))
 
@@ -139,7 +140,7 @@ class RadialBasis:
         width: FloatArray = np.asarray(self.width, dtype=np.float64)
         centers: FloatArray = np.asarray(self.centers, dtype=np.float64) / width
         x: FloatArray = as_vectors(observations, centers.shape[1]) / width
-        return np.asarray(np.exp(-0.5 * _squared_distances(x, centers)))
+        return np.asarray(np.exp(-0.5 * squared_distances(x, centers)))
 
 
 @dataclass(frozen=True)
@@ -247,13 +248,6 @@ class TileCoding:
         return sparse.csr_array((np.ones(index.size), index.ravel(), indptr), shape=shape)
 
 
-def _squared_distances(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return squared distances (n, m) of rows of x (n, k) and of y (m, k)."""
-    # ‖x - y‖² by one matrix product; rounding may leave a tiny negative number.
-    squared = (x**2).sum(axis=1)[:, None] - 2.0 * x @ y.T + (y**2).sum(axis=1)
-    return np.asarray(np.maximum(squared, 0.0))
-
-
 def _lloyd(x: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
     """Return n different centers (n, k) of points (m, k), at least n of which differ."""
     centers = x[rng.integers(len(x))][None]
@@ -263,7 +257,7 @@ def _lloyd(x: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
         chosen = x[rng.choice(len(x), p=nearest / nearest.sum())]
         centers = np.concatenate((centers, chosen[None]))
     for _ in range(_KMEANS_ITERATIONS):
-        label = _squared_distances(x, centers).argmin(axis=1)
+        label = squared_distances(x, centers).argmin(axis=1)
         size = np.bincount(label, minlength=n)
         sums = np.stack([np.bincount(label, column, n) for column in x.T], axis=1)
         # A center that has lost all its points stays where it is.

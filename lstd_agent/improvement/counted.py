@@ -21,7 +21,8 @@ from lstd_agent.packing import ACTION_PARTS, Arrays
 from lstd_agent.system.action_values import ActionValues, PolicyChain, evaluate_actions, main_state
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.encoding import CountedEncoding
-from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.recorders import RecorderMaker
+from lstd_agent.trials.recording import Round
 from lstd_agent.trials.returns import ReturnRecorder
 
 UNKNOWN = -1
@@ -51,13 +52,13 @@ class CountedImprover:
     actions : ndarray of int, shape (S,)
         The policy; `UNKNOWN` where it has none.
     counts : ActionCounts
-        Of all behaviours so far.
+        What all behaviours so far have met.
     starts : ndarray, shape (S,)
         In how many trials each state was the first.
     """
 
     few_changes = 0
-    """So many changes are none to go on for."""
+    """A search is over where no more states than so many change their actions."""
 
     def __init__(
         self,
@@ -194,7 +195,7 @@ def better_actions(found: ActionValues, actions: IntArray, n_errors: float) -> I
     Parameters
     ----------
     found : ActionValues
-        Of the policy.
+        What actions are worth under the policy.
     actions : ndarray of int, shape (S,)
         The policy's, `UNKNOWN` where it has none.
     n_errors : float

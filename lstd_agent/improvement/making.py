@@ -1,12 +1,16 @@
-"""Which way a task's policy is improved: by counts, or by features of vectors."""
+"""A task's trials, and which way its policy is improved: by counts, or by features of vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from typing import Any, TypeAlias
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import Space
+from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import FloatArray
@@ -17,9 +21,18 @@ from lstd_agent.improvement.vectors import VectorImprover
 from lstd_agent.trials.encoding import CountedEncoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.policies import make_actor
+from lstd_agent.trials.recording import Round
+from lstd_agent.trials.request import Request
+from lstd_agent.trials.rollouts import AnyEnv, single_spaces
+from lstd_agent.trials.sharding import EnvSource, make_env, runner_of
 
 Improver: TypeAlias = CountedImprover | VectorImprover
 """A policy, and samples of this and other policies by which it is improved."""
+
+# A vector environment's trials are run so many at a time, and more if that makes more shards:
+# its copies are slow where they are few.
+_FEWEST_COPIES = 1000
+_SHARDS = 20
 
 
 def make_improver(
@@ -67,3 +80,30 @@ def make_improver(
 def _constant(observations: Any) -> FloatArray:
     """Return one feature that tells nothing: counted states need none."""
     return np.ones((len(observations), 1))
+
+
+class Task:
+    """An environment, or what makes one, with its spaces of observations and actions."""
+
+    def __init__(self, env: AnyEnv | EnvSource, n_trials: int) -> None:
+        self._env = env
+        self._shard_size: int | None = None
+        if isinstance(env, gym.Env | VectorEnv):
+            self.spaces = single_spaces(env)
+            return
+        with closing(make_env(env, 1)) as sample:
+            self.spaces = single_spaces(sample)
+            if isinstance(sample, VectorEnv):
+                self._shard_size = max(_FEWEST_COPIES, -(-n_trials // _SHARDS))
+
+    def run(self, improver: Improver, request: Request) -> list[Round]:
+        """Run trials of the policy that is improved."""
+        rounds: list[Round] = []
+        runner_of(self._env, request)(
+            improver.encoding,
+            improver.policy(),
+            lambda states: improver.recorder(request.t_max),
+            rounds.append,
+            replace(request, shard_size=self._shard_size),
+        )
+        return rounds

@@ -15,19 +15,19 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
+from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features
-from lstd_agent.improvement.making import make_improver
+from lstd_agent.improvement.making import Task, make_improver
 from lstd_agent.improvement.record import Iteration, best_of, draw_learning, record
-from lstd_agent.improvement.task import Task
 from lstd_agent.packing import pack_space, unpack_space
 from lstd_agent.persistence import read, write
+from lstd_agent.trials.collector import Termination
 from lstd_agent.trials.encoding import ObservationKind
 from lstd_agent.trials.exploration import Explore, check_explore
 from lstd_agent.trials.policies import Policy
@@ -124,7 +124,7 @@ class PolicyIteration:
         pair_features: Callable[[Any, Any], ArrayLike] | None = None,
         n_errors: float = 1.0,
         policy: ArrayLike | None = None,
-        on_termination: Literal["raise", "absorb"] = "raise",
+        on_termination: Termination = "raise",
         observations: ObservationKind = "auto",
         seed: int | None = None,
     ) -> None:
@@ -133,7 +133,7 @@ class PolicyIteration:
         self.n_trials = check_integer("n_trials", n_trials, 2)
         self.explore = check_explore(explore, t_max)
         self.n_errors = _check_n_errors(n_errors)
-        self.on_termination = on_termination
+        self.on_termination = check_choice("on_termination", on_termination, get_args(Termination))
         self.observations = observations
         seed = None if seed is None else check_integer("seed", seed, 0)
         self.entropy: Any = np.random.SeedSequence(seed).entropy

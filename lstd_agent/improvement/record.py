@@ -42,7 +42,7 @@ class Iteration:
     n_trials, n_steps : int
         Trials and timesteps up to here, those of earlier iterations included.
     gain : float
-        Of the policy, by all samples.
+        The policy's, by all samples.
     start_value : float
         The mean bias of the start: its value, less that of the long run. NaN where the samples
         do not determine it.

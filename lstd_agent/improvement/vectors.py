@@ -20,10 +20,10 @@ from lstd_agent.packing import Arrays
 from lstd_agent.statistics.christoffel import Christoffel
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairFit, Transitions, fit_pairs
-from lstd_agent.trials.action_counts import TakenActions
 from lstd_agent.trials.encoding import States
-from lstd_agent.trials.kept_trials import KeptTrials, TrialRecorder
-from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.recorders import RecorderMaker, TrialRecorder
+from lstd_agent.trials.recording import Round
 from lstd_agent.trials.vector_encoding import VectorEncoding
 
 # Changes are looked for at so many observations.
@@ -97,7 +97,7 @@ class VectorImprover:
     """
 
     few_changes = 10
-    """So many changes are none to go on for: of the observations at the edge."""
+    """A search is over where no more observations than so many change their actions."""
 
     def __init__(
         self,
@@ -127,11 +127,11 @@ class VectorImprover:
         """Add trials of the policy; return what they earned."""
         rewards = []
         for finished in rounds:
-            kept, taken = finished.sums, finished.taken
+            kept = finished.sums
             assert isinstance(kept, KeptTrials)
-            assert isinstance(taken, TakenActions)
+            assert kept.actions is not None
             self.encoding.measure(kept.observations)
-            self.portions.append(Transitions(kept.observations, taken.action, kept.rewards))
+            self.portions.append(Transitions(kept.observations, kept.actions, kept.rewards))
             rewards.append(kept.rewards)
         paid = np.concatenate(rewards)
         tail = paid[:, paid.shape[1] // 2 :].mean(axis=1)

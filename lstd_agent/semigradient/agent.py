@@ -39,6 +39,7 @@ from lstd_agent.system.approximators import System
 from lstd_agent.system.gain import check_gain, estimate_gain
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import check_anchors, neighborhood_windows
+from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.counting import CountsLike
 from lstd_agent.trials.encoding import Encoding
@@ -175,13 +176,13 @@ class SeminormTDAgent:
             If by the first round's trials the steps of a neighbourhood lead away from its
             solution, which it may take hundreds of rounds to see by weights.
         """
-        collector, t_max = self._collected(trials)
-        sums, encoding = collector.batches.total, self._encoding_of(collector)
+        batches, encoding, t_max = self._collected(trials)
+        sums = batches.total
         at = reader(encoding, sums)
         self._t_max = t_max
         if self._path is None:
             windows = neighborhood_windows(self.anchors, t_max, "window")
-            self._warn_of_direction(_statistics(collector, encoding), windows)
+            self._warn_of_direction(make_statistics(encoding, sums, batches.trials), windows)
             initial = self._begin_with
             self._path = StepPath(*coordinates(encoding, at), windows, initial)
             if initial is not None:
@@ -209,9 +210,8 @@ class SeminormTDAgent:
         EvaluationError
             If the steps of a neighbourhood lead away from its solution, or hardly towards it.
         """
-        collector, t_max = self._collected(trials)
-        encoding = self._encoding_of(collector)
-        statistics, gain = _statistics(collector, encoding), self.gain
+        batches, encoding, t_max = self._collected(trials)
+        statistics, gain = make_statistics(encoding, batches.total, batches.trials), self.gain
         if gain is None:
             gain = estimate_gain(statistics, "linked", DEFAULT_RCOND)
         windows = neighborhood_windows(self.anchors, t_max, "window")
@@ -275,8 +275,8 @@ class SeminormTDAgent:
             raise NotFittedError("there are no weights yet: call partial_fit or fit first")
         return self._solved
 
-    def _collected(self, trials: CountsLike | TrialCollector) -> tuple[TrialCollector, int]:
-        """Return trials with their encoding, checked, and their last timestep."""
+    def _collected(self, trials: CountsLike | TrialCollector) -> tuple[Batches, Encoding, int]:
+        """Return trials, their encoding with this agent's features, and their last timestep."""
         if isinstance(trials, TrialCollector):
             collector = trials
         else:
@@ -288,21 +288,14 @@ class SeminormTDAgent:
         if self._t_max not in (None, t_max):
             raise InvalidInputError(f"trials so far have t_max = {self._t_max}; got {t_max}")
         self.anchors = check_anchors(self.anchors, t_max)
-        return collector, t_max
-
-    def _encoding_of(self, collector: TrialCollector) -> Encoding:
-        """Return the encoding of observations, of which features are this agent's."""
-        found = collector.encoding
+        found, known = collector.encoding, self._encoding
         assert found is not None
         if found.ends:
             raise InvalidInputError("semi-gradient steps are for tasks that do not terminate")
-        if self._encoding is None:
-            return found.with_features(self.features)
-        if self._encoding.space != found.space:
-            raise InvalidInputError(
-                f"trials so far are of {self._encoding.space}; got {found.space}"
-            )
-        return self._encoding
+        if known is not None and known.space != found.space:
+            raise InvalidInputError(f"trials so far are of {known.space}; got {found.space}")
+        encoding = found.with_features(self.features) if known is None else known
+        return collector.batches, encoding, t_max
 
     @property
     def _begin_with(self) -> FloatArray | None:
@@ -331,7 +324,3 @@ class SeminormTDAgent:
                 "stationary. Let the last one start later, run longer trials, or use "
                 "SeminormLSTDAgent, which solves the same equations at once"
             )
-
-
-def _statistics(collector: TrialCollector, encoding: Encoding) -> SampledStatistics:
-    return make_statistics(encoding, collector.batches.total, collector.batches.trials)

@@ -14,7 +14,7 @@ from lstd_agent.features.rows import dense
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 
 class Timestep(NamedTuple):
@@ -47,7 +47,7 @@ def reader(encoding: Encoding, sums: Sums) -> Reader:
     """
     if isinstance(sums, TransitionCounts):
         assert isinstance(encoding, CountedEncoding)
-        return _of_counts(sums, with_ones(encoding.table))
+        return _of_counts(sums, with_ones(dense(encoding.table_rows)))
     if isinstance(sums, KeptTrials):
         return _of_trials(sums, encoding)
     raise InvalidInputError(

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.features.rows import dense
 from lstd_agent.semigradient.samples import Reader, with_ones
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 
@@ -75,7 +76,7 @@ class Coordinates:
 def coordinates(encoding: Encoding, at: Reader) -> tuple[Coordinates, Coordinates]:
     """Return those of all neighbourhoods but the last, and of the last."""
     if isinstance(encoding, CountedEncoding):
-        table = encoding.table
+        table = dense(encoding.table_rows)
         inner = Coordinates.of_table(with_ones(table))
         return inner, Coordinates.of_table(table).without_intercept()
     size = np.sqrt((at(0).here ** 2).mean(axis=0))

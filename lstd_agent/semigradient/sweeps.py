@@ -22,8 +22,8 @@ from lstd_agent.statistics.interface import Statistics
 
 # Eigenvalues and singular values of whitened equations below this are rounding.
 _NULL = 1e-9
-_TOLERANCE = 1e-10
-_MOST_SWEEPS = 200_000
+# Sweeps end with steps of this share of y, and are given up after some seconds.
+_TOLERANCE, _MOST_SWEEPS = 1e-10, 200_000
 
 
 def sweep_backwards(

@@ -182,7 +182,7 @@ class Targets:
         unknown : ndarray, shape (S, q)
             At the timesteps of the block.
         """
-        own = unknown[block.state]
+        own = unknown if block.is_single else unknown[block.state]
 
         def right(inside: FloatArray, beyond: FloatArray) -> FloatArray:
             c = block.following(inside, beyond, unknown)
@@ -199,9 +199,9 @@ class Targets:
             targets = [block.solver(decay)(right((1.0 - decay) * own, mixed))]
         # Whoever comes from the timestep before is at a state of the first one.
         first = block.state[: block.n_first]
-        missing = np.ones(len(unknown), dtype=bool)
-        missing[first] = False
-        if missing.any():
+        if len(first) < len(unknown):
+            missing = np.ones(len(unknown), dtype=bool)
+            missing[first] = False
             self.worth[:, missing] = unknown[missing]
         for worth, each in zip(self.worth, targets, strict=True):
             worth[first] = each[: len(first)]

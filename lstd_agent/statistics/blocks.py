@@ -17,6 +17,8 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.trials.counting import TransitionCounts
 
+_NOTHING = sparse.csr_array((0, 0))
+
 
 @dataclass(frozen=True, eq=False)
 class Block:
@@ -30,7 +32,7 @@ class Block:
     visits, rewards : ndarray, shape (k,)
         Numbers of samples, and mean rewards.
     inner : csr_array, shape (k, k)
-        Frequencies of the rows that come next.
+        Frequencies of the rows that come next; of a single timestep there are none.
     outer : csr_array, shape (k, l)
         Frequencies of l transitions to where there is no row: beyond the block, to a terminal
         state, or to where no trial went on from.
@@ -72,23 +74,16 @@ class Block:
         rewards = np.zeros(k)
         place, has = _find(rows, paid_t * S + R.indices[paid])
         rewards[place[has]] = R.data[paid][has]
-        following, goes_on = _find(rows, (t + 1) * S + next_state)
-        share = count / visits[row]
-        ends = ~goes_on
-        n_outer = int(ends.sum())
-        return cls(
-            start,
-            stop,
-            rows // S,
-            rows % S,
-            visits,
-            rewards / visits,
-            sparse.csr_array((share[goes_on], (row[goes_on], following[goes_on])), shape=(k, k)),
-            sparse.csr_array((share[ends], (row[ends], np.arange(n_outer))), shape=(k, n_outer)),
-            t[ends] + 1,
-            next_state[ends],
-            n_samples,
-        )
+        share, inner = count / visits[row], _NOTHING
+        if stop - start > 1:
+            following, goes_on = _find(rows, (t + 1) * S + next_state)
+            places = row[goes_on], following[goes_on]
+            inner = sparse.csr_array((share[goes_on], places), shape=(k, k))
+            ends = ~goes_on
+            t, next_state, row, share = t[ends], next_state[ends], row[ends], share[ends]
+        outer = sparse.csr_array((share, (row, np.arange(row.size))), shape=(k, row.size))
+        of_rows = rows // S, rows % S, visits, rewards / visits
+        return cls(start, stop, *of_rows, inner, outer, t + 1, next_state, n_samples)
 
     @classmethod
     def single(
@@ -102,26 +97,21 @@ class Block:
     ) -> Block:
         """Return a single timestep, with frequencies (k, S) of all states that come next."""
         k, S = transitions.shape
-        inner = sparse.csr_array((k, k))
-        here, after = np.full(k, t), np.full(S, t + 1)
-        return cls(
-            t,
-            t + 1,
-            here,
-            states,
-            visits,
-            rewards,
-            inner,
-            transitions,
-            after,
-            slice(None),
-            n_samples,
-        )
+        rows = np.full(k, t), states, visits, rewards
+        ends = transitions, np.full(S, t + 1), slice(None)
+        return cls(t, t + 1, *rows, _NOTHING, *ends, n_samples)
 
     @property
     def n_first(self) -> int:
         """How many rows are of the first timestep; they come first."""
+        if self.is_single:
+            return len(self.t)
         return int(np.searchsorted(self.t, self.start, side="right"))
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one timestep, which its rows leave."""
+        return self.stop - self.start == 1
 
     def following(self, own: FloatArray, beyond: FloatArray, unknown: FloatArray) -> FloatArray:
         """Return what comes after each row, on average, shape (k, q).
@@ -129,14 +119,14 @@ class Block:
         Parameters
         ----------
         own : ndarray, shape (k, q)
-            Values of the rows.
+            Values of the rows; of a single timestep they do not matter.
         beyond : ndarray, shape (S, q)
             Values of states at the timestep after the block.
         unknown : ndarray, shape (S, q)
             Values of states in the block that are no rows.
         """
         outside = beyond[self.reached]
-        if self.stop - self.start == 1:
+        if self.is_single:
             return np.asarray(self.outer @ outside)
         leaves = (self.reached_t == self.stop)[:, None]
         outside = np.where(leaves, outside, unknown[self.reached])

@@ -179,12 +179,7 @@ def _errors_along(
 
 def _mean_rewards(trials: IntArray, total: TransitionCounts) -> FloatArray:
     """Return the mean rewards of states (m, t_max + 1) at their timesteps, over all trials."""
-    S, N, R = total.n_states, total.transition_counts, total.reward_sums
-    t = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr))
-    seen, place = np.unique(t * S + N.indices.astype(np.int64) // S, return_inverse=True)
-    visits = np.bincount(place, weights=N.data)
-    rewards = np.zeros(len(seen))
-    t = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
-    rewards[np.searchsorted(seen, t * S + R.indices)] = R.data
+    rows, S = Block.of(total, 0, total.t_max + 1, None), total.n_states
     wanted = np.arange(trials.shape[1]) * S + np.maximum(trials, 0)
-    return np.asarray((rewards / visits)[np.searchsorted(seen, wanted).clip(max=len(seen) - 1)])
+    place = np.searchsorted(rows.t * S + rows.state, wanted)
+    return np.asarray(rows.rewards[place.clip(max=len(rows.t) - 1)])

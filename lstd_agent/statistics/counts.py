@@ -88,16 +88,16 @@ class CountStatistics:
         All alike: what a rarely visited state's value does to others does not hang on visits.
         """
         seen = self._seen.astype(np.float64)
-        view = self.sparse_view
+        view = self.sparse_counts
         squares = self.features**2 if view is None else view.sparse_features.power(2)
         scale = np.sqrt(seen @ squares / seen.sum())
         return np.append(np.where(scale > 0.0, scale, 1.0), 1.0)
 
     @cached_property
-    def sparse_view(self) -> SparseCounts | None:
+    def sparse_counts(self) -> SparseCounts | None:
         """These statistics where their features are many and sparse, else None."""
         F = self.features
-        return SparseCounts(self, self.counts, F) if is_sparse(F) else None
+        return SparseCounts(self.counts, self.visits, F) if is_sparse(F) else None
 
     def portions(self, batches: Sequence[TransitionCounts]) -> Sequence[TransitionCounts]:
         """Return batches as what adds up fastest: themselves."""
@@ -107,7 +107,7 @@ class CountStatistics:
     def backups(self) -> tuple[Backup, ...]:
         """The model, or else single steps and, where features are dense, λ-returns."""
         steps: tuple[Backup, ...] = ("model", "one_step")
-        return steps if self.sparse_view is not None else (*steps, *map(LambdaReturn, DECAYS))
+        return steps if self.sparse_counts is not None else (*steps, *map(LambdaReturn, DECAYS))
 
     def holdouts(self, batches: Sequence[TransitionCounts]) -> list[Holdout]:
         """Return the halves of the counts, each with the other."""

@@ -25,11 +25,10 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.features.rows import Rows
+from lstd_agent.features.rows import Rows, RowsOf
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
-from lstd_agent.trials.lengths import trials_at
+from lstd_agent.trials.kept_trials import KeptTrials
 
 N_GROUPS = 8
 """Into so many groups counts are divided, half of them for each half of the trials."""
@@ -107,7 +106,7 @@ def trial_holdouts(
 ) -> list[Holdout]:
     """Return each half of kept trials, at least two, with the other."""
     halves = [trials.every(2, i) for i in range(2)]
-    if not all(trials_at(half).all() for half in halves):
+    if not all(half.trials_at.all() for half in halves):
         return []  # a half has nothing to say of some timestep
     return [
         Holdout(make(own), partial(_trial_errors, other, rows))
@@ -124,7 +123,7 @@ def _trial_errors(
         f = rows(trials.observations[:, t])
         return np.asarray(f @ system.weights[k] + system.offsets[k])
 
-    n_at, weights, own = trials_at(trials), _weights(trials.t_max + 1), trials.own
+    n_at, weights, own = trials.trials_at, _weights(trials.t_max + 1), trials.own
     returns = values_at(trials.t_max + 1, len(system.windows) - 1)
     squares = np.zeros(trials.n_trials)
     error = squares

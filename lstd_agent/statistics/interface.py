@@ -18,9 +18,10 @@ from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows
 from lstd_agent.statistics.backups import Backup
 from lstd_agent.statistics.blocks import Block
-from lstd_agent.statistics.equations import Equations, FeatureBasis, SparseEquations
+from lstd_agent.statistics.equations import Equations, FeatureBasis
 from lstd_agent.statistics.holdouts import Holdout
 from lstd_agent.statistics.pooled import PooledModel
+from lstd_agent.statistics.sparse_counts import SparseCounts
 from lstd_agent.statistics.sparse_trials import SparseTrials
 from lstd_agent.statistics.start_groups import StartGroups, ValuesOf
 from lstd_agent.statistics.structure import RecurrentClass
@@ -70,8 +71,8 @@ class Statistics(Protocol):
         """Index of the terminal state among the candidates, where the task ends."""
 
     @property
-    def sparse_view(self) -> SparseStatistics | None:
-        """The same statistics where their features are many and sparse, else None."""
+    def sparse_counts(self) -> SparseCounts | None:
+        """The same counts where their features are many and sparse, else None."""
 
     @property
     def sparse_trials(self) -> SparseTrials | None:
@@ -138,20 +139,6 @@ class CountedStatistics(Statistics, Protocol):
 
     def pooled(self, gain: float, main: int) -> PooledModel:
         """Return values by all timesteps' transitions, 0 at the main reference state."""
-
-
-class SparseStatistics(Protocol):
-    """What `lstd_agent.system.sparse` asks where features are many and sparse."""
-
-    @property
-    def sparse_features(self) -> sparse.csr_array:
-        """Features (S, d) of all states."""
-
-    def sparse_equations(self, window: IntArray) -> SparseEquations:
-        """Equations of a window (start, stop) with an open end."""
-
-    def zero(self, window: IntArray) -> tuple[int, FloatArray]:
-        """See `Statistics.zero`."""
 
 
 class Walk(Protocol):

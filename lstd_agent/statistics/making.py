@@ -9,7 +9,7 @@ from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
-from lstd_agent.trials.recording import Sums
+from lstd_agent.trials.recorders import Sums
 
 
 def make_statistics(encoding: Encoding, sums: Sums, trials: States | None) -> SampledStatistics:

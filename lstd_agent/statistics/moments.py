@@ -1,11 +1,8 @@
-r"""Statistics of vector observations: moments of the features, per timestep.
+"""Statistics of vector observations: moments of the features.
 
-Where states cannot be counted, the sums that X, Z and y are made of are kept instead, one of
-each for every timestep t, over all trials:
-
-    Σ f(s_t) f(s_t)^T,  Σ f(s_t) f(s_{t+1})^T,  Σ r_t f(s_t),  Σ f(s_t),  Σ r_t.
-
-They take (t_max + 1) (2 d² + 2 d + 1) numbers, however many trials there are, and they add up.
+Where states cannot be counted, the sums that X, Z and y are made of are kept for every timestep,
+over all trials (`lstd_agent.trials.moment_sums`), or the trials are, which sums over windows are
+made of when they are asked for (`lstd_agent.statistics.trial_moments`).
 
 The occupancy of a window at any observation is the empirical Christoffel function of its features
 and a constant, which bounds it by 1; see `lstd_agent.statistics.christoffel`.
@@ -25,16 +22,12 @@ import numpy as np
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.rows import Rows, dense
+from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense
 from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn
 from lstd_agent.statistics.christoffel import MIN_SAMPLES, RANGE_TOLERANCE, Christoffel
 from lstd_agent.statistics.equations import Moments
 from lstd_agent.statistics.holdouts import Holdout, trial_holdouts
-from lstd_agent.statistics.interface import (
-    NOT_COUNTED,
-    CountedStatistics,
-    SquaredDistance,
-)
+from lstd_agent.statistics.interface import NOT_COUNTED, CountedStatistics, SquaredDistance
 from lstd_agent.statistics.moment_equations import (
     check_dense,
     open_moments,
@@ -53,7 +46,7 @@ from lstd_agent.statistics.start_groups import (
 from lstd_agent.statistics.stored_vectors import N_CANDIDATES, are_at_edge, choose_candidates
 from lstd_agent.statistics.trial_moments import TrialMoments
 from lstd_agent.statistics.walks import TrialWalk
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf, chunk_rows
+from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
 
 _SINGLE_STEPS = (
@@ -93,7 +86,7 @@ class MomentStatistics:
     """
 
     support_threshold = 0.0
-    sparse_view = None
+    sparse_counts = None
     forever = None
     candidates_are = "index of a stored observation"
     default_kernel = Kernel(width="median")  # the distance between candidates
@@ -130,9 +123,6 @@ class MomentStatistics:
         self.t_max, self.n_trials = self.sums.t_max, self.sums.n_trials
         self.trials_at = self.sums.trials_at
         self.settled = self.t_max + 1
-
-    def _n_samples(self, windows: IntArray) -> IntArray:
-        return samples_in(windows, self.trials_at)
 
     @cached_property
     def sparse_trials(self) -> SparseTrials | None:
@@ -239,7 +229,10 @@ class MomentStatistics:
             def of_window(k: int) -> Callable[[Rows], FloatArray]:
                 return trials.christoffel(windows[k], RANGE_TOLERANCE, MIN_SAMPLES)
         else:
-            room, n_samples = max(1, self._room // (8 * scale.size**2)), self._n_samples(windows)
+            room, n_samples = (
+                max(1, self._room // (8 * scale.size**2)),
+                samples_in(windows, self.trials_at),
+            )
 
             def of_window(k: int) -> Callable[[Rows], FloatArray]:
                 christoffel = Christoffel.of(second_moments(self.sums, windows[k]), scale)
@@ -251,7 +244,7 @@ class MomentStatistics:
     def independent_samples(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Occupancy times the number of samples of each window, (n, m)."""
         occupancy = self.occupancy_of(windows)
-        n_samples = self._n_samples(windows)
+        n_samples = samples_in(windows, self.trials_at)
         return lambda states: occupancy(states) * n_samples[:, None]
 
     @cached_property

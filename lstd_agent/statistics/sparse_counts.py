@@ -9,7 +9,6 @@ from lstd_agent.arrays import IntArray
 from lstd_agent.features.rows import Rows, is_sparse
 from lstd_agent.statistics.count_equations import transitions
 from lstd_agent.statistics.equations import SparseEquations
-from lstd_agent.statistics.interface import CountedStatistics
 from lstd_agent.trials.counting import TransitionCounts
 
 # Features are taken for sparse if there are at least so many, and so small a part is not zero.
@@ -38,28 +37,26 @@ class SparseCounts:
 
     Parameters
     ----------
-    statistics : CountedStatistics
-        Of a task that does not end.
     counts : TransitionCounts
-        What they are made of.
+        Of a task that does not end.
+    visits : csr_array, shape (t_max + 1, S)
     sparse_features : csr_array, shape (S, d)
     """
 
     def __init__(
         self,
-        statistics: CountedStatistics,
         counts: TransitionCounts,
+        visits: sparse.csr_array,
         sparse_features: sparse.csr_array,
     ) -> None:
-        self.zero = statistics.zero
+        self._counts, self._visits = counts, visits
         self.sparse_features = sparse_features
-        self._statistics, self._counts = statistics, counts
 
     def sparse_equations(self, window: IntArray) -> SparseEquations:
         """Equations of a window (start, stop) with an open end."""
         F = self.sparse_features
         start, stop = window
-        visits = self._statistics.visits[start:stop].sum(axis=0)
+        visits = self._visits[start:stop].sum(axis=0)
         rewards = self._counts.reward_sums[start:stop].sum(axis=0)
         Ft = sparse.csr_array(F.T)
         Z = sparse.csr_array(Ft @ sparse.diags_array(visits.astype(np.float64)) @ F)

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.features.rows import Rows
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf, chunk_rows
-from lstd_agent.trials.lengths import trials_at
+from lstd_agent.features.rows import Rows, RowsOf, chunk_rows
+from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
 
 # Moments are kept for the next time up to so many bytes in all batches together.
@@ -82,7 +81,7 @@ class TrialMoments:
     @cached_property
     def trials_at(self) -> IntArray:
         """Number of trials that have each timestep, shape (t_max + 1,)."""
-        return reduce(add, [trials_at(part.kept) for part in self.parts])
+        return reduce(add, [part.kept.trials_at for part in self.parts])
 
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window (start, stop), one entry a window."""
@@ -116,7 +115,7 @@ class BatchMoments:
         self.first = first
         self._features = features
         self._room = room
-        self._found: dict[tuple[int, ...], dict[str, FloatArray]] = {}
+        self._found: dict[tuple[int, ...], list[FloatArray]] = {}
 
     @cached_property
     def means(self) -> _Means:
@@ -180,19 +179,11 @@ class BatchMoments:
         found = dict(self._found)
         if missing:
             summed = self.kept.condense(self._features, np.array(missing))
-            parts = {k: v for k, v in vars(summed).items() if k in _NAMES}
-            for i, window in enumerate(missing):
-                found[window] = {name: array[i] for name, array in parts.items()}
-            self._keep(found)
-        stacked = [np.stack([found[window][name] for window in wanted]) for name in _NAMES]
-        Z, S, y, f, r = stacked
-        return MomentSums(self.kept.n_trials, Z, S, y, f, r)
-
-    def _keep(self, found: dict[tuple[int, ...], dict[str, FloatArray]]) -> None:
-        """Keep the last of what has been found, copied from the arrays that it was part of."""
-        size = sum(np.asarray(array).nbytes for array in next(iter(found.values())).values())
-        n = self._room // size
-        last = list(found.items())[-n:] if n else []
-        self._found = {
-            window: {name: np.array(array) for name, array in sums.items()} for window, sums in last
-        }
+            arrays = [getattr(summed, name) for name in _NAMES]
+            found.update((window, [a[i] for a in arrays]) for i, window in enumerate(missing))
+            # What is kept, the last of it, is copied from the arrays that it was part of.
+            n = self._room // sum(array[0].nbytes for array in arrays)
+            last = list(found.items())[-n:] if n else []
+            self._found = {window: [np.array(a) for a in parts] for window, parts in last}
+        parts = zip(*(found[window] for window in wanted), strict=True)
+        return MomentSums(self.kept.n_trials, *map(np.stack, parts))

@@ -12,11 +12,11 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.features.rows import dense
+from lstd_agent.features.rows import RowsOf, dense
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import Factors, FeatureBasis, Moments
 from lstd_agent.statistics.interface import CountedStatistics
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
+from lstd_agent.trials.kept_trials import KeptTrials
 
 
 class StateWalk:
@@ -70,11 +70,15 @@ class StateSums:
 
     def add(self, block: Block, targets: FloatArray) -> None:
         """Add targets as often as their rows were visited."""
+        self._n_samples += block.n_samples
+        if block.is_single:
+            self._visits[block.state] += block.visits
+            self._targets[block.state] += block.visits[:, None] * targets
+            return
         S, k = len(self._visits), block.state.size
         by_state = sparse.csr_array((block.visits, (block.state, np.arange(k))), shape=(S, k))
         self._visits += np.bincount(block.state, weights=block.visits, minlength=S)
         self._targets += np.asarray(by_state @ targets)
-        self._n_samples += block.n_samples
 
     def equations(self) -> Factors:
         """Return A, B and c of the states visited."""

@@ -44,7 +44,7 @@ class Criterion(Generic[Means]):
     ----------
     label : str
     section : str
-        Of the paper.
+        Where the paper says it.
     meaning : str
         What the sentence says.
     test : str

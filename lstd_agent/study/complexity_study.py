@@ -20,8 +20,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.statistics.backups import Backup, LambdaReturn
-from lstd_agent.study.exact import full_distributions
-from lstd_agent.study.problems import SampleTask, largest_first, population_counts, random_chain
+from lstd_agent.study.problems import SampleTask, largest_first, population_counts, random_problem
 from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.study.sampled import sampled_regimes
 from lstd_agent.study.schemes import regimes
@@ -40,7 +39,7 @@ CHECKING = ("h36", "c35", "r20b", "g20b")
 """Environments that it is held against."""
 
 ENVIRONMENTS = (*FINDING, *CHECKING)
-RHOS = (0.33, 0.19)
+RHOS = (0.33, 0.19)  # two of the paper's
 STEPWISE = "stepwise"
 WANTED = ("1", "2", "4", "8", "16", "32", STEPWISE)
 BACKUPS: dict[str, Backup] = {
@@ -78,9 +77,8 @@ def combinations() -> Iterator[tuple[str, str]]:
 
 def complexity_rows(task: ComplexityTask) -> list[Row]:
     """Draw counts once, and fit all systems."""
-    chain = random_chain(task.env, task.seed)
-    t_max = 10 * chain.mixing_time()
-    distributions = full_distributions(chain, t_max)
+    chain, distributions = random_problem(task.env, task.seed)
+    t_max = len(distributions) - 1
     rng = np.random.default_rng(np.random.SeedSequence([task.seed, 4, task.n_trials]))
     counts = population_counts(chain, task.n_trials, t_max, rng)
     constant = _total_rems_of_constants(distributions, chain.bias)
@@ -132,10 +130,7 @@ def run_complexity_study(
     n_seeds: int = 5,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     # What is kept hangs on the rank cutoff alone, so that more numbers of trials add rows.
     kept = {"rcond": settings.rcond}
     store = RowStore(out / "complexity_rows.jsonl", kept, KEY)

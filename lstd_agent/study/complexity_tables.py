@@ -25,6 +25,7 @@ Case = tuple[str, float, int, str]
 # Backups with all numbers of neighbourhoods.
 _RULED = ("one step", "model")
 
+# Half a decade apart: the rule is one of thumb.
 _CANDIDATES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lstd_agent.arrays import IntArray
-from lstd_agent.baselines.control import QLearning
+from lstd_agent.baselines.control import QLearning, Rule
 from lstd_agent.improvement.policy_iteration import PolicyIteration
 from lstd_agent.study.rows import How, Row, RowStore
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
@@ -39,7 +40,7 @@ EQUAL = 1e-4
 visited cost less still, and show in the start's value where they matter.
 """
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # where the optimal gain is 0
 
 # A trial lasts several times as long as acting at random takes to settle, within reason.
 _TRIAL, _LONGEST = 2, 400
@@ -65,28 +66,23 @@ class ControlTask:
     settings: ControlSettings
 
 
-Learn = Callable[[TabularMDP, ControlTask, int], Iterator[tuple[int, int, IntArray]]]
-"""Gives (seed, number of transitions, policy) for a task with trials of t_max + 1 timesteps."""
+Learned = Iterator[tuple[int, int, IntArray]]
+"""Seed, number of transitions, and policy."""
 
 
-def _q_learning(rule: Any, *, starts_over: bool = True) -> Learn:
-    def learn(
-        mdp: TabularMDP, task: ControlTask, t_max: int
-    ) -> Iterator[tuple[int, int, IntArray]]:
-        env = TabularVectorEnv(mdp, len(task.seeds))
-        marks = task.settings.checkpoints
-        last = t_max if starts_over else marks[-1]
-        tables = QLearning(rule).learn(env, marks, last, task.seeds[0])
-        for n, by_seed in zip(marks, tables.argmax(axis=3), strict=True):
-            for seed, policy in zip(task.seeds, by_seed, strict=True):
-                yield seed, n, policy
-
-    return learn
+def _q_learning(
+    rule: Rule, mdp: TabularMDP, task: ControlTask, t_max: int, *, starts_over: bool = True
+) -> Learned:
+    env = TabularVectorEnv(mdp, len(task.seeds))
+    marks = task.settings.checkpoints
+    last = t_max if starts_over else marks[-1]
+    tables = QLearning(rule).learn(env, marks, last, task.seeds[0])
+    for n, by_seed in zip(marks, tables.argmax(axis=3), strict=True):
+        for seed, policy in zip(task.seeds, by_seed, strict=True):
+            yield seed, n, policy
 
 
-def _policy_iteration(
-    mdp: TabularMDP, task: ControlTask, t_max: int
-) -> Iterator[tuple[int, int, IntArray]]:
+def _policy_iteration(mdp: TabularMDP, task: ControlTask, t_max: int) -> Learned:
     """Give each checkpoint a search of its own, of five iterations of a fifth.
 
     All transitions are used, whether or not an iteration changes anything, and what is better by
@@ -106,22 +102,22 @@ def _policy_iteration(
 
 @dataclass(frozen=True)
 class Method:
-    """How policies are learned, and for how many seeds at once: always so many.
+    """How policies are learned, in trials of t_max + 1 timesteps, and for how many seeds at once.
 
-    What a seed gives then does not hang on which others were asked for.
+    Always for so many: what a seed gives then does not hang on which others were asked for.
     """
 
-    learn: Learn
+    learn: Callable[[TabularMDP, ControlTask, int], Learned]
     n_at_once: int
 
 
 METHODS = {
     "policy iteration": Method(_policy_iteration, 1),
-    "differential Q": Method(_q_learning("differential"), 20),
-    "differential Q, one run": Method(_q_learning("differential", starts_over=False), 20),
-    "R-learning": Method(_q_learning("r_learning"), 20),
-    "RVI Q": Method(_q_learning("rvi"), 20),
-    "discounted Q": Method(_q_learning("discounted"), 20),
+    "differential Q": Method(partial(_q_learning, "differential"), 20),
+    "differential Q, one run": Method(partial(_q_learning, "differential", starts_over=False), 20),
+    "R-learning": Method(partial(_q_learning, "r_learning"), 20),
+    "RVI Q": Method(partial(_q_learning, "rvi"), 20),
+    "discounted Q": Method(partial(_q_learning, "discounted"), 20),
 }
 
 
@@ -170,10 +166,7 @@ def run_control_study(
     n_seeds: int = 20,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     store = RowStore(out / "control_rows.jsonl", asdict(settings), KEY)
     last = settings.checkpoints[-1]
     tasks = []

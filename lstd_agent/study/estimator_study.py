@@ -11,9 +11,9 @@ visits most. TD is given the best of several numbers of updates, which nobody kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,8 +31,7 @@ from lstd_agent.baselines.estimators import mean_td_path
 from lstd_agent.baselines.traces import TraceMeans
 from lstd_agent.errors import EvaluationError
 from lstd_agent.statistics.backups import Backup, LambdaReturn
-from lstd_agent.study.exact import full_distributions
-from lstd_agent.study.problems import SampleTask, largest_first, population_counts, random_chain
+from lstd_agent.study.problems import SampleTask, largest_first, population_counts, random_problem
 from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.study.sampled import SCHEMES, SampledRegime, sampled_regimes
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
@@ -54,21 +53,37 @@ OURS = (
     *(f"ours: linked, {backup_name(backup)}" for backup in LINKED),
     "ours: paper's rules",
 )
-CERTAINTY = "certainty equivalence, tabular"
-BASELINES = (
-    "LSTD(0)",
-    "LSTD(0.9)",
-    "TD(0)",
-    "TD(0.9)",
-    "discounted LSTD, 0.9",
-    "discounted LSTD, 0.99",
-    "discounted LSTD, 0.999",
-    "Monte Carlo regression",
-    CERTAINTY,
-)
-ESTIMATORS = (*OURS, *BASELINES)
-
+# Updates of TD after which it is looked at, beside its start from 0.
 _N_UPDATES = tuple(10**k for k in range(2, 8))
+
+
+def _td_values(
+    counts: TransitionCounts, features: FloatArray, gain: float, decay: float
+) -> Iterator[FloatArray]:
+    """Yield the values that TD has come to, until it diverges."""
+    means = TraceMeans.of(counts, features, decay)
+    for n_updates in (0, *_N_UPDATES):
+        try:
+            yield mean_td_path(means, gain, 0.1, n_updates)(features)
+        except EvaluationError:
+            return
+
+
+CERTAINTY = "certainty equivalence, tabular"
+BASELINES: dict[str, Callable[[TransitionCounts, FloatArray, float], Iterable[FloatArray]]] = {
+    "LSTD(0)": lambda counts, F, g: [average_reward_lstd(counts, F, g)(F)],
+    "LSTD(0.9)": lambda counts, F, g: [average_reward_lstd(counts, F, g, decay=0.9)(F)],
+    "TD(0)": partial(_td_values, decay=0.0),
+    "TD(0.9)": partial(_td_values, decay=0.9),
+    "discounted LSTD, 0.9": lambda counts, F, _: [discounted_lstd(counts, F, 0.9)(F)],
+    "discounted LSTD, 0.99": lambda counts, F, _: [discounted_lstd(counts, F, 0.99)(F)],
+    "discounted LSTD, 0.999": lambda counts, F, _: [discounted_lstd(counts, F, 0.999)(F)],
+    "Monte Carlo regression": lambda counts, F, g: [monte_carlo(counts, F, g)(F)],
+    CERTAINTY: lambda counts, F, g: [certainty_equivalence(counts, g)],
+}
+"""Values (S,) by counts, features and gain: one, or several of which the best is taken."""
+
+ESTIMATORS = (*OURS, *BASELINES)
 
 
 @dataclass(frozen=True)
@@ -95,9 +110,8 @@ def draw_batches(
 def estimator_rows(task: SampleTask[EstimatorSettings]) -> list[Row]:
     """Draw samples once, and give them to all estimators in every regime."""
     settings = task.settings
-    chain = random_chain(task.env, task.seed)
-    t_max = 10 * chain.mixing_time()
-    distributions = full_distributions(chain, t_max)
+    chain, distributions = random_problem(task.env, task.seed)
+    t_max = len(distributions) - 1
     batches = draw_batches(chain, task.seed, settings.n_trials, settings.n_batches, t_max)
     counts = reduce(add, batches)
     rows = []
@@ -150,27 +164,9 @@ def baseline_errors(sampled: SampledRegime, counts: TransitionCounts) -> dict[st
         error = np.nan_to_num(values - values[main]) - exact.chain.relative_value(main)
         return float(np.sqrt(exact.distributions @ error**2).sum())
 
-    values = {
-        "LSTD(0)": average_reward_lstd(counts, F, gain)(F),
-        "LSTD(0.9)": average_reward_lstd(counts, F, gain, decay=0.9)(F),
-        **{f"discounted LSTD, {g}": discounted_lstd(counts, F, g)(F) for g in (0.9, 0.99, 0.999)},
-        "Monte Carlo regression": monte_carlo(counts, F, gain)(F),
-        CERTAINTY: certainty_equivalence(counts, gain),
+    return {
+        name: min(map(total_rems, values(counts, F, gain))) for name, values in BASELINES.items()
     }
-    errors = {name: total_rems(each) for name, each in values.items()}
-    for decay, name in ((0.0, "TD(0)"), (0.9, "TD(0.9)")):
-        means = TraceMeans.of(counts, F, decay)
-        errors[name] = min(total_rems(v) for v in _td_values(means, F, gain))
-    return errors
-
-
-def _td_values(means: TraceMeans, features: FloatArray, gain: float) -> Iterator[FloatArray]:
-    """Yield the values that TD has come to, until it diverges."""
-    for n_updates in (0, *_N_UPDATES):
-        try:
-            yield mean_td_path(means, gain, 0.1, n_updates)(features)
-        except EvaluationError:
-            return
 
 
 def run_estimator_study(
@@ -181,10 +177,7 @@ def run_estimator_study(
     n_seeds: int = 20,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     store = RowStore(out / "estimator_rows.jsonl", asdict(settings), KEY)
     tasks = (
         SampleTask(env, seed, settings)

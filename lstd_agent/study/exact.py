@@ -38,7 +38,7 @@ class ExactStatistics:
     """
 
     support_threshold = 1e-8
-    sparse_view = None
+    sparse_counts = None
     sparse_trials = None
 
     def __init__(
@@ -54,6 +54,7 @@ class ExactStatistics:
         self.t_max = len(distributions) - 1
         self.terminal = terminal
         self.intercept = float(terminal is None)
+        self._living = np.flatnonzero(np.arange(len(features)) != terminal)
         self._increments: FloatArray = features - chain.transition_matrix @ features
 
     def moments(self, windows: IntArray, gain: float) -> Moments:
@@ -116,7 +117,7 @@ class ExactStatistics:
         return self._block(self.t_max + 1, self.chain.stationary_distribution)
 
     def _block(self, t: int, p: FloatArray) -> Block:
-        states = np.flatnonzero(np.arange(len(p)) != self.terminal)
+        states = self._living
         P, r = self.chain.transition_matrix, self.chain.reward
         if self.terminal is None:
             return Block.single(t, states, p, r, P, 0)

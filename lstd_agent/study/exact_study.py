@@ -85,10 +85,7 @@ def run_exact_study(
     n_seeds: int = 20,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     store = RowStore(out / "exact_rows.jsonl", asdict(settings), KEY)
     store.compute(
         exact_rows, _missing(store, settings, environments, rhos, schemes, n_seeds), **how

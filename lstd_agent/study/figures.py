@@ -34,11 +34,6 @@ from lstd_agent.study.tables import METRICS, Cell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-METRIC_NAMES = {
-    "total_repb": "total repb (in units of reward)",
-    "total_rems": "total rems (in units of reward)",
-}
-
 
 @styled
 def ratio_heat_map(ratios: Mapping[Cell, float]) -> Figure:
@@ -86,7 +81,7 @@ def sampling_curves(rows: Sequence[Row]) -> Figure:
     figure = new_figure(1.25 * WIDTH, 8.0)
     grid: Any = figure.subplots(2, len(PANELS), sharex="col")
     for column, panel in zip(grid.T, PANELS, strict=True):
-        for axes, metric in zip(column, METRIC_NAMES, strict=True):
+        for axes, metric in zip(column, METRICS, strict=True):
             curves = _curves(rows, panel.env, panel.n_features, metric)
             for k, (n_trials, values) in enumerate(curves.values()):
                 thousands, color = np.array(n_trials) / 1000, COLORS[k]
@@ -102,8 +97,8 @@ def sampling_curves(rows: Sequence[Row]) -> Figure:
             f"{panel.env}, {panel.n_features} feature{'s' * (panel.n_features > 1)}"
         )
         column[1].set_xlabel("thousands of trials")
-    for axes, name in zip(grid[:, 0], METRIC_NAMES.values(), strict=True):
-        axes.set_ylabel(name)
+    for axes, metric in zip(grid[:, 0], METRICS, strict=True):
+        axes.set_ylabel(f"total {metric[-4:]} (in units of reward)")
     figure.suptitle("Means over seeds; bands, edged by thin lines, hold the middle half")
     return figure
 

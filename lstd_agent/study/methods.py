@@ -29,6 +29,7 @@ from lstd_agent.trials.counting import TransitionCounts
 Method = Callable[..., Any]
 
 DISCOUNT = 0.99
+"""Of discounted LSTD, as is customary."""
 
 
 def certainty_equivalence(

@@ -44,7 +44,7 @@ class StepwiseErrors:
     Parameters
     ----------
     statistics : ExactStatistics
-        Of all timesteps to evaluate.
+        All timesteps to evaluate.
     rcond : float
         Relative cutoff of the pseudoinverses of Z.
     """

@@ -10,6 +10,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.tables import GaussianFeatures
+from lstd_agent.study.exact import full_distributions
 from lstd_agent.trials.counting import TransitionCounts
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
 from unichain_gym.population import simulate_counts
@@ -38,6 +39,12 @@ def random_chain(environment: str, seed: int) -> MarkovChain:
     """Return the chain that a `random_policy` induces in an environment, given by its mnemonic."""
     mdp = make_mdp(environment)
     return mdp.induce(random_policy(mdp, seed))
+
+
+def random_problem(environment: str, seed: int) -> tuple[MarkovChain, FloatArray]:
+    """Return the `random_chain`, and its p^t for ten times its mixing time, (t_max + 1, S)."""
+    chain = random_chain(environment, seed)
+    return chain, full_distributions(chain, 10 * chain.mixing_time())
 
 
 def random_policy(mdp: TabularMDP, seed: int) -> IntArray:

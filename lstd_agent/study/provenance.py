@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -15,23 +16,13 @@ from typing import Any
 import lstd_agent
 import unichain_gym
 
+# Whose versions a result may depend on.
 PACKAGES = ("numpy", "scipy", "gymnasium", "POT")
 
 # What shows results, but does not compute any.
-_SHOWING = (
-    "commands",
-    "benchmarks",
-    "claims.py",
-    "markdown.py",
-    "multiples.py",
-    "tables.py",
-    "score_tables.py",
-    "control_results.py",
-    "estimator_tables.py",
-    "complexity_tables.py",
-    "side_by_side.py",
-    "figures.py",
-    "progress.py",
+_SHOWING = re.compile(
+    r"(commands|benchmarks)/|progress\.py"
+    r"|study/(\w+_)?(claims|figures|markdown|multiples|pages|results|tables)\.py"
 )
 
 
@@ -46,10 +37,10 @@ def code_version() -> str:
         assert package.__file__ is not None
         root = Path(package.__file__).parent
         for path in sorted(root.rglob("*.py")):
-            name = path.relative_to(root)
-            if not {*name.parts}.intersection(_SHOWING):
+            name = path.relative_to(root).as_posix()
+            if not _SHOWING.match(name):
                 source = path.read_bytes().replace(b"\r\n", b"\n")
-                digest.update(f"{root.name}/{name.as_posix()} {len(source)}\n".encode() + source)
+                digest.update(f"{root.name}/{name} {len(source)}\n".encode() + source)
     return f"{unichain_gym.__version__}+{digest.hexdigest()[:12]}"
 
 

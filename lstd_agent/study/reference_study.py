@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from lstd_agent.statistics.backups import Backup
-from lstd_agent.study.exact import full_distributions
 from lstd_agent.study.multiples import Line, line_name, medians, multiples, multiples_table
-from lstd_agent.study.problems import SampleTask, largest_first, population_counts, random_chain
+from lstd_agent.study.problems import SampleTask, largest_first, population_counts, random_problem
 from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.study.sampled import SCHEMES, sampled_regimes
 from lstd_agent.study.schemes import ENVIRONMENTS, regimes
@@ -58,11 +57,9 @@ class ReferenceSettings:
 def reference_rows(task: SampleTask[ReferenceSettings]) -> list[Row]:
     """Simulate once and compare all combinations in every regime."""
     settings = task.settings
-    chain = random_chain(task.env, task.seed)
-    t_max = 10 * chain.mixing_time()
-    distributions = full_distributions(chain, t_max)
+    chain, distributions = random_problem(task.env, task.seed)
     rng = np.random.default_rng(np.random.SeedSequence([task.seed, 2]))
-    counts = population_counts(chain, settings.n_trials, t_max, rng)
+    counts = population_counts(chain, settings.n_trials, len(distributions) - 1, rng)
     rows = []
     for sampled in sampled_regimes(chain, counts, distributions, task.seed):
         statistics = sampled.statistics
@@ -110,10 +107,7 @@ def run_reference_study(
     n_seeds: int = 20,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     store = RowStore(out / "reference_rows.jsonl", asdict(settings), KEY)
     tasks = (
         SampleTask(env, seed, settings)

@@ -13,8 +13,8 @@ from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.study.claims import Claim, Criterion, Items, judge, over_seeds, rank_correlation
 from lstd_agent.study.rows import Row
 from lstd_agent.study.sampling_study import PANELS, SCHEMES, Panel
+from lstd_agent.study.tables import METRICS
 
-METRICS = ("total_repb", "total_rems")
 _H6 = [panel for panel in PANELS if panel.env == "h6"]
 
 # "Roughly follow" of the text, as a number.

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from lstd_agent.arrays import IntArray
+from lstd_agent.errors import check_choice
 from lstd_agent.features.tables import OneHot
 from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.study.exact import ExactStatistics, full_distributions
+from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import population_counts, random_chain, random_features
+from lstd_agent.study.problems import population_counts, random_features, random_problem
 from lstd_agent.study.rows import How, Row, RowStore
 from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import TailName, find_anchors
 from lstd_agent.system.references import RuleName
-from lstd_agent.trials.batches import Batches
-from lstd_agent.trials.counting import CountRecorder, TransitionCounts
-from lstd_agent.trials.encoding import make_encoding
-from lstd_agent.trials.recording import Round
+from lstd_agent.trials.collector import TrialCollector
+from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.request import Request
-from lstd_agent.trials.rollouts import collect_rounds
 from unichain_gym import MarkovChain
 
 if TYPE_CHECKING:
@@ -83,6 +81,10 @@ class SamplingSettings:
     reference: RuleName = "most_common"
     rcond: float = DEFAULT_RCOND
 
+    def __post_init__(self) -> None:
+        check_choice("engine", self.engine, get_args(Engine))
+        check_choice("estimator", self.estimator, get_args(Estimator))
+
 
 @dataclass(frozen=True)
 class SamplingTask:
@@ -97,9 +99,8 @@ class SamplingTask:
 
 def sampling_rows(task: SamplingTask) -> list[Row]:
     """Collect once, and evaluate every panel and scheme at every checkpoint."""
-    chain = random_chain(task.env, task.seed)
-    t_max = 10 * chain.mixing_time()
-    distributions = full_distributions(chain, t_max)
+    chain, distributions = random_problem(task.env, task.seed)
+    t_max = len(distributions) - 1
     panels = []
     for panel in PANELS:
         if panel.env == task.env:
@@ -152,39 +153,20 @@ def cumulative_samples(
     task: SamplingTask, chain: MarkovChain, t_max: int
 ) -> Iterator[tuple[TransitionCounts, NDArray[np.unsignedinteger[Any]] | None]]:
     """Yield all counts, and the stored trials, up to each checkpoint."""
+    assert chain.policy is not None
+    policy, name = chain.policy.argmax(axis=1), f"unichain_gym:Unichain-{task.env}-v0"
     increments = np.diff((0, *task.checkpoints)).tolist()
     seeds = np.random.SeedSequence([task.seed, 1]).spawn(len(increments))
-    batches = Batches(n_batches=1, n_stored_trials=task.settings.n_stored)
+    collector = TrialCollector(OneHot(), n_batches=1, n_stored_trials=task.settings.n_stored)
     for increment, seed in zip(increments, seeds, strict=True):
         if task.settings.engine == "population":
-            counts = population_counts(chain, increment, t_max, np.random.default_rng(seed))
-            batches.add(Round(counts, np.empty(0)))
+            rng = np.random.default_rng(seed)
+            collector.add(population_counts(chain, increment, t_max, rng))
         else:
-            _collect(task.env, chain, increment, t_max, seed, batches)
-        total = batches.total
-        assert isinstance(total, TransitionCounts)
-        yield total, batches.trials
-
-
-def _collect(
-    mnemonic: str,
-    chain: MarkovChain,
-    n_trials: int,
-    t_max: int,
-    seed: np.random.SeedSequence,
-    batches: Batches,
-) -> None:
-    """Step environments for more trials and add their rounds."""
-    assert chain.policy is not None
-    env = gym.make_vec(f"unichain_gym:Unichain-{mnemonic}-v0", num_envs=min(n_trials, _NUM_ENVS))
-    request = Request(
-        n_trials, t_max, int(seed.generate_state(1)[0]), n_stored=batches.n_stored_missing
-    )
-    n = chain.n_states
-    encoding = make_encoding(env.single_observation_space, OneHot(), ends=False)
-    policy = chain.policy.argmax(axis=1)
-    collect_rounds(env, encoding, policy, lambda _: partial(CountRecorder, n), batches.add, request)
-    env.close()
+            request = Request(increment, t_max, int(seed.generate_state(1)[0]))
+            with closing(gym.make_vec(name, num_envs=min(increment, _NUM_ENVS))) as env:
+                collector.collect(env, policy, request)
+        yield collector.counts, collector.batches.trials
 
 
 def run_sampling_study(
@@ -194,10 +176,7 @@ def run_sampling_study(
     n_seeds: int = 20,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
-
-    See `lstd_agent.study.rows.How` for the other arguments.
-    """
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
     store = RowStore(out / "sampling_rows.jsonl", asdict(settings), KEY)
     store.compute(sampling_rows, _missing(store, settings, range(n_seeds)), **how)
     return store.asked(seed=range(n_seeds))

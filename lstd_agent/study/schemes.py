@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import check_choice
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.study.exact import (
     ExactStatistics,
@@ -24,18 +25,7 @@ from unichain_gym import MarkovChain
 
 ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100")
 RHOS = (0.49, 0.33, 0.19, 0.09, 0.06, 0.03)
-SCHEMES = (
-    "buw",
-    "p01",
-    "p02am",
-    "p02tv",
-    "p02ot",
-    "p02md",
-    "paxtv",
-    "paxot",
-    "paxmd",
-    "pinf",
-)
+SCHEMES = ("buw", "p01", "p02am", "p02tv", "p02ot", "p02md", "paxtv", "paxot", "paxmd", "pinf")
 
 EXACT_RCOND = 1e-13
 """Relative rank cutoff for exact statistics, whose only error is rounding."""
@@ -113,6 +103,7 @@ class ExactSchemes:
 
     def anchors(self, scheme: str, features: FloatArray, n_anchors_max: int) -> IntArray:
         """Return the anchors of a scheme."""
+        check_choice("scheme", scheme, SCHEMES)
         if scheme in ("buw", "p01"):
             return np.zeros(1, dtype=np.int64)
         if scheme == "p02am":

@@ -173,13 +173,6 @@ def pairwise(distributions: FloatArray, distance: DistributionDistance) -> Squar
     return squared
 
 
-def feature_cost(features: FloatArray) -> FloatArray:
-    """Return Euclidean distances between state features, shape (S, S)."""
-    from scipy.spatial.distance import cdist  # takes long to import
-
-    return np.asarray(cdist(features, features))
-
-
 def sampled_distance(
     distance: DistanceName | MMD | DistributionDistance, statistics: SampledStatistics
 ) -> SquaredDistance:
@@ -209,7 +202,10 @@ def sampled_distance(
         counted = statistics.counted(UNCOUNTED)
         return sampled_total_variation(counted.visits, statistics.trials_at)
     if distance == "ot":
-        cost = feature_cost(dense(statistics.candidate_features))
+        from scipy.spatial.distance import cdist  # takes long to import
+
+        features = dense(statistics.candidate_features)
+        cost = np.asarray(cdist(features, features))
         return optimal_transport(statistics.distributions, cost)
     if callable(distance):
         return pairwise(statistics.distributions, distance)

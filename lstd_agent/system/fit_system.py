@@ -204,11 +204,11 @@ def _solve_linked(
         return solve_backwards_multistep(
             statistics, windows, gain, rcond, steps, directions=directions, solver=solver
         )
-    if statistics.sparse_trials is not None:
-        zero = statistics.zero(windows[-1])
-        return solve_backwards_by_iteration(statistics.sparse_trials, windows, gain, zero)
-    if statistics.sparse_view is not None:
-        return solve_backwards_sparse(statistics.sparse_view, windows, gain)
+    trials, counts = statistics.sparse_trials, statistics.sparse_counts
+    if trials is not None:
+        return solve_backwards_by_iteration(trials, windows, gain, statistics.zero(windows[-1])[1])
+    if counts is not None:
+        return solve_backwards_sparse(counts, windows, gain, statistics.zero(windows[-1])[1])
     return solve_backwards(statistics, windows, gain, rcond, directions=directions, solver=solver)
 
 

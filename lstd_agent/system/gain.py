@@ -80,8 +80,8 @@ def corrected_gain(statistics: Statistics, rcond: float) -> float:
         return mean_tail_reward(statistics)
     if statistics.sparse_trials is not None and statistics.intercept:
         return gain_by_iteration(statistics.sparse_trials, first, last)
-    if statistics.sparse_view is not None:
-        return sparse_gain(statistics.sparse_view, first, last)
+    if statistics.sparse_counts is not None:
+        return sparse_gain(statistics.sparse_counts, first, last)
     equations = statistics.linked_equations(np.array([[first, last]]), rcond)
     scale = statistics.feature_scale[:, None]
     solved = minimize(equations, rcond).weights[0] * scale

@@ -67,7 +67,7 @@ def solve_backwards_by_iteration(
     trials: SparseTrials,
     windows: IntArray,
     gain: float,
-    zero: tuple[int, FloatArray],
+    zero_features: FloatArray,
 ) -> Solution:
     """Solve the linked system; see `lstd_agent.system.linked.solve_backwards`.
 
@@ -78,11 +78,10 @@ def solve_backwards_by_iteration(
     trials : SparseTrials
     windows : ndarray of int, shape (n, 2)
     gain : float
-    zero : tuple
+    zero_features : ndarray, shape (d,)
         See `Statistics.zero`, of the last window.
     """
     n, d = len(windows), trials.n_features
-    _, zero_features = zero
     weights, offsets, rank = np.zeros((n, d)), np.zeros(n), np.zeros(n, dtype=np.int64)
     for k in reversed(range(n)):
         if k == n - 1:

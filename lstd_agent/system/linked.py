@@ -26,7 +26,7 @@ what the next neighbourhood's open directions do to the values at the boundary,
 .. math:: U_k = [\mathrm{null}(X_k),\; X_k^\dagger M_k U_{k+1}], \quad
           M_k = \sum_{t = \max k} \tilde f(s_t) \tilde f(s_{t+1})^T .
 
-The value of x is determined where :math:`\tilde f(x)^T U_k` is 0; see `undetermined_share`.
+The value of x is determined where :math:`\tilde f(x)^T U_k` is 0; see `System.open_share`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.backups import WantedBackup
 from lstd_agent.statistics.equations import Factors, window_chunks
-from lstd_agent.statistics.interface import CountedStatistics, SparseStatistics, Statistics
+from lstd_agent.statistics.interface import CountedStatistics, Statistics
+from lstd_agent.statistics.sparse_counts import SparseCounts
 from lstd_agent.system.approximators import Solution
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.solvers import SolverName
@@ -65,8 +66,8 @@ def solve_model(
     def fit(weight: FloatArray) -> tuple[FloatArray, IntArray, FloatArray]:
         # States without a value play no part.
         weight = np.where(model.open_share < 1.0, weight, 0.0)
-        if statistics.sparse_view is not None:
-            return _fit_sparse(statistics.sparse_view, weight, model.values)
+        if statistics.sparse_counts is not None:
+            return _fit_sparse(statistics.sparse_counts, weight, model.values)
         return _fit_dense(counted, weight, model.values, rcond, solver)
 
     solved, rank, condition = fit(statistics.occupancy(windows))
@@ -140,7 +141,7 @@ def _fit_dense(
 
 
 def _fit_sparse(
-    statistics: SparseStatistics, weight: FloatArray, values: FloatArray
+    statistics: SparseCounts, weight: FloatArray, values: FloatArray
 ) -> tuple[FloatArray, IntArray, FloatArray]:
     """Do the same for sparse features, which can represent constants by themselves."""
     F = statistics.sparse_features

@@ -22,7 +22,7 @@ crosses with them: numbers have a column for the value and one for each open dir
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -92,7 +92,7 @@ def solve_backwards_multistep(
     n, walk = len(windows), statistics.walk(rcond)
     scale, intercept = statistics.feature_scale, statistics.intercept
     _, zero_features = statistics.zero(windows[-1])
-    found: list[_Solved] = []
+    found: list[FloatArray] = []
     rank, condition, n_samples = np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64)
     basis = walk.basis(intercept=False)
     end, n_columns = statistics.t_max + 1, 1
@@ -107,28 +107,29 @@ def solve_backwards_multistep(
         solution = minimize(equations, rcond, directions=directions, solver=solver)
         rank[k], condition[k] = solution.rank[0], solution.condition[0]
         n_samples[k] = equations.n_samples[0]
-        solved = _Solved.of(solution, scale, zero_features if last else None, directions)
-        worth = solved.numbers(targets.worth, basis, intercept)
-        if directions:
-            solved, worth = solved.compressed(worth, first, scale)
-        found.append(solved)
+        columns = _columns(solution, scale, directions)
+        if last:
+            columns = np.vstack((columns, -zero_features @ columns))
+        worth = _numbers(targets.worth, columns, basis, intercept)
+        if columns.shape[1] > 1:
+            columns, worth = _compressed(columns, worth, first, scale)
+        found.append(columns)
         if k == 0:
             break
         if last:
             basis = walk.basis(intercept=True)
-        n_columns = solved.columns.shape[1]
+        n_columns = columns.shape[1]
         targets.restart(_after_unknowns(worth, basis), basis.U.shape[1])
-        numbers = solved.values(walk.features(int(windows[k, 0])), intercept)
-        values = _after_unknowns(numbers, basis)
-    weights = np.stack([solved.columns[:, 0] for solved in reversed(found)])
+        linear = walk.features(int(windows[k, 0])) @ columns[:-1]
+        values = _after_unknowns(linear + intercept * columns[-1], basis)
+    weights = np.stack([columns[:, 0] for columns in reversed(found)])
     return Solution(
         weights=weights[:, :-1],
         offsets=weights[:, -1],
         rank=rank,
         n_samples=n_samples,
         condition=condition,
-        open_directions=scale[:, None]
-        * stacked([solved.columns[:, 1:] for solved in reversed(found)]),
+        open_directions=scale[:, None] * stacked([columns[:, 1:] for columns in reversed(found)]),
     )
 
 
@@ -155,70 +156,51 @@ def _go_back(
             return block
 
 
-@dataclass(frozen=True, eq=False)
-class _Solved:
-    """Columns (d + 1, 1 + q): weights and offset, and the open directions of both."""
+def _columns(solution: Minimizer, scale: FloatArray, directions: bool) -> FloatArray:
+    """Return weights and, if asked for, the directions that a window leaves open, as columns."""
+    weights: FloatArray = solution.weights[0]
+    if not directions:
+        return weights
+    sizes = scale[: len(weights)]
+    return np.hstack((weights, null_directions(solution, 0, sizes) / sizes[:, None]))
 
-    columns: FloatArray
-    n_null: int
-    offset_only: bool
 
-    @classmethod
-    def of(
-        cls,
-        solution: Minimizer,
-        scale: FloatArray,
-        zero_features: FloatArray | None,
-        directions: bool,
-    ) -> _Solved:
-        """Return those of a window, the last one of which has the features it is 0 at."""
-        columns = solution.weights[0]
-        null: FloatArray = np.zeros((len(columns), 0))
-        if directions:
-            sizes = scale[: len(columns)]
-            null = null_directions(solution, 0, sizes) / sizes[:, None]
-        columns = np.hstack((columns, null))
-        if zero_features is not None:
-            columns = np.vstack((columns, -zero_features @ columns))
-        return cls(columns, null.shape[1], zero_features is not None)
+def _numbers(
+    worth: FloatArray, columns: FloatArray, basis: FeatureBasis, intercept: float
+) -> FloatArray:
+    """Return targets, which are affine in weights of the basis, as numbers of columns (d + 1, q).
 
-    def numbers(self, worth: FloatArray, basis: FeatureBasis, intercept: float) -> FloatArray:
-        """Return targets, which are affine in the weights, as numbers."""
-        weights = self.columns[:-1] if self.offset_only else self.columns
-        r = basis.U.shape[1]
-        worth_of_weights = worth[..., :r] @ (basis.singular[:, None] * (basis.V.T @ weights))
-        known = np.zeros(worth_of_weights.shape)
-        known[..., : worth.shape[-1] - r] = worth[..., r:]
-        offset = intercept * self.columns[-1] if self.offset_only else 0.0
-        return np.asarray(worth_of_weights + known + offset)
+    The offset of the last window is none of those weights.
+    """
+    d, r = basis.V.shape
+    worth_of_weights = worth[..., :r] @ (basis.singular[:, None] * (basis.V.T @ columns[:d]))
+    known = np.zeros(worth_of_weights.shape)
+    known[..., : worth.shape[-1] - r] = worth[..., r:]
+    if d < len(columns):
+        return np.asarray(worth_of_weights + known + intercept * columns[-1])
+    return np.asarray(worth_of_weights + known)
 
-    def values(self, features: FloatArray, intercept: float) -> FloatArray:
-        """Return the values of features (m, d), as numbers."""
-        return np.asarray(features @ self.columns[:-1] + intercept * self.columns[-1])
 
-    def compressed(
-        self, worth: FloatArray, first: Block, scale: FloatArray
-    ) -> tuple[_Solved, FloatArray]:
-        """Leave out directions that change next to nothing, and shorten long ones to 1.
+def _compressed(
+    columns: FloatArray, worth: FloatArray, first: Block, scale: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Leave out directions that change next to nothing, and shorten long ones to 1.
 
-        Targets weigh as the samples of the first timestep of the window's first block do.
-        """
-        if self.columns.shape[1] == 1:
-            return self, worth
-        n = first.n_first
-        states, visits = first.state[:n], first.visits[:n]
-        root = np.sqrt(visits / visits.sum())[:, None]
-        at_boundary = (root * worth[:, states, 1:]).reshape(-1, worth.shape[-1] - 1)
-        _, size, Vt = np.linalg.svd(
-            np.vstack((scale[:, None] * self.columns[:, 1:], at_boundary)), full_matrices=False
-        )
-        keep = size > OPEN * max(1.0, size[0])
-        turn = Vt[keep].T / np.maximum(size[keep], 1.0)
+    Targets weigh as the samples of the first timestep of the window's first block do.
+    """
+    n = first.n_first
+    states, visits = first.state[:n], first.visits[:n]
+    root = np.sqrt(visits / visits.sum())[:, None]
+    at_boundary = (root * worth[:, states, 1:]).reshape(-1, worth.shape[-1] - 1)
+    both = np.vstack((scale[:, None] * columns[:, 1:], at_boundary))
+    _, size, Vt = np.linalg.svd(both, full_matrices=False)
+    keep = size > OPEN * max(1.0, size[0])
+    turn = Vt[keep].T / np.maximum(size[keep], 1.0)
 
-        def turned(columns: FloatArray) -> FloatArray:
-            return np.concatenate((columns[..., :1], columns[..., 1:] @ turn), axis=-1)
+    def turned(columns: FloatArray) -> FloatArray:
+        return np.concatenate((columns[..., :1], columns[..., 1:] @ turn), axis=-1)
 
-        return replace(self, columns=turned(self.columns)), turned(worth)
+    return turned(columns), turned(worth)
 
 
 def _after_unknowns(numbers: FloatArray, basis: FeatureBasis) -> FloatArray:
@@ -227,8 +209,8 @@ def _after_unknowns(numbers: FloatArray, basis: FeatureBasis) -> FloatArray:
 
 
 def _check_dense(statistics: Statistics) -> None:
-    if statistics.sparse_view is not None:
-        d = statistics.sparse_view.sparse_features.shape[1]
+    if statistics.sparse_counts is not None:
+        d = statistics.sparse_counts.sparse_features.shape[1]
         raise InvalidInputError(
             f"targets of several steps are dense in the features, of which there are {d}: use "
             "backup='one_step' or 'model', or fewer features"

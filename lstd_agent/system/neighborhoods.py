@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.errors import InvalidInputError, check_choice, check_integer
 from lstd_agent.statistics.interface import SquaredDistance
 
 FIRST_TOLERANCE = 1e-3
@@ -137,8 +137,7 @@ def find_anchors(
     InvalidInputError
         If ``n_anchors`` is below 1 or the search is unknown.
     """
-    if search not in SEARCHES:
-        raise InvalidInputError(f"search must be one of {SEARCHES}; got {search!r}")
+    check_choice("search", search, SEARCHES)
     n_anchors = check_n_anchors(n_anchors)
     only = only_anchors(n_anchors, t_max)
     if only is not None:

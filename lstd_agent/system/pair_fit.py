@@ -212,16 +212,7 @@ def regress_pairs(
     gain: float = 0.0,
     rcond: float = DEFAULT_RCOND,
 ) -> PairFit:
-    """Fit r - g + v(s') by least squares, with values that are known.
-
-    Parameters
-    ----------
-    portions : list of Transitions
-    pairs : callable
-    value : callable
-        v of encoded observations (n, k).
-    gain, rcond : float
-    """
+    """Fit r - g + v(s') by least squares, with values v of encoded observations (n, k)."""
     D = pairs(portions[0].states[:1, 0]).shape[2]
     rows: list[_Rows] = [
         (f, None, excess + value(after))

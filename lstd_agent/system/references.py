@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import InvalidInputError, check_choice
 
 RuleName = Literal["occupancy", "most_common"]
 RULES: tuple[RuleName, ...] = ("occupancy", "most_common")
@@ -71,8 +71,7 @@ def assign_references(
     InvalidInputError
         If the rule is unknown, or no candidate is in any support.
     """
-    if rule not in RULES:
-        raise InvalidInputError(f"reference must be one of {RULES}; got {rule!r}")
+    check_choice("reference", rule, RULES)
     support = occupancy > support_threshold
     state = np.full(len(occupancy), -1, dtype=np.int64)
     waiting = np.ones(len(occupancy), dtype=bool)

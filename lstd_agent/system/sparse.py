@@ -29,8 +29,8 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
-from lstd_agent.statistics.interface import SparseStatistics
 from lstd_agent.statistics.pooled import leading_to, solve_dominant
+from lstd_agent.statistics.sparse_counts import SparseCounts
 from lstd_agent.system.approximators import Solution
 
 # Relative to the scaled diagonal of Z; refinement leaves less than its square.
@@ -46,11 +46,10 @@ _UNSOLVED = 1e-9
 
 
 def solve_backwards_sparse(
-    statistics: SparseStatistics, windows: IntArray, gain: float
+    statistics: SparseCounts, windows: IntArray, gain: float, zero_features: FloatArray
 ) -> Solution:
     """Solve the linked system; see `lstd_agent.system.linked.solve_backwards`."""
     n = len(windows)
-    _, zero_features = statistics.zero(windows[-1])
     F = statistics.sparse_features
     d = F.shape[1]
     weights, offsets = np.zeros((n, d)), np.zeros(n)
@@ -71,7 +70,7 @@ def solve_backwards_sparse(
     return Solution(weights, offsets, rank, n_samples, unknown, nothing_open)
 
 
-def sparse_gain(statistics: SparseStatistics, first: int, last: int) -> float:
+def sparse_gain(statistics: SparseCounts, first: int, last: int) -> float:
     """Return the gain of timesteps first to last - 1 as an unknown of their equations."""
     equations = statistics.sparse_equations(np.array([first, last]))
     X = equations.X - equations.leaving @ statistics.sparse_features

@@ -8,7 +8,9 @@ exploratory actions among them, serve the evaluation of every policy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from functools import reduce
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +26,13 @@ _LARGEST_KEY = 2**62
 
 
 class Taken(NamedTuple):
-    """Actions that trials took.
+    """Actions that n trials took: at a timestep, or at all of them, time first.
 
     Attributes
     ----------
-    action : ndarray of int, shape (n,)
+    action : ndarray of int, shape (n,) or (t_max + 1, n)
         From 0.
-    explored : ndarray of bool, shape (n,)
+    explored : ndarray of bool, of the same shape
         Which were exploratory.
     """
 
@@ -76,14 +78,7 @@ class ActionCounts:
         next_state: IntArray,
         reward: FloatArray,
     ) -> ActionCounts:
-        """Count transitions, given as arrays of one shape.
-
-        Parameters
-        ----------
-        n_states, n_actions : int
-        state, action, next_state : ndarray of int
-            From 0.
-        reward : ndarray
+        """Count transitions, given as arrays of one shape; states and actions are from 0.
 
         Raises
         ------
@@ -147,8 +142,7 @@ class ActionCounts:
         InvalidInputError
             If they cannot be counts of these states and actions.
         """
-        key, parts = self.key, (self.count, self.reward_sums, self.reward_squares)
-        n_keys = self.n_states**2 * self.n_actions
+        key, parts, n_keys = self.key, self._sums, self.n_states**2 * self.n_actions
         if (
             key.ndim != 1
             or key.dtype.kind not in "iu"
@@ -163,6 +157,10 @@ class ActionCounts:
             )
         return self
 
+    @property
+    def _sums(self) -> tuple[NDArray[np.number], FloatArray, FloatArray]:
+        return self.count, self.reward_sums, self.reward_squares
+
     def check_adds(self, other: ActionCounts) -> None:
         """Raise `InvalidInputError` unless the other has as many states and actions."""
         if (self.n_states, self.n_actions) != (other.n_states, other.n_actions):
@@ -176,10 +174,8 @@ class ActionCounts:
         key = np.concatenate((self.key, other.key))
         present, place = np.unique(key, return_inverse=True)
         count, sums, squares = (
-            _sums_by(
-                place, np.concatenate((getattr(self, name), getattr(other, name))), len(present)
-            )
-            for name in ("count", "reward_sums", "reward_squares")
+            _sums_by(place, np.concatenate(pair), len(present))
+            for pair in zip(self._sums, other._sums, strict=True)
         )
         numbers = count.astype(np.result_type(self.count, other.count))
         return ActionCounts(self.n_states, self.n_actions, present, numbers, sums, squares)
@@ -234,55 +230,10 @@ class ActionCounts:
         return _sums_by(self.pair, weights, size).reshape(self.n_states, self.n_actions)
 
 
-@dataclass(frozen=True, eq=False)
-class TakenActions:
-    """Which actions trials took, beside trials that are kept as they are.
-
-    Attributes
-    ----------
-    action : ndarray of int, shape (n, t_max + 1)
-        From 0.
-    explored : ndarray of bool, shape (n, t_max + 1)
-        Which were exploratory.
-    """
-
-    action: IntArray
-    explored: BoolArray
-
-    def __add__(self, other: TakenActions) -> TakenActions:
-        return TakenActions(
-            np.concatenate((self.action, other.action)),
-            np.concatenate((self.explored, other.explored)),
-        )
-
-
-class ActionRecorder(Protocol):
-    """Records which actions trials take, timestep by timestep."""
-
-    def record(self, state: Any, taken: Taken, reward: FloatArray, next_state: Any) -> None:
-        """Record the next timestep of all trials, or several of them, time first."""
-
-    def sums(self) -> ActionCounts | TakenActions:
-        """Return what has been recorded."""
-
-
-class TakenActionsRecorder:
-    """Keeps which actions trials take."""
-
-    def __init__(self) -> None:
-        self._actions: list[IntArray] = []
-        self._explored: list[BoolArray] = []
-
-    def record(self, state: Any, taken: Taken, reward: FloatArray, next_state: Any) -> None:
-        """Keep the actions of the next timestep, or of several."""
-        self._actions.append(np.atleast_2d(taken.action))
-        self._explored.append(np.atleast_2d(taken.explored))
-
-    def sums(self) -> TakenActions:
-        """Return the actions of all timesteps."""
-        actions = np.concatenate(self._actions).T
-        narrow = np.ascontiguousarray(actions, dtype=np.min_scalar_type(int(actions.max())))
-        return TakenActions(narrow, np.ascontiguousarray(np.concatenate(self._explored).T))
+def together(*taken: ActionCounts | None) -> ActionCounts | None:
+    """Return what actions led to in all of some trials; None where that was never recorded."""
+    known = [each for each in taken if each is not None]
+    return reduce(add, known) if known else None
 
 
 class ActionCountRecorder:
@@ -325,12 +276,12 @@ class ActionCountRecorder:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        state, action, next_state, reward = (
+        moves = (
             np.concatenate([np.ravel(part) for part in parts])
             for parts in zip(*self._waiting, strict=True)
         )
         S, A = self._sums.n_states, self._sums.n_actions
-        self._sums = self._sums + ActionCounts.of(S, A, state, action, next_state, reward)
+        self._sums = self._sums + ActionCounts.of(S, A, *moves)
         self._waiting, self._n_waiting = [], 0
 
 

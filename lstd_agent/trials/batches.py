@@ -1,24 +1,47 @@
-"""All trials collected so far, kept in a few batches.
+"""All trials collected so far, in a few batches, within a limit of memory.
 
 The sums of any batch estimate the same thing independently, which is what standard errors are
 made of. Rounds of trials go whole into the batch that has the fewest trials so far.
+
+Countable observations are counted. Trials of vectors are kept as they are as long as that takes
+less memory than the moments of their features would, or little memory anyway, and less than a
+limit. The choice follows from the sizes alone, which are known before the first step.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
 import numpy as np
 
-from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.encoding import States
-from lstd_agent.trials.kept_trials import KeptTrials, RowsOf
-from lstd_agent.trials.recording import Round, Sums
+from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
+from lstd_agent.features.rows import RowsOf
+from lstd_agent.trials.action_counts import ActionCounts, together
+from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
+from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
+from lstd_agent.trials.recorders import (
+    CountRecorder,
+    MomentRecorder,
+    RecorderMaker,
+    Sums,
+    TrialRecorder,
+)
+from lstd_agent.trials.recording import Round
+from lstd_agent.trials.vector_encoding import VectorEncoding
+
+DEFAULT_MAX_BYTES = 2**30
+
+# Trials of so many bytes are always kept, within the limit: there is nothing to gain.
+_LITTLE = 2**26
+
+# A sample of whole trials is of use from two on.
+_FEWEST_STORED = 2
 
 
 @dataclass
@@ -31,6 +54,8 @@ class Batches:
         More batches take more memory, each as much as all trials together at worst.
     n_stored_trials : int
         How many trials to keep whole. Trials are alike, so the first are as good as any.
+    max_bytes : int
+        For kept trials; for moments; and for the sample of trials kept beside moments.
 
     Attributes
     ----------
@@ -41,6 +66,7 @@ class Batches:
 
     n_batches: int
     n_stored_trials: int
+    max_bytes: int = DEFAULT_MAX_BYTES
     sums: list[Any] = field(default_factory=list)
     taken: list[ActionCounts | None] = field(default_factory=list)
     _stored: list[States] = field(default_factory=list)
@@ -59,6 +85,11 @@ class Batches:
     def are_kept(self) -> bool:
         """Whether there are trials, and they are kept as they are."""
         return bool(self.sums) and isinstance(self.sums[0], KeptTrials)
+
+    @property
+    def are_moments(self) -> bool:
+        """Whether there are trials, and they are summed up in moments."""
+        return bool(self.sums) and isinstance(self.sums[0], MomentSums)
 
     @property
     def nbytes(self) -> int:
@@ -93,19 +124,69 @@ class Batches:
             self._stored = [np.concatenate(self._stored)]
         return self._stored[0] if self._stored else None
 
-    def add(self, finished: Round) -> None:
-        """Add a finished round."""
+    def plan(
+        self, encoding: Encoding, n_trials: int | None, t_max: int | None, states: States
+    ) -> RecorderMaker:
+        """Return what makes recorders of trials to come; moments take the place of kept ones.
+
+        Parameters
+        ----------
+        encoding : Encoding
+        n_trials, t_max : int, optional
+            How many trials are to come, and how long; not known in a user's own loop.
+        states : ndarray
+            In which some of them start.
+
+        Raises
+        ------
+        InvalidInputError
+            If not even the moments of one batch have room.
+        """
+        if isinstance(encoding, CountedEncoding):
+            return partial(CountRecorder, encoding.n_states)
+        d = encoding.n_features(states[:1])
+        if not self.are_moments:
+            if n_trials is None or t_max is None:
+                return TrialRecorder
+            trial = states[:1].nbytes * (t_max + 2)
+            size = self.nbytes + (trial + 8 * (t_max + 1)) * n_trials
+            if size <= self._limit(t_max, d):
+                return TrialRecorder
+            self._go_over_to_moments(encoding, d, t_max, trial, size)
+        return partial(MomentRecorder, encoding.rows)
+
+    def add(self, finished: Round, encoding: Encoding | None = None) -> None:
+        """Add a finished round.
+
+        Kept trials, of vectors in an encoding, are condensed once they have outgrown their room.
+        """
+        sums = finished.sums
+        if not isinstance(sums, KeptTrials) or not isinstance(encoding, VectorEncoding):
+            self._append(finished)
+        elif self.are_moments:
+            # A copy, so that the trials themselves are let go.
+            stored = sums.states(self.n_stored_missing).copy()
+            self._append(Round(sums.condense(encoding.rows), stored))
+        else:
+            d = encoding.n_features(sums.observations[:1, 0])
+            # Kept trials are whole: there is no need of a sample beside them.
+            self._append(Round(sums, np.empty(0)))
+            if self.nbytes > self._limit(sums.t_max, d):
+                trial = sums.observations[0].nbytes
+                self._go_over_to_moments(encoding, d, sums.t_max, trial, self.nbytes)
+
+    def _append(self, finished: Round) -> None:
+        """Put a round into a batch."""
         self.check_t_max(finished.sums.t_max)
-        taken = finished.taken if isinstance(finished.taken, ActionCounts) else None
         if len(self.sums) < self.n_batches:
             if self.sums:
                 self.sums[0].check_adds(finished.sums)
             self.sums.append(finished.sums)
-            self.taken.append(taken)
+            self.taken.append(finished.taken)
         else:
             smallest = int(np.argmin([batch.n_trials for batch in self.sums]))
             self.sums[smallest] = self.sums[smallest] + finished.sums
-            self.taken[smallest] = together(self.taken[smallest], taken)
+            self.taken[smallest] = together(self.taken[smallest], finished.taken)
         self.keep(finished.stored)
 
     def keep(self, trials: States) -> None:
@@ -113,26 +194,10 @@ class Batches:
         if len(trials) and self.n_stored_missing:
             self._stored.append(trials[: self.n_stored_missing])
 
-    def merge(self, other: Batches) -> None:
-        """Add another agent's trials, batch by batch."""
-        if other.t_max is None:
-            return
-        self.check_t_max(other.t_max)
-        if self.sums:  # all or nothing: before the first batch is added
-            self.sums[0].check_adds(other.sums[0])
-        mine, theirs = together(*self.taken), together(*other.taken)
-        if mine is not None and theirs is not None:
-            mine.check_adds(theirs)
-        # Read before anything is added, since the other may be this one.
-        rounds = [
-            Round(sums, np.empty(0), taken)
-            for sums, taken in zip(other.sums, other.taken, strict=True)
-        ]
-        stored = None if other.are_kept else other.trials
-        for each in rounds:
-            self.add(each)
-        if stored is not None:
-            self.keep(stored)
+    def measure(self, encoding: Encoding) -> None:
+        """Measure standardized features on kept trials, once."""
+        if isinstance(encoding, VectorEncoding) and not encoding.is_measured and self.are_kept:
+            encoding.measure(KeptTrials.together(self.sums).observations)
 
     def restore(
         self, sums: list[Sums], taken: Sequence[ActionCounts | None], trials: States | None
@@ -170,8 +235,48 @@ class Batches:
                 "Collect with the same t_max, or forget them with reset()"
             )
 
+    def _limit(self, t_max: int, d: int) -> int:
+        """Return how much memory kept trials may take."""
+        return min(self.max_bytes, max(_LITTLE, self.n_batches * moment_bytes(t_max, d)))
 
-def together(*taken: ActionCounts | None) -> ActionCounts | None:
-    """Return what actions led to in all of some trials; None where that was never recorded."""
-    known = [each for each in taken if each is not None]
-    return reduce(add, known) if known else None
+    def _go_over_to_moments(
+        self, encoding: VectorEncoding, d: int, t_max: int, trial: int, size: int
+    ) -> None:
+        """Condense what there is, into as many batches as have room, and say so.
+
+        A trial takes ``trial`` bytes, and all of them would take ``size``.
+        """
+        one = moment_bytes(t_max, d)
+        n_batches = min(self.n_batches, self.max_bytes // one)
+        if not n_batches:
+            raise InvalidInputError(
+                f"the trials would take {_in_words(size)}, the moments of {d} features over "
+                f"{t_max + 1} timesteps {_in_words(one)}, and max_bytes allows "
+                f"{_in_words(self.max_bytes)}: collect fewer or shorter trials, give fewer "
+                "features, or raise max_bytes"
+            )
+        self.measure(encoding)
+        if not encoding.is_measured:
+            raise InvalidInputError(
+                f"the trials would take {_in_words(size)}, so that only their moments can be "
+                "kept, and mean and deviation of Standardized features are not known yet: give "
+                "Standardized(features).measured(samples), or raise max_bytes"
+            )
+        n_stored = min(self.n_stored_trials, max(_FEWEST_STORED, self.max_bytes // trial))
+        fewer = f", in {n_batches} batches" if n_batches < self.n_batches else ""
+        warnings.warn(
+            f"the trials would take {_in_words(size)}, and there is room for "
+            f"{_in_words(self._limit(t_max, d))}: they are condensed into moments of {d} features "
+            f"({_in_words(n_batches * one)}{fewer}), so that the features cannot change any more. "
+            f"{n_stored} trials at most are stored whole. A larger max_bytes helps up to what "
+            "the moments take",
+            CondensedTrialsWarning,
+            stacklevel=2,
+        )
+        self.condense(encoding.rows, n_batches, n_stored)
+
+
+def _in_words(n_bytes: int) -> str:
+    """Return an amount of memory as text."""
+    power = max(0, min(4, (len(str(n_bytes)) - 1) // 3))
+    return f"{n_bytes / 1000**power:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -6,7 +6,7 @@ from another agent. `SeminormLSTDAgent` holds one, and says what its methods tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -14,43 +14,39 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike
 
 from lstd_agent.delegation import delegated
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
-from lstd_agent.trials.action_counts import ActionCounts, TakenActions
-from lstd_agent.trials.batches import Batches
+from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind, States, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.logged import LoggedTrials
-from lstd_agent.trials.logged_actions import action_numbers
-from lstd_agent.trials.logged_policy import check_actions
+from lstd_agent.trials.logged import as_logged
+from lstd_agent.trials.logged_actions import action_numbers, check_actions
 from lstd_agent.trials.logged_rounds import EncodedTrials, implied_space
 from lstd_agent.trials.merging import (
     check_same_kind,
-    counted_round,
     counts_of,
-    logged_round,
     merge_batches,
+    round_of_counts,
+    round_of_trials,
 )
-from lstd_agent.trials.moment_sums import MomentSums
 from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.recording import RecorderMaker, Round, Sums
+from lstd_agent.trials.recorders import RecorderMaker, Sums
+from lstd_agent.trials.recording import Round
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, single_spaces
 from lstd_agent.trials.same_policy import StatedPolicy
 from lstd_agent.trials.sharding import EnvSource, runner_of, spaces_of
-from lstd_agent.trials.storage import Storage
 from lstd_agent.trials.user_loop import UserLoop
-from lstd_agent.trials.vector_encoding import VectorEncoding
 
 Termination = Literal["raise", "absorb"]
 """What a trial that terminates is: an error, or one that stays in a terminal state."""
-
-DEFAULT_MAX_BYTES = 2**30
 
 
 class TrialCollector:
@@ -119,9 +115,8 @@ class TrialCollector:
 
     def reset(self) -> None:
         """Forget all trials, observations and policies; the options stay."""
-        self._batches = Batches(self.n_batches, self.n_stored_trials)
-        self._storage = Storage(self._batches, self.max_bytes)
-        self.loop = UserLoop(self._storage, self._known_encoding)
+        self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
+        self.loop = UserLoop(self._batches, self._known_encoding)
         self._stated: StatedPolicy | None = None
         self.encoding: Encoding | None = None
         self.actions: tuple[int, int] | None = None
@@ -146,14 +141,8 @@ class TrialCollector:
     def counts(self) -> TransitionCounts:
         """The counts of all trials so far, where observations are counted.
 
-        They can be given to another agent's `add`, whatever its features.
-
-        Raises
-        ------
-        NotFittedError
-            Without any trials.
-        InvalidInputError
-            If observations are vectors.
+        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
+        without any trials, and `InvalidInputError` if observations are vectors.
         """
         total = self._total()
         if not isinstance(total, TransitionCounts):
@@ -167,14 +156,8 @@ class TrialCollector:
     def kept_trials(self) -> KeptTrials:
         """All trials so far, where vector observations are kept as they came.
 
-        They can be given to another agent's `add`, whatever its features.
-
-        Raises
-        ------
-        NotFittedError
-            Without any trials.
-        InvalidInputError
-            If observations are counted, or trials were condensed into moments.
+        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
+        without any trials, and `InvalidInputError` if they are counted or condensed into moments.
         """
         total = self._total()
         if not isinstance(total, KeptTrials):
@@ -201,10 +184,10 @@ class TrialCollector:
             request = replace(request, n_stored=self._batches.n_stored_missing)
 
         def plan(states: States) -> RecorderMaker:
-            return self._storage.plan(encoding, request.n_trials, request.t_max, states)
+            return self._batches.plan(encoding, request.n_trials, request.t_max, states)
 
         def keep(finished: Round) -> None:
-            self._storage.add(encoding, finished)
+            self._batches.add(finished, encoding)
             self.encoding, self._stated = encoding, stated
             if isinstance(action_space, spaces.Discrete):
                 self.actions = discrete_actions(action_space)
@@ -277,29 +260,71 @@ class TrialCollector:
             return
         if isinstance(data, KeptTrials):
             encoding = self._encoding_of(None)
-            finished = logged_round(self._storage, encoding, data)
+            finished = round_of_trials(self._batches, encoding, data)
         else:
             counts = counts_of(data)
             encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
-            finished = counted_round(encoding, counts)
+            finished = round_of_counts(encoding, counts)
         self._count_waiting()
         self._batches.check_t_max(finished.sums.t_max)
-        self._storage.add(encoding, finished)
+        self._batches.add(finished, encoding)
         self.encoding = encoding
-        if isinstance(finished.taken, TakenActions) and self.actions is None:
-            self.actions = max(1, int(finished.taken.action.max()) + 1), 0
+        actions = getattr(finished.sums, "actions", None)
+        if actions is not None and self.actions is None:
+            self.actions = max(1, int(actions.max()) + 1), 0
 
     def add_trials(
         self,
-        trials: LoggedTrials,
+        observations: Any,
+        rewards: Iterable[ArrayLike] | None = None,
+        actions: Iterable[ArrayLike] | None = None,
         *,
+        terminated: ArrayLike | None = None,
         t_max: int | None = None,
         policy: Policy | None = None,
         batched: bool | None = None,
         is_same_policy: bool = False,
         observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
     ) -> None:
-        """Add logged trials of any lengths; see `SeminormLSTDAgent.add_trials`."""
+        """Add logged trials, of whatever lengths.
+
+        A trial that is shorter than the longest was cut short, which is no end of the task: its
+        transitions count for what they show, and each timestep's equations use the trials that
+        have it. Occupancies, mean rewards and the gain are those of the trials that were there.
+        Equations stay right if trials were cut short for what was observed, since they are of
+        single transitions; means over those that were left are means over them alone.
+
+        Parameters
+        ----------
+        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
+            One more than there are rewards, the last one what followed the last reward. Tables
+            come by `LoggedTrials.from_frame`.
+        rewards, actions, terminated
+            As `LoggedTrials.of` takes them. Discrete actions serve `action_values`, whoever chose
+            them; trials may end with ``on_termination="absorb"``.
+        t_max : int, optional
+            The last timestep: what was logged beyond is left out. By default the longest trial's,
+            or that of the trials so far.
+        policy : array_like or callable, optional
+            Whose trials they are said to be: refused if it never takes one of the actions, or
+            hardly as often. Without it they are taken for those of the evaluated policy.
+        batched, is_same_policy : bool
+            As in `collect`.
+        observation_space : Space, optional
+            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
+            floats are unbounded without it.
+        action_space : Space, optional
+            Without one, integers are Discrete actions from 0 to the largest that was logged.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be trials of this task and policy. Then nothing has changed.
+        TerminationError
+            If a trial terminated, unless that is to be absorbed.
+        """
+        trials = as_logged(observations, rewards, actions, terminated, action_space)
         space = observation_space
         if space is None and self.encoding is None:
             space = implied_space(trials)
@@ -313,7 +338,7 @@ class TrialCollector:
         encoded = EncodedTrials(encoding, trials, t_max, self._batches.t_max, numbers)
         self._batches.check_t_max(encoded.t_max)
         for finished in encoded.rounds(self._batches):
-            self._storage.add(encoding, finished)
+            self._batches.add(finished, encoding)
         self.encoding = encoding
         self._stated, self.actions = stated, numbers
 
@@ -327,14 +352,14 @@ class TrialCollector:
         if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
             self._check_policy(other.policy, False)
         self._count_waiting()
-        merge_batches(self._storage, encoding, theirs, other.encoding)
+        merge_batches(self._batches, encoding, theirs, other.encoding)
         self.encoding = encoding
         self._stated = other._stated if self._stated is None else self._stated
         self.actions = self.actions or other.actions
 
     def use_features(self, features: Features) -> None:
         """Use other features, of the trials so far too; see `SeminormLSTDAgent.use_features`."""
-        if self.batches.sums and isinstance(self.batches.sums[0], MomentSums):
+        if self.batches.are_moments:
             raise InvalidInputError(
                 "the trials were condensed into moments of the features so far, which say nothing "
                 "of others: collect again, within max_bytes"
@@ -418,9 +443,6 @@ class TrialCollector:
         self.loop.flush()
         if self.encoding is None:
             return
-        encoding, batches = self.encoding, self._batches
-        if isinstance(encoding, VectorEncoding) and not encoding.is_measured and batches.are_kept:
-            encoding.measure(KeptTrials.together(batches.sums).observations)
-        given = encoding.given
-        if isinstance(given, Standardized):
-            self.features = given
+        self._batches.measure(self.encoding)
+        if isinstance(self.encoding.given, Standardized):
+            self.features = self.encoding.given

@@ -7,17 +7,15 @@ they add up across batches, processes and machines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.lengths import add_lengths, check_lengths, has_gaps, trials_at
+from lstd_agent.trials.lengths import check_lengths, has_gaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,18 +117,19 @@ class TransitionCounts:
 
     def __add__(self, other: TransitionCounts) -> TransitionCounts:
         self.check_adds(other)
+        are_whole = self.n_at is None and other.n_at is None
         return TransitionCounts(
             self.n_states,
             self.n_trials + other.n_trials,
             self.transition_counts + other.transition_counts,
             self.reward_sums + other.reward_sums,
-            add_lengths(self, other),
+            None if are_whole else self.trials_at + other.trials_at,
         )
 
     @property
     def trials_at(self) -> IntArray:
         """Number of trials that have each timestep, shape (t_max + 1,)."""
-        return trials_at(self)
+        return np.full(self.t_max + 1, self.n_trials) if self.n_at is None else self.n_at
 
     @property
     def t_max(self) -> int:
@@ -156,124 +155,6 @@ class CountsLike(Protocol):
     @property
     def reward_sums(self) -> Any:
         """Sparse (t_max + 1, S)."""
-
-
-class CountRecorder:
-    """Counts the transitions of trials that run in lockstep, timestep by timestep.
-
-    Parameters
-    ----------
-    n_states : int
-    """
-
-    def __init__(self, n_states: int) -> None:
-        self.n_states = n_states
-        self._pairs: list[tuple[IntArray, IntArray]] = []
-        self._rewards: list[tuple[IntArray, FloatArray]] = []
-        self._n_at: list[int] = []
-
-    def record(
-        self,
-        state: IntArray,
-        reward: FloatArray,
-        next_state: IntArray,
-        explored: BoolArray | None = None,
-    ) -> None:
-        """Count the next timestep's transitions of all trials, each array of shape (n,).
-
-        Those that were explored do not count.
-        """
-        if explored is not None and explored.any():
-            state, reward, next_state = state[~explored], reward[~explored], next_state[~explored]
-        self._n_at.append(state.size)
-        S = self.n_states
-        present, count = _count(state * S + next_state, S * S)
-        self._pairs.append((present, count))
-        # Pairs ascend, so those of one state are neighbors.
-        origin = present // S
-        visited = origin[np.append(True, origin[1:] != origin[:-1])[: origin.size]]
-        sums = np.bincount(state, weights=reward, minlength=S)[visited]
-        self._rewards.append((visited, sums))
-
-    def sums(self, n_trials: int) -> TransitionCounts:
-        """Return what has been recorded of ``n_trials`` complete trials."""
-        S, n_at = self.n_states, np.array(self._n_at)
-        return TransitionCounts(
-            S,
-            n_trials,
-            _stack_rows(self._pairs, S * S),
-            _stack_rows(self._rewards, S),
-            None if (n_at == n_trials).all() else n_at,
-        )
-
-    def of_whole(
-        self,
-        states: IntArray,
-        rewards: FloatArray,
-        lengths: IntArray | None = None,
-        explored: BoolArray | None = None,
-    ) -> TransitionCounts:
-        """Return the counts of whole trials: states (t_max + 2, n), rewards (t_max + 1, n).
-
-        With ``lengths`` (n,) only so many timesteps of each count, and not those that were
-        explored (t_max + 1, n).
-        """
-        S, (T, n) = self.n_states, rewards.shape
-        timestep, has, n_at = np.arange(T)[:, None], None, None
-        if lengths is not None:
-            has = timestep < lengths
-        if explored is not None and explored.any():
-            has = ~explored if has is None else has & ~explored
-        if has is not None:
-            n_at = has.sum(axis=1)
-        if T * S * S >= 2**62:
-            for t in range(T):
-                at = slice(None) if has is None else has[t]
-                self.record(states[t][at], rewards[t][at], states[t + 1][at])
-            return replace(self.sums(n), n_at=n_at)
-        left = timestep * S + states[:-1]
-        pairs = left * S + states[1:]
-        here = slice(None) if has is None else has
-        present, count = np.unique(pairs[here].ravel(), return_counts=True)
-        visited, place = np.unique(left[here].ravel(), return_inverse=True)
-        sums = np.bincount(place, weights=rewards[here].ravel())
-        return TransitionCounts(
-            S,
-            n,
-            _rows_of_keys(present, count, T, S * S),
-            _rows_of_keys(visited, sums, T, S),
-            n_at,
-        )
-
-
-def _rows_of_keys(
-    key: IntArray, values: NDArray[Any], n_rows: int, n_columns: int
-) -> sparse.csr_array:
-    """Make a CSR matrix of values by ascending keys row * n_columns + column."""
-    row, column = np.divmod(key, n_columns)
-    indptr = np.searchsorted(row, np.arange(n_rows + 1))
-    return sparse.csr_array((values, column, indptr), shape=(n_rows, n_columns))
-
-
-def _count(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
-    """Return the distinct keys, ascending, and how often each occurs."""
-    # Counting by table touches every possible key, sorting only those that occur.
-    if n_keys <= 4 * key.size + 4096:
-        table = np.bincount(key, minlength=n_keys)
-        present = np.flatnonzero(table)
-        return present, table[present]
-    # Narrow numbers sort faster.
-    narrow = key.astype(np.min_scalar_type(n_keys - 1))
-    present, count = np.unique(narrow, return_counts=True)
-    return present.astype(np.int64), count
-
-
-def _stack_rows(rows: Sequence[tuple[IntArray, NDArray[Any]]], n_columns: int) -> sparse.csr_array:
-    """Make a CSR matrix of rows given as (columns, values)."""
-    indptr = np.cumsum([0, *(columns.size for columns, _ in rows)])
-    columns = np.concatenate([columns for columns, _ in rows])
-    values = np.concatenate([values for _, values in rows])
-    return sparse.csr_array((values, columns, indptr), shape=(len(rows), n_columns))
 
 
 def _check_counts(counts: TransitionCounts) -> None:

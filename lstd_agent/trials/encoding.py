@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -81,15 +80,9 @@ class CountedEncoding:
         assert self._table is not None
         return self._table
 
-    @cached_property
-    def table(self) -> FloatArray:
-        """Features of all states, shape (n_states, d)."""
-        return dense(self.table_rows)
-
     def without_features(self) -> CountedEncoding:
         """Return a copy that only counts, as workers do: a table may be large."""
         slim = copy.copy(self)
-        slim.__dict__.pop("table", None)
         slim._table, slim.given = None, no_features
         return slim
 

@@ -25,15 +25,12 @@ Explore: TypeAlias = int | float | Callable[[Any], Any]
 a probability of one at each timestep of the first half, or another policy for all of them."""
 
 
-def check_explore(explore: Any, t_max: int) -> Explore:
-    """Return how to explore, or raise `InvalidInputError` unless trials can be explored so.
+ActionNumbers: TypeAlias = tuple[int, int]
+"""How many Discrete actions there are, and the first of them."""
 
-    Parameters
-    ----------
-    explore : int, float or callable
-    t_max : int
-        The last timestep of trials.
-    """
+
+def check_explore(explore: Any, t_max: int) -> Explore:
+    """Return how to explore, or raise `InvalidInputError` unless trials to t_max can be so."""
     if callable(explore):
         return explore  # type: ignore[no-any-return]
     half = (t_max + 1) // 2
@@ -61,6 +58,7 @@ class Exploration:
     Parameters
     ----------
     explore : int, float or callable
+        As `check_explore` returns it.
     action_space : Space
         Of a single environment.
     t_max : int
@@ -74,7 +72,7 @@ class Exploration:
     Raises
     ------
     InvalidInputError
-        If actions are not Discrete, or trials cannot be explored so.
+        If actions are not Discrete.
     """
 
     def __init__(
@@ -87,7 +85,6 @@ class Exploration:
         wherever: Callable[[Any], BoolArray] | None = None,
     ) -> None:
         self.n_actions, self._first_action = discrete_actions(action_space)
-        explore = check_explore(explore, t_max)
         self._half = (t_max + 1) // 2
         self._number = explore if isinstance(explore, int) else None
         self._probability = explore if isinstance(explore, float) else 1.0
@@ -128,10 +125,10 @@ class Exploration:
             chosen = np.where(explored, self._exploratory(observations, n, info), chosen)
         index = chosen.astype(np.int64) - self._first_action
         if index.min() < 0 or index.max() >= self.n_actions:
-            wrong = chosen[(index < 0) | (index >= self.n_actions)][0]
+            numbers = self.n_actions, self._first_action
             raise InvalidInputError(
-                f"action {wrong} was taken at timestep {t}; actions are {self._first_action} to "
-                f"{self._first_action + self.n_actions - 1}"
+                f"action {chosen[are_none(chosen, numbers)][0]} was taken at timestep {t}; actions "
+                f"are {in_words(numbers)}"
             )
         return chosen, Taken(index, explored)
 
@@ -184,7 +181,7 @@ def action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | Non
     return allowed
 
 
-def discrete_actions(action_space: Space[Any]) -> tuple[int, int]:
+def discrete_actions(action_space: Space[Any]) -> ActionNumbers:
     """Return the number of actions and the first one, or raise unless they are Discrete."""
     if not isinstance(action_space, spaces.Discrete):
         raise InvalidInputError(
@@ -194,14 +191,14 @@ def discrete_actions(action_space: Space[Any]) -> tuple[int, int]:
     return int(action_space.n), int(action_space.start)
 
 
-def are_none(chosen: NDArray[Any], actions: tuple[int, int]) -> BoolArray:
+def are_none(chosen: NDArray[Any], actions: ActionNumbers) -> BoolArray:
     """Return which numbers are none of the Discrete actions, so many from the first one on."""
     n_actions, first = actions
     number = chosen - first
     return np.asarray((number % 1 != 0) | (number < 0) | (number >= n_actions))
 
 
-def in_words(actions: tuple[int, int]) -> str:
+def in_words(actions: ActionNumbers) -> str:
     """Return the range of Discrete actions as a text."""
     n_actions, first = actions
     return f"{first} to {first + n_actions - 1}"

@@ -7,8 +7,8 @@ features, kernel or window, also of such as were thought of after collection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,22 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.rows import Rows, dense
-from lstd_agent.trials.lengths import trials_at
-from lstd_agent.trials.moment_sums import MomentSums
-
-RowsOf = Callable[[NDArray[Any]], Rows]
-"""Features (n, d), dense or CSR, of encoded observations (n, k)."""
-
-# Features or components of about this many numbers are held at a time.
-_CHUNK_SIZE = 2**22
-
-
-def chunk_rows(states: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield states (n, k), some at a time, so that they fit in a bounded memory as doubles."""
-    n_rows = max(1, _CHUNK_SIZE // states.shape[1])
-    for first in range(0, max(len(states), 1), n_rows):
-        yield states[first : first + n_rows]
+from lstd_agent.features.rows import RowsOf
+from lstd_agent.trials.moment_sums import MomentSums, moments_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +48,8 @@ class KeptTrials:
         How many timesteps each trial has.
     n_at : ndarray of int, shape (t_max + 1,), or None
         How many trials have each timestep, where some were cut short.
+    trials_at : ndarray of int, shape (t_max + 1,)
+        How many trials have each timestep.
     nbytes : int
         Memory that they take.
 
@@ -149,12 +137,13 @@ class KeptTrials:
             raise InvalidInputError(
                 f"rewards must be finite; got {paid[trial, t]} at timestep {t} of trial {trial}"
             )
+        were_explored = _checked_by_timestep("explored", explored, "b", paid.shape)
         return cls(
             states.reshape(m, n + 1, -1),
             paid,
             _checked_lengths(lengths, m, n),
             _checked_by_timestep("actions", actions, "iu", paid.shape),
-            _checked_by_timestep("explored", explored, "b", paid.shape),
+            were_explored if np.any(were_explored) else None,
         )
 
     @property
@@ -209,13 +198,10 @@ class KeptTrials:
         """
         if len(portions) == 1:
             return portions[0]
-        lengths = None
-        if any(portion.lengths is not None for portion in portions):
-            lengths = np.concatenate([portion.all_lengths for portion in portions])
         return cls(
             np.concatenate([portion.observations for portion in portions]),
             np.concatenate([portion.rewards for portion in portions]),
-            lengths,
+            _of_all(portions, "lengths", portions[0].t_max + 1),
             _of_all(portions, "actions", -1),
             _of_all(portions, "explored", False),
         )
@@ -231,14 +217,11 @@ class KeptTrials:
         -------
         KeptTrials
         """
-        some = slice(first, None, n)
-        return KeptTrials(
-            self.observations[some],
-            self.rewards[some],
-            None if self.lengths is None else self.lengths[some],
-            None if self.actions is None else self.actions[some],
-            None if self.explored is None else self.explored[some],
-        )
+        parts = vars(self).items()
+        some: dict[str, Any] = {
+            name: None if part is None else part[first::n] for name, part in parts
+        }
+        return KeptTrials(**some)
 
     @property
     def own(self) -> BoolArray | None:
@@ -257,8 +240,12 @@ class KeptTrials:
     @property
     def n_at(self) -> IntArray | None:
         """How many trials have each timestep, where some were cut short."""
-        own = self.own
-        return None if own is None else np.asarray(own.sum(axis=0))
+        return None if (own := self.own) is None else np.asarray(own.sum(axis=0))
+
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return np.full(self.t_max + 1, self.n_trials) if (n_at := self.n_at) is None else n_at
 
     def states(self, n: int | None = None) -> NDArray[Any]:
         """Return the states (n, t_max + 1, k) of the first n trials, or of all, as they came.
@@ -283,15 +270,11 @@ class KeptTrials:
     @property
     def reward_sums(self) -> FloatArray:
         """Sums of rewards of the policy's own transitions at each timestep, shape (t_max + 1,)."""
-        own = self.own
-        sums: FloatArray = self.rewards.sum(axis=0, where=True if own is None else own)
-        return sums
+        own = True if self.own is None else self.own
+        return np.asarray(self.rewards.sum(axis=0, where=own))
 
     def condense(self, features: RowsOf, windows: IntArray | None = None) -> MomentSums:
         """Return the moments of features, summed over trials and each window of timesteps.
-
-        They are computed straight from the trials, some at a time: no moments of single
-        timesteps are held besides the result, and sparse features stay sparse.
 
         Parameters
         ----------
@@ -306,101 +289,8 @@ class KeptTrials:
             With one entry a window in place of one a timestep.
         """
         if windows is None:
-            start = np.arange(self.t_max + 1)
-            windows = np.stack((start, start + 1), axis=1)
-        d = features(self.observations[:1, 0]).shape[1]
-        n = len(windows)
-        total = MomentSums(
-            self.n_trials,
-            np.zeros((n, d, d)),
-            np.zeros((n, d, d)),
-            np.zeros((n, d)),
-            np.zeros((n, d)),
-            np.zeros(n),
-        )
-        own = self.own
-        if own is not None:
-            n_at = np.append(0, np.cumsum(trials_at(self)))
-            n_at = n_at[windows[:, 1]] - n_at[windows[:, 0]]
-            total = replace(total, successor_sums=np.zeros((n, d)), n_at=n_at)
-        n_rows = max(2, _CHUNK_SIZE // max(d, self.observations.shape[2]))
-        for first in range(0, self.n_trials, n_rows // 2):
-            block = slice(first, first + n_rows // 2)
-            m = len(self.rewards[block])
-            n_timesteps = max(1, n_rows // m - 1)
-            for i, (begin, stop) in enumerate(windows.tolist()):
-                for t in range(begin, stop, n_timesteps):
-                    self._add_piece(total, i, features, own, block, t, min(t + n_timesteps, stop))
-        return total
-
-    def _add_piece(
-        self,
-        total: MomentSums,
-        i: int,
-        features: RowsOf,
-        own: BoolArray | None,
-        block: slice,
-        start: int,
-        stop: int,
-    ) -> None:
-        """Add the moments of some trials over some timesteps to those of window i."""
-        # Time first, so that the rows of successors are the same rows, one timestep on.
-        observed = self.observations[block, start : stop + 1].swapaxes(0, 1)
-        m = observed.shape[1]
-        rows = features(observed.reshape(-1, observed.shape[2]))
-        f, successor = rows[:-m], rows[m:]
-        rewards: FloatArray = self.rewards[block, start:stop].T.ravel()
-        if own is not None:
-            has = own[block, start:stop].T.ravel()
-            f, successor, rewards = f[has], successor[has], rewards[has]
-        if total.successor_sums is not None:
-            total.successor_sums[i] += successor.T @ np.ones(len(rewards))
-        total.second_moments[i] += dense(f.T @ f)
-        total.successor_moments[i] += dense(f.T @ successor)
-        total.reward_moments[i] += f.T @ rewards
-        total.feature_sums[i] += f.T @ np.ones(len(rewards))
-        total.reward_sums[i] += rewards.sum()
-
-
-class TrialRecorder:
-    """Keeps trials that run in lockstep, timestep by timestep."""
-
-    def __init__(self) -> None:
-        self._states: list[NDArray[Any]] = []
-        self._rewards: list[FloatArray] = []
-
-    def record(
-        self,
-        state: NDArray[Any],
-        reward: FloatArray,
-        next_state: NDArray[Any],
-        explored: BoolArray | None = None,
-    ) -> None:
-        """Keep the next timestep's transitions of all trials, arrays of n rows.
-
-        Which actions were exploratory is kept with the actions.
-        """
-        if not self._states:
-            self._states.append(state.copy())
-        # Copies, since an environment may write its next observations into the same array.
-        self._states.append(next_state.copy())
-        self._rewards.append(reward.copy())
-
-    def sums(self, n_trials: int) -> KeptTrials:
-        """Return the trials."""
-        return KeptTrials(np.stack(self._states, axis=1), np.stack(self._rewards, axis=1))
-
-    @staticmethod
-    def of_whole(
-        states: NDArray[Any],
-        rewards: FloatArray,
-        lengths: IntArray | None = None,
-        explored: BoolArray | None = None,
-    ) -> KeptTrials:
-        """Return whole trials: states (t_max + 2, n, k) and rewards (t_max + 1, n)."""
-        return KeptTrials(
-            np.ascontiguousarray(states.swapaxes(0, 1)), np.ascontiguousarray(rewards.T), lengths
-        )
+            windows = np.arange(self.t_max + 1)[:, None] + np.arange(2)
+        return moments_of(self.observations, self.rewards, self.own, features, windows)
 
 
 def _of_all(portions: Sequence[KeptTrials], name: str, missing: Any) -> Any:
@@ -408,8 +298,9 @@ def _of_all(portions: Sequence[KeptTrials], name: str, missing: Any) -> Any:
     parts = [getattr(portion, name) for portion in portions]
     if all(part is None for part in parts):
         return None
+    n_axes = next(part.ndim for part in parts if part is not None)
     filled = (
-        np.full(portion.rewards.shape, missing) if part is None else part
+        np.full(portion.rewards.shape[:n_axes], missing) if part is None else part
         for portion, part in zip(portions, parts, strict=True)
     )
     return np.concatenate(list(filled))
@@ -434,12 +325,8 @@ def _checked_lengths(lengths: ArrayLike | None, m: int, n: int) -> IntArray | No
     if lengths is None:
         return None
     checked = np.asarray(lengths)
-    if (
-        checked.shape != (m,)
-        or checked.dtype.kind not in "iu"
-        or checked.min() < 1
-        or checked.max() > n
-    ):
+    are_numbers = checked.shape == (m,) and checked.dtype.kind in "iu"
+    if not are_numbers or checked.min() < 1 or checked.max() > n:
         raise InvalidInputError(
             f"the lengths of {m} trials are {m} integers from 1 to {n}; got {lengths!r}"
         )

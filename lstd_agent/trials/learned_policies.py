@@ -1,13 +1,13 @@
 """Policies that learning libraries make: models with a ``predict`` method, and torch modules.
 
 By what they are like, so that neither Stable-Baselines3, scikit-learn nor torch is imported here
-before somebody comes with one of their policies.
+before somebody comes with one of their policies. A model acts by ``model.predict(observations)``,
+with its own default of drawing actions or not (``partial(model.predict, deterministic=True)``).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -31,26 +31,14 @@ def is_module(policy: Any) -> bool:
     )
 
 
-def as_function(
-    policy: Any, observation_space: Space[Any], action_space: Space[Any]
-) -> Callable[[Any], Any]:
-    """Return a model or a module as a function of observations.
-
-    A model acts by ``model.predict(observations)``, with its own default of drawing actions or not
-    (``partial(model.predict, deterministic=True)`` says). A module gets batches, in the type of
-    its parameters (numbers of Discrete observations as int64), and returns actions, or one number
-    for each Discrete action, of which the largest is taken.
-    """
-    if is_model(policy):
-        predict: Callable[[Any], Any] = policy.predict
-        return predict
-    return partial(_module_actions, policy, observation_space, action_space)
-
-
-def _module_actions(
+def module_actions(
     module: Any, observation_space: Space[Any], action_space: Space[Any], observations: Any
 ) -> NDArray[Any]:
-    """Return the actions of a torch module for a batch."""
+    """Return the actions of a torch module for a batch.
+
+    The module gets it in the type of its parameters (numbers of Discrete observations as int64),
+    and returns actions, or one number for each Discrete action, of which the largest is taken.
+    """
     import torch  # whose module it is
 
     parameter = next(iter(module.parameters()), torch.zeros(1))

@@ -6,40 +6,10 @@ trial is missing at that timestep, and is there again at the next.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError
-
-
-class Lasting(Protocol):
-    """Sums over trials, some of which may be cut short."""
-
-    @property
-    def n_trials(self) -> int:
-        """Number of trials."""
-
-    @property
-    def t_max(self) -> int:
-        """The last timestep."""
-
-    @property
-    def n_at(self) -> IntArray | None:
-        """How many trials have each timestep; None where all have all."""
-
-
-def trials_at(sums: Lasting) -> IntArray:
-    """Return how many trials have each timestep, shape (t_max + 1,)."""
-    if sums.n_at is not None:
-        return sums.n_at
-    return np.full(sums.t_max + 1, sums.n_trials)
-
-
-def add_lengths(a: Lasting, b: Lasting) -> IntArray | None:
-    """Return the sum of two ``n_at``; None where no trial is cut short."""
-    return None if a.n_at is None and b.n_at is None else trials_at(a) + trials_at(b)
 
 
 def has_gaps(n_at: IntArray | None) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.logged_tables import trials_of_table
 from lstd_agent.trials.observations import batch_size
 
 Columns = str | Sequence[str]
@@ -194,22 +195,14 @@ class LoggedTrials:
         InvalidInputError
             If a column or a timestep is missing, or rows do not follow each other.
         """
-        from lstd_agent.trials.logged_tables import trials_of_table
-
-        observations, rewards, actions, ended = trials_of_table(
-            frame,
-            {"trial": trial, "timestep": timestep, "reward": reward, "terminated": terminated},
-            {"observation": observation, "action": action, "next_observation": next_observation},
-            drop_last,
-        )
-        return cls.of(
-            observations,
-            rewards,
-            actions,
-            terminated=ended,
-            observation_space=observation_space,
-            action_space=action_space,
-        )
+        single = {"trial": trial, "timestep": timestep, "reward": reward, "terminated": terminated}
+        joint = {
+            "observation": observation,
+            "action": action,
+            "next_observation": next_observation,
+        }
+        trials = trials_of_table(frame, single, joint, drop_last)
+        return cls.of(**trials, observation_space=observation_space, action_space=action_space)
 
     @classmethod
     def from_minari(cls, dataset: Any) -> LoggedTrials:
@@ -241,11 +234,10 @@ class LoggedTrials:
             rewards.append(episode.rewards)
             actions.append(episode.actions)
             terminated.append(bool(ended[-1:].any()))
-        flat = all(isinstance(each, np.ndarray) for each in actions)
         return cls.of(
             observations,
             rewards,
-            actions if flat else None,
+            actions if all(isinstance(each, np.ndarray) for each in actions) else None,
             terminated=np.array(terminated, dtype=bool),
             observation_space=dataset.observation_space,
             action_space=dataset.action_space,
@@ -260,12 +252,10 @@ def as_logged(
     action_space: gym.Space[Any] | None,
 ) -> LoggedTrials:
     """Return what `SeminormLSTDAgent.add_trials` was given as logged trials."""
-    whole = None
-    if isinstance(observations, LoggedTrials):
-        whole = observations
-    elif hasattr(observations, "iterate_episodes"):
+    whole = observations
+    if hasattr(observations, "iterate_episodes"):
         whole = LoggedTrials.from_minari(observations)
-    if whole is not None:
+    if isinstance(whole, LoggedTrials):
         for name, part in (("rewards", rewards), ("actions", actions), ("terminated", terminated)):
             if part is not None:
                 raise InvalidInputError(f"the trials hold their {name}: leave {name}= out")

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
-from lstd_agent.trials.action_counts import ActionCounts, TakenActions
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.batches import Batches
-from lstd_agent.trials.counting import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
-from lstd_agent.trials.kept_trials import TrialRecorder
+from lstd_agent.trials.exploration import ActionNumbers
+from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.logged_actions import as_numbers
+from lstd_agent.trials.recorders import CountRecorder
 from lstd_agent.trials.recording import Round, round_size
 
 # Stored states of counted trials, and actions, at timesteps that a trial does not have.
@@ -40,7 +41,7 @@ class EncodedTrials:
         What is logged beyond is left out; None goes to the end of the longest trial.
     known : int or None
         The last timestep of the agent's trials so far, which must be the same.
-    actions : (int, int) or None
+    numbers : (int, int) or None
         How many Discrete actions there are, and the first of them; None leaves them out.
 
     Raises
@@ -57,186 +58,154 @@ class EncodedTrials:
         trials: LoggedTrials,
         t_max: int | None,
         known: int | None,
-        actions: tuple[int, int] | None = None,
+        numbers: ActionNumbers | None = None,
     ) -> None:
-        longest = int(trials.lengths.max()) - 1
-        if t_max is None:
-            t_max = longest if known is None else known
-            if longest > t_max:
-                raise InvalidInputError(
-                    f"trial {int(np.argmax(trials.lengths))} goes on to timestep {longest}, and "
-                    f"the trials so far have t_max = {t_max}: leave out what comes after with "
-                    f"t_max={t_max}, or forget the others with reset()"
-                )
-        self.t_max = check_integer("t_max", t_max, 0)
-        if self.t_max > longest and known is None:
-            raise InvalidInputError(
-                f"no trial has timestep {self.t_max}: the longest goes to {longest}, so give a "
-                "t_max of at most that"
-            )
-        self.lengths = np.minimum(trials.lengths, self.t_max + 1)
-        ended = trials.terminated & (trials.lengths <= self.t_max + 1)
+        self.t_max = _last_timestep(trials, t_max, known)
+        T, m = self.t_max + 1, trials.n_trials
+        lengths = np.minimum(trials.lengths, T)
+        ended = trials.terminated & (trials.lengths <= T)
         if ended.any() and not encoding.ends:
             i = int(np.argmax(ended))
             raise TerminationError(
-                f"trial {i} terminated at timestep {self.lengths[i] - 1}: the evaluator is for "
+                f"trial {i} terminated at timestep {lengths[i] - 1}: the evaluator is for "
                 "continuing tasks, which never terminate. Take the end for an absorbing state "
                 'without reward with on_termination="absorb", or, where the trial only was cut '
                 "short, do not call it terminated"
             )
+        encoded = list(_encoded(encoding, trials))
+        dtype = np.result_type(*{each.dtype for each in encoded})
         self._encoding = encoding
-        encode = _Encoder(encoding)
-        self._trials = [
-            self._padded(encode(observed, i), paid, int(self.lengths[i]), bool(ended[i]))
-            for i, (observed, paid) in enumerate(
-                zip(trials.observations, trials.rewards, strict=True)
-            )
-        ]
+        self._states: States = np.empty((m, T + 1, *encoded[0].shape[1:]), dtype)
+        self._rewards = np.zeros((m, T))
+        for i, n in enumerate(lengths.tolist()):
+            self._states[i, :n] = encoded[i][:n]
+            self._states[i, n:] = encoding.terminal if ended[i] else encoded[i][n]
+            self._rewards[i, :n] = trials.rewards[i][:n]
         self._n_actions, self._actions = 0, None
-        if actions is not None and trials.actions is not None:
-            self._n_actions, self._actions = actions[0], self._padded_actions(trials, actions)
+        if numbers is not None and trials.actions is not None:
+            has = np.concatenate([np.arange(n) < T for n in trials.lengths])
+            self._n_actions = numbers[0]
+            self._actions = np.full((m, T), _NONE, np.min_scalar_type(-numbers[0]))
+            self._actions[np.arange(T) < lengths[:, None]] = as_numbers(trials, numbers)[has]
         # A trial that ended stays where it ended, and so has all timesteps.
-        self.lengths[ended] = self.t_max + 1
-
-    @property
-    def first_states(self) -> States:
-        """The state in which the first trial starts, in an array of one."""
-        return self._trials[0][0][:1]
-
-    def _padded(
-        self, states: States, rewards: FloatArray, n: int, ended: bool
-    ) -> tuple[States, FloatArray]:
-        """Return a trial's states (t_max + 2, ...) and rewards (t_max + 1,)."""
-        states, rewards = states[: n + 1], rewards[:n]
-        n_missing = self.t_max + 1 - n
-        if ended or n_missing:
-            states = np.concatenate((states, np.repeat(states[-1:], n_missing, axis=0)))
-            rewards = np.concatenate((rewards, np.zeros(n_missing)))
-        if ended:
-            states[n:] = self._encoding.terminal
-        return states, rewards
-
-    def _padded_actions(self, trials: LoggedTrials, numbers: tuple[int, int]) -> IntArray:
-        """Return the actions (t_max + 1, m), `_NONE` where there is none."""
-        padded = np.full((self.t_max + 1, trials.n_trials), _NONE, np.min_scalar_type(-numbers[0]))
-        trial = np.repeat(np.arange(trials.n_trials), trials.lengths)
-        t = np.arange(len(trial)) - (np.cumsum(trials.lengths) - trials.lengths)[trial]
-        has = t < self.lengths[trial]
-        padded[t[has], trial[has]] = as_numbers(trials, numbers)[has]
-        return padded
-
-    def _taken(
-        self, states: States, rewards: FloatArray, first: int
-    ) -> ActionCounts | TakenActions | None:
-        """Return what the actions of some trials led to, or which they were."""
-        if self._actions is None:
-            return None
-        action = self._actions[:, first : first + rewards.shape[1]]
-        if not isinstance(self._encoding, CountedEncoding):
-            return TakenActions(np.ascontiguousarray(action.T), np.zeros(rewards.T.shape, bool))
-        has, S = action != _NONE, self._encoding.n_states
-        state, following = states[:-1][has], states[1:][has]
-        chosen = action[has].astype(np.int64)
-        return ActionCounts.of(S, self._n_actions, state, chosen, following, rewards[has])
+        self._lengths: IntArray = np.where(ended, T, lengths)
 
     def rounds(self, batches: Batches) -> Iterator[Round]:
         """Yield the trials in rounds, as they are to be added to batches one after the other."""
         first = 0
-        while first < len(self._trials):
-            piece = self._trials[first : first + round_size(batches.n_trials, self.t_max)]
-            states = np.stack([states for states, _ in piece], axis=1)
-            rewards = np.stack([rewards for _, rewards in piece], axis=1)
-            lengths = self.lengths[first : first + len(piece)]
-            taken = self._taken(states, rewards, first)
-            first += len(piece)
-            cut = lengths if (lengths <= self.t_max).any() else None
-            made = recorded(self._encoding, states, rewards, cut, batches.n_stored_missing)
-            yield replace(made, taken=taken)
+        while first < len(self._rewards):
+            here = slice(first, first + round_size(batches.n_trials, self.t_max))
+            yield self._round(here, batches.n_stored_missing)
+            first = here.stop
+
+    def _round(self, here: slice, n_stored: int) -> Round:
+        """Return some of the trials as a round."""
+        states, rewards, lengths = self._states[here], self._rewards[here], self._lengths[here]
+        actions = None if self._actions is None else self._actions[here]
+        cut = lengths if (lengths <= self.t_max).any() else None
+        encoding = self._encoding
+        if not isinstance(encoding, CountedEncoding):
+            return Round(KeptTrials(states, rewards, cut, actions), np.empty(0))
+        counted = counted_round(encoding, states, rewards, cut, None, n_stored)
+        if actions is None:
+            return counted
+        S, A, known = encoding.n_states, self._n_actions, actions.T != _NONE
+        state, following, reward = states.T[:-1][known], states.T[1:][known], rewards.T[known]
+        chosen = actions.T[known].astype(np.int64)
+        return replace(counted, taken=ActionCounts.of(S, A, state, chosen, following, reward))
 
 
-def recorded(
-    encoding: Encoding,
-    states: States,
+def counted_round(
+    encoding: CountedEncoding,
+    states: IntArray,
     rewards: FloatArray,
     lengths: IntArray | None,
+    explored: BoolArray | None,
     n_stored: int,
-    explored: BoolArray | None = None,
 ) -> Round:
-    """Return whole trials as a round.
+    """Return whole trials of countable observations as a round.
 
     Parameters
     ----------
-    encoding : Encoding
-    states : ndarray, shape (t_max + 2, n) or (t_max + 2, n, k)
-    rewards : ndarray, shape (t_max + 1, n)
+    encoding : CountedEncoding
+    states : ndarray of int, shape (n, t_max + 2)
+    rewards : ndarray, shape (n, t_max + 1)
     lengths : ndarray of int, shape (n,), or None
         How many timesteps each trial has, where some were cut short.
+    explored : ndarray of bool, shape (n, t_max + 1), or None
+        Which actions were exploratory, where some were.
     n_stored : int
-        How many trials to keep whole beside sums that do not hold them.
-    explored : ndarray of bool, shape (t_max + 1, n), optional
-        Which actions were exploratory.
+        How many trials to keep whole beside their counts.
     """
-    if not isinstance(encoding, CountedEncoding):
-        kept = TrialRecorder.of_whole(states, rewards, lengths)
-        own = None if explored is None else np.ascontiguousarray(explored.T)
-        return Round(replace(kept, explored=own), np.empty(0))
-    sums = CountRecorder(encoding.n_states).of_whole(states, rewards, lengths, explored)
-    stored = states[:-1].T[:n_stored]
-    if lengths is None:
+    has = None if lengths is None else np.arange(rewards.shape[1]) < lengths[:, None]
+    own = has
+    if explored is not None:
+        own = ~explored if has is None else has & ~explored
+    recorder = CountRecorder(encoding.n_states)
+    sums = recorder.of_whole(states.T, rewards.T, own=None if own is None else own.T)
+    stored = states[:n_stored, :-1]
+    if has is None:
         return Round(sums, stored.astype(encoding.dtype))
-    has = np.arange(len(rewards)) < lengths[: len(stored), None]
-    return Round(sums, np.where(has, stored, _NONE))
+    return Round(sums, np.where(has[:n_stored], stored, _NONE))
 
 
-class _Encoder:
-    """Encodes the observations of one trial after the other, with errors that say where."""
+def _last_timestep(trials: LoggedTrials, t_max: int | None, known: int | None) -> int:
+    """Return the last timestep of trials to be added to others, or raise if they do not fit."""
+    longest = int(trials.lengths.max()) - 1
+    if t_max is None:
+        t_max = longest if known is None else known
+        if longest > t_max:
+            raise InvalidInputError(
+                f"trial {int(np.argmax(trials.lengths))} goes on to timestep {longest}, and "
+                f"the trials so far have t_max = {t_max}: leave out what comes after with "
+                f"t_max={t_max}, or forget the others with reset()"
+            )
+    t_max = check_integer("t_max", t_max, 0)
+    if t_max > longest and known is None:
+        raise InvalidInputError(
+            f"no trial has timestep {t_max}: the longest goes to {longest}, so give a "
+            "t_max of at most that"
+        )
+    return t_max
 
-    def __init__(self, encoding: Encoding) -> None:
-        self._encoding = encoding
-        flat = None if isinstance(encoding, CountedEncoding) else _flat(encoding.space)
-        self._bounds = None if flat is None else (flat.low, flat.high)
 
-    def __call__(self, observed: Any, trial: int) -> States:
+def _encoded(encoding: Encoding, trials: LoggedTrials) -> Iterator[States]:
+    """Yield the states of one trial after the other, with errors that say where."""
+    counted = isinstance(encoding, CountedEncoding)
+    box: Any = None if counted else spaces.flatten_space(encoding.space)
+    for i, observed in enumerate(trials.observations):
         try:
-            states = self._encoding.encode(self._whole(observed))
+            states = _encode(encoding, observed)
         except InvalidInputError as error:
-            raise InvalidInputError(f"{error} in trial {trial}{self._place(observed)}") from None
-        if self._bounds is not None:
-            low, high = self._bounds
-            outside = ((states < low) | (states > high)).any(axis=1)
+            raise InvalidInputError(f"{error} in trial {i}{_place(encoding, observed)}") from None
+        if isinstance(box, spaces.Box):
+            outside = ((states < box.low) | (states > box.high)).any(axis=1)
             if outside.any():
                 t = int(np.argmax(outside))
                 raise InvalidInputError(
-                    f"observation {t} of trial {trial} is {states[t]}, which "
-                    f"{self._encoding.space} does not hold: name the space that it is of"
+                    f"observation {t} of trial {i} is {states[t]}, which "
+                    f"{encoding.space} does not hold: name the space that it is of"
                 )
-        return states
+        yield states
 
-    def _whole(self, observed: Any) -> Any:
-        """Return numbered observations as integers, also where a table has made them floats."""
-        if not isinstance(self._encoding, CountedEncoding) or not isinstance(observed, np.ndarray):
-            return observed
-        if observed.dtype.kind != "f" or not np.isfinite(observed).all():
-            return observed
+
+def _encode(encoding: Encoding, observed: Any) -> States:
+    """Return states; numbered observations are integers, also where a table made them floats."""
+    is_float = isinstance(observed, np.ndarray) and observed.dtype.kind == "f"
+    if isinstance(encoding, CountedEncoding) and is_float and np.isfinite(observed).all():
         whole = observed.astype(np.int64)
-        return whole if (whole == observed).all() else observed
-
-    def _place(self, observed: Any) -> str:
-        """Return at which observation an array is wrong, as far as that is easy to tell."""
-        if not isinstance(observed, np.ndarray):
-            return ""
-        for t in range(len(observed)):
-            try:
-                self._encoding.encode(self._whole(observed[t : t + 1]))
-            except InvalidInputError:
-                return f", observation {t}"
-        return ""
+        observed = whole if (whole == observed).all() else observed
+    return encoding.encode(observed)
 
 
-def _flat(space: gym.Space[Any]) -> spaces.Box | None:
-    """Return the Box of a space's vectors; None where it has none."""
-    flat = spaces.flatten_space(space)
-    return flat if isinstance(flat, spaces.Box) else None
+def _place(encoding: Encoding, observed: Any) -> str:
+    """Return at which observation an array is wrong, as far as that is easy to tell."""
+    for t in range(len(observed) if isinstance(observed, np.ndarray) else 0):
+        try:
+            _encode(encoding, observed[t : t + 1])
+        except InvalidInputError:
+            return f", observation {t}"
+    return ""
 
 
 def implied_space(trials: LoggedTrials) -> gym.Space[Any] | None:

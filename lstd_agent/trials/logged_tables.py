@@ -8,31 +8,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import BoolArray, IntArray
+from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError
 
 
 def trials_of_table(
-    frame: Any,
-    single: Mapping[str, str | None],
-    joint: Mapping[str, Any],
-    drop_last: bool,
-) -> tuple[list[Any], list[Any], list[Any] | None, BoolArray]:
-    """Cut a table into trials; see `LoggedTrials.from_frame`.
+    frame: Any, single: Mapping[str, str | None], joint: Mapping[str, Any], drop_last: bool
+) -> dict[str, Any]:
+    """Cut a table into trials, as `LoggedTrials.of` takes them.
 
     Parameters
     ----------
-    frame : DataFrame or mapping
+    frame, drop_last
+        See `LoggedTrials.from_frame`.
     single : mapping
         Names of the columns ``trial``, ``timestep``, ``reward`` and ``terminated``, or None.
     joint : mapping
         One name or several of ``observation``, ``action`` and ``next_observation``, or None.
-    drop_last : bool
-
-    Returns
-    -------
-    observations, rewards, actions, terminated
-        As `LoggedTrials.of` takes them.
     """
     columns = {name: _column(frame, column, name) for name, column in single.items() if column}
     columns |= {name: _joined(frame, names, name) for name, names in joint.items() if names}
@@ -53,7 +45,8 @@ def trials_of_table(
     if "timestep" in columns:
         _check_timesteps(columns, bounds)
     ends = columns.get("terminated", np.zeros(len(reward), dtype=bool)).astype(bool)
-    observations, rewards, actions, terminated = [], [], [], []
+    trials: dict[str, Any] = {"observations": [], "rewards": [], "actions": []}
+    terminated = []
     for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         if ends[a : b - 1].any():
             t = int(np.argmax(ends[a:b]))
@@ -62,13 +55,13 @@ def trials_of_table(
                 "follows an end another trial number"
             )
         n = _n_transitions(columns, a, b, bool(ends[b - 1]), drop_last)
-        observations.append(_observations(columns, a, b, n))
-        rewards.append(columns["reward"][a : a + n])
-        terminated.append(ends[b - 1] and n == b - a)
+        trials["observations"].append(_observations(columns, a, b, n))
+        trials["rewards"].append(columns["reward"][a : a + n])
         if "action" in columns:
-            actions.append(columns["action"][a : a + n])
-    ended = np.array(terminated, dtype=bool)
-    return observations, rewards, actions if "action" in columns else None, ended
+            trials["actions"].append(columns["action"][a : a + n])
+        terminated.append(ends[b - 1] and n == b - a)
+    trials["actions"] = trials["actions"] or None
+    return {**trials, "terminated": np.array(terminated, dtype=bool)}
 
 
 def _column(frame: Any, name: str, role: str) -> NDArray[Any]:

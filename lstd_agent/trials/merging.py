@@ -8,15 +8,13 @@ import numpy as np
 
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.parameters import same_features
-from lstd_agent.trials.action_counts import TakenActions
+from lstd_agent.trials.action_counts import together
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.logged_rounds import recorded
-from lstd_agent.trials.moment_sums import MomentSums
+from lstd_agent.trials.logged_rounds import counted_round
 from lstd_agent.trials.recording import Round
-from lstd_agent.trials.storage import Storage
 from lstd_agent.trials.vector_encoding import VectorEncoding
 
 
@@ -31,7 +29,7 @@ def counts_of(data: CountsLike) -> TransitionCounts:
     return TransitionCounts.of(data)
 
 
-def counted_round(encoding: Encoding, counts: TransitionCounts) -> Round:
+def round_of_counts(encoding: Encoding, counts: TransitionCounts) -> Round:
     """Return counts as a round of trials of these observations."""
     if not isinstance(encoding, CountedEncoding) or encoding.n_states != counts.n_states:
         n_states = getattr(encoding, "n_states", "no countable")
@@ -42,67 +40,58 @@ def counted_round(encoding: Encoding, counts: TransitionCounts) -> Round:
     return Round(counts, np.empty(0))
 
 
-def logged_round(storage: Storage, encoding: Encoding, trials: KeptTrials) -> Round:
-    """Return logged trials as a round, recorded as the storage records its own."""
+def round_of_trials(batches: Batches, encoding: Encoding, trials: KeptTrials) -> Round:
+    """Return logged trials as a round, recorded as the batches' own are."""
     trials = KeptTrials.of(**vars(trials))
-    states = encoding.encode_logged(trials.observations).swapaxes(0, 1)
-    n_stored, explored = storage.batches.n_stored_missing, trials.explored
-    made = recorded(
-        encoding,
-        states,
-        trials.rewards.T,
-        trials.lengths,
-        n_stored,
-        None if explored is None else explored.T,
-    )
-    if isinstance(encoding, CountedEncoding) or trials.actions is None:
-        return made
-    explored = np.zeros(trials.actions.shape, dtype=bool) if explored is None else explored
-    return replace(made, taken=TakenActions(trials.actions, explored))
+    states = encoding.encode_logged(trials.observations)
+    if isinstance(encoding, CountedEncoding):
+        lengths, explored, n_stored = trials.lengths, trials.explored, batches.n_stored_missing
+        return counted_round(encoding, states, trials.rewards, lengths, explored, n_stored)
+    return Round(replace(trials, observations=states), np.empty(0))
 
 
-def merge_batches(storage: Storage, encoding: Encoding, theirs: Batches, other: Encoding) -> None:
-    """Add batches of trials to those of a storage, all or nothing.
+def merge_batches(mine: Batches, encoding: Encoding, theirs: Batches, other: Encoding) -> None:
+    """Add the batches of trials of another agent, all or nothing.
 
     Counts add to counts, and kept trials to kept ones. Where one agent has moments, the other's
     kept trials are condensed.
 
     Parameters
     ----------
-    storage : Storage
-        Of the agent that gets the trials; its observations are encoded by ``encoding``.
-    encoding : Encoding
-    theirs : Batches
-        Of the other agent, whose observations are encoded by ``other``.
-    other : Encoding
+    mine, theirs : Batches
+        Of the agent that gets the trials, and of the other; they may be the same.
+    encoding, other : Encoding
+        Of the observations of the one and of the other.
 
     Raises
     ------
     InvalidInputError
         If timesteps or features are not the same.
     """
-    mine = storage.batches
     if theirs.t_max is None:
         return
-    are_moments = isinstance(theirs.sums[0], MomentSums)
-    if are_moments:
+    if theirs.are_moments:
         assert isinstance(encoding, VectorEncoding)
         assert isinstance(other, VectorEncoding)
         check_same_features(encoding, other, mine.trials, theirs.trials)
-    if mine.are_kept and are_moments:
-        mine.check_t_max(theirs.t_max)
-        # All or nothing: kept trials stay unless their moments add up.
+    mine.check_t_max(theirs.t_max)
+    if mine.are_kept and theirs.are_moments:
+        assert isinstance(encoding, VectorEncoding)
         mine.sums[0].condense(encoding.rows).check_adds(theirs.sums[0])
         mine.condense(encoding.rows, theirs.n_batches, theirs.n_stored_trials)
-        mine.merge(theirs)
-    elif theirs.are_kept and theirs is not mine:
-        mine.check_t_max(theirs.t_max)
-        if mine.are_kept:
-            mine.sums[0].check_adds(theirs.sums[0])
-        for sums in list(theirs.sums):
-            storage.add(encoding, Round(sums, np.empty(0)))
-    else:
-        mine.merge(theirs)
+    elif mine.sums and not (mine.are_moments and theirs.are_kept):
+        mine.sums[0].check_adds(theirs.sums[0])
+    ours, added = together(*mine.taken), together(*theirs.taken)
+    if ours is not None and added is not None:
+        ours.check_adds(added)
+    # Read before anything is added, since both may be the same.
+    pairs = zip(theirs.sums, theirs.taken, strict=True)
+    rounds = [Round(sums, np.empty(0), taken) for sums, taken in pairs]
+    stored = None if theirs.are_kept else theirs.trials
+    for each in rounds:
+        mine.add(each, encoding)
+    if stored is not None:
+        mine.keep(stored)
 
 
 def check_same_kind(mine: Encoding, theirs: Encoding) -> None:

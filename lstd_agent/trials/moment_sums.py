@@ -6,8 +6,8 @@ and Σ r_t: (t_max + 1) (2 d² + 2 d + 1) numbers, however many trials there are
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.features.rows import Rows, dense
-from lstd_agent.trials.lengths import add_lengths, check_lengths, trials_at
+from lstd_agent.features.rows import Rows, RowsOf, dense, n_at_a_time
+from lstd_agent.trials.lengths import check_lengths
 
 
 def moment_bytes(t_max: int, d: int) -> int:
@@ -92,6 +92,7 @@ class MomentSums:
 
     def __add__(self, other: MomentSums) -> MomentSums:
         self.check_adds(other)
+        are_whole = self.n_at is None and other.n_at is None
         return MomentSums(
             self.n_trials + other.n_trials,
             self.second_moments + other.second_moments,
@@ -99,13 +100,9 @@ class MomentSums:
             self.reward_moments + other.reward_moments,
             self.feature_sums + other.feature_sums,
             self.reward_sums + other.reward_sums,
-            *self._cut_short(other),
+            None if are_whole else self.following + other.following,
+            None if are_whole else self.trials_at + other.trials_at,
         )
-
-    def _cut_short(self, other: MomentSums) -> tuple[FloatArray | None, IntArray | None]:
-        """Return ``successor_sums`` and ``n_at`` of both together."""
-        n_at = add_lengths(self, other)
-        return (None if n_at is None else self.following + other.following), n_at
 
     @property
     def following(self) -> FloatArray:
@@ -118,7 +115,7 @@ class MomentSums:
     @property
     def trials_at(self) -> IntArray:
         """Number of trials that have each timestep, shape (t_max + 1,)."""
-        return trials_at(self)
+        return np.full(self.t_max + 1, self.n_trials) if self.n_at is None else self.n_at
 
     @property
     def t_max(self) -> int:
@@ -148,68 +145,62 @@ class MomentSums:
         return MomentSums(self.n_trials, **parts)
 
 
-class MomentRecorder:
-    """Sums the moments of trials that run in lockstep, timestep by timestep.
+def parts_of(f: Rows, successor: Rows, reward: FloatArray) -> Iterator[Any]:
+    """Yield Σ f f^T, Σ f f'^T, Σ r f, Σ f and Σ r over rows of features and their successors."""
+    yield dense(f.T @ f)
+    yield dense(f.T @ successor)
+    yield f.T @ reward
+    yield f.T @ np.ones(len(reward))
+    yield float(reward.sum())
+
+
+def moments_of(
+    observations: NDArray[Any],
+    rewards: FloatArray,
+    own: BoolArray | None,
+    features: RowsOf,
+    windows: IntArray,
+) -> MomentSums:
+    """Return the moments of whole trials over windows of timesteps; see `KeptTrials.condense`.
 
     Parameters
     ----------
+    observations : ndarray, shape (m, t_max + 2, k)
+    rewards : ndarray, shape (m, t_max + 1)
+    own : ndarray of bool, shape (m, t_max + 1), or None
+        Which transitions count; None where all do.
     features : callable
-        Encoded observations (n, k) to features (n, d), dense or CSR.
+    windows : ndarray of int, shape (n, 2)
     """
+    d, n = features(observations[:1, 0]).shape[1], len(windows)
+    shapes = (n, d, d), (n, d, d), (n, d), (n, d), (n,)
+    total: list[Any] = [np.zeros(shape) for shape in shapes]
+    cut: tuple[FloatArray, IntArray] | tuple[()] = ()
+    if own is not None:
+        before = np.append(0, np.cumsum(own.sum(axis=0)))
+        cut = np.zeros((n, d)), before[windows[:, 1]] - before[windows[:, 0]]
+    n_rows = max(2, n_at_a_time(max(d, observations.shape[2])))
+    for i, block, time in _pieces(len(rewards), windows, n_rows):
+        # Time first, so that the rows of successors are the same rows, one timestep on.
+        observed = observations[block, time.start : time.stop + 1].swapaxes(0, 1)
+        m = observed.shape[1]
+        rows = features(observed.reshape(-1, observed.shape[2]))
+        f, successor, reward = rows[:-m], rows[m:], rewards[block, time].T.ravel()
+        if own is not None and cut:
+            has = own[block, time].T.ravel()
+            f, successor, reward = f[has], successor[has], reward[has]
+            cut[0][i] += successor.T @ np.ones(len(reward))
+        parts = parts_of(f, successor, reward)
+        for sums in total:
+            sums[i] += next(parts)  # one large product at a time
+    return MomentSums(len(rewards), *total, *cut)
 
-    def __init__(self, features: Callable[[NDArray[Any]], Rows]) -> None:
-        self._features = features
-        self._sums: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]] = []
-        self._following: tuple[NDArray[Any], Rows] | None = None
-        self._cut: list[tuple[FloatArray, int]] = []
 
-    def record(
-        self,
-        state: NDArray[Any],
-        reward: FloatArray,
-        next_state: NDArray[Any],
-        explored: BoolArray | None = None,
-    ) -> None:
-        """Add the next timestep's transitions of all trials, arrays of n rows.
-
-        Those that were explored do not count.
-        """
-        # The state is nearly always the very array that came next a timestep ago.
-        if self._following is not None and state is self._following[0]:
-            f = self._following[1]
-        else:
-            f = self._features(state)
-        successor = self._features(next_state)
-        self._following = (next_state, successor)
-        if explored is not None:
-            own = ~explored
-            f, successor, reward = f[own], successor[own], reward[own]
-            self._cut.append((successor.T @ np.ones(len(reward)), len(reward)))
-        self._sums.append(
-            (
-                dense(f.T @ f),
-                dense(f.T @ successor),
-                f.T @ reward,
-                f.T @ np.ones(len(reward)),
-                float(reward.sum()),
-            )
-        )
-
-    def sums(self, n_trials: int) -> MomentSums:
-        """Return what has been recorded of ``n_trials`` complete trials."""
-        parts: Any = [np.array(sums) for sums in zip(*self._sums, strict=True)]
-        if not self._cut or all(n == n_trials for _, n in self._cut):
-            return MomentSums(n_trials, *parts)
-        successor_sums = np.array([sums for sums, _ in self._cut])
-        n_at = np.array([n for _, n in self._cut])
-        return replace(MomentSums(n_trials, *parts), successor_sums=successor_sums, n_at=n_at)
-
-    def of_whole(
-        self, states: NDArray[Any], rewards: FloatArray, explored: BoolArray | None = None
-    ) -> MomentSums:
-        """Return the moments of whole trials: states (t_max + 2, n, k), rewards (t_max + 1, n)."""
-        by_timestep = list(states)
-        for t, reward in enumerate(rewards):
-            at = None if explored is None else explored[t]
-            self.record(by_timestep[t], reward, by_timestep[t + 1], at)
-        return self.sums(rewards.shape[1])
+def _pieces(m: int, windows: IntArray, n_rows: int) -> Iterator[tuple[int, slice, slice]]:
+    """Yield windows and, within them, trials and timesteps that take at most so many rows."""
+    for first in range(0, m, n_rows // 2):
+        block = slice(first, min(m, first + n_rows // 2))
+        n_timesteps = max(1, n_rows // (block.stop - first) - 1)
+        for i, (begin, stop) in enumerate(windows.tolist()):
+            for t in range(begin, stop, n_timesteps):
+                yield i, block, slice(t, min(t + n_timesteps, stop))

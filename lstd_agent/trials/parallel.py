@@ -148,9 +148,7 @@ def _run_on_own_pools(
     attempts: Iterator[tuple[Task, int]] = ((task, 0) for task in tasks)
     while True:
         watched, alive = context.Pipe(duplex=False)
-        with ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_end_with_parent, initargs=(watched,)
-        ) as pool:
+        with ProcessPoolExecutor(workers, context, _end_with_parent, (watched,)) as pool:
             try:
                 lost = yield from _run_until_broken(
                     pool, function, attempts, 2 * workers, unclaimed, is_own=True
@@ -234,10 +232,7 @@ def _run_until_broken(
     lost: list[tuple[Task, int]] = []
     try:
         while True:
-            while len(running) < n_submitted and not lost:
-                attempt = next(attempts, None)
-                if attempt is None:
-                    break
+            while len(running) < n_submitted and not lost and (attempt := next(attempts, None)):
                 try:
                     with _uninterrupted(is_own):  # it may start a worker
                         running[executor.submit(function, attempt[0])] = attempt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.learned_policies import as_function, is_model, is_module
+from lstd_agent.trials.learned_policies import is_model, is_module, module_actions
 from lstd_agent.trials.observations import as_batch, batch_size, part_sizes, take
 
 
@@ -65,9 +66,11 @@ def make_actor(
     given in lower precision, within one rounding of that an entry (four at least); then they
     are divided by their sums in double precision. `unichain_gym` has the same rule.
     """
-    if is_model(policy) or is_module(policy):
-        batched = True if is_module(policy) and not is_model(policy) else batched
-        policy = as_function(policy, observation_space, action_space)
+    learned: Any = policy
+    if is_model(learned):
+        policy = learned.predict
+    elif is_module(learned):
+        policy, batched = partial(module_actions, learned, observation_space, action_space), True
     if callable(policy):
         return CallableActor(policy, action_space, batched)
     array = np.asarray(policy)
@@ -230,9 +233,8 @@ class CallableActor:
             return None
 
     def _misfit(self, shape: tuple[int, ...], n: int | None) -> InvalidInputError:
-        many, expected = ("a single observation", self._shape)
-        if n is not None:
-            many, expected = f"{n} observations", (n, *self._shape)
+        many = "a single observation" if n is None else f"{n} observations"
+        expected = self._shape if n is None else (n, *self._shape)
         return InvalidInputError(
             f"the policy returned actions of shape {shape} for {many}; expected {expected}. "
             "batched= tells whether it takes batches"
@@ -241,9 +243,11 @@ class CallableActor:
 
 def _actions_of(answer: Any) -> Any:
     """Return the actions of an answer: of (actions, None), the first."""
-    if isinstance(answer, tuple) and len(answer) == 2 and answer[1] is None:
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        return answer
+    if answer[1] is None:
         return answer[0]
-    if isinstance(answer, tuple) and len(answer) == 2 and np.ndim(answer[0]):
+    if np.ndim(answer[0]):
         raise InvalidInputError(
             "the policy returned (actions, state) with a state to remember: only policies of "
             "the observation alone can be evaluated, since their trials are a Markov chain"

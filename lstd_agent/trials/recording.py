@@ -9,46 +9,19 @@ of its timesteps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.action_counts import ActionCounts, ActionRecorder, Taken, TakenActions
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken, together
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
-from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import MomentSums
+from lstd_agent.trials.recorders import Recorder, Sums
 
-Sums: TypeAlias = TransitionCounts | MomentSums | KeptTrials
-"""What a portion of trials leaves behind; two of the same kind add up."""
-
-
-class Recorder(Protocol):
-    """Adds up trials of one kind."""
-
-    def record(
-        self, state: Any, reward: FloatArray, next_state: Any, explored: BoolArray | None = None
-    ) -> None:
-        """Record the next timestep of all trials; what was explored is none of the policy's."""
-
-    def sums(self, n_trials: int) -> Sums:
-        """Return what has been recorded of complete trials."""
-
-    def of_whole(
-        self, states: Any, rewards: FloatArray, *, explored: BoolArray | None = None
-    ) -> Sums:
-        """Return the sums of whole trials: states (t_max + 2, n, ...), rewards (t_max + 1, n)."""
-
-
-# What rounds of single trials are cut by.
-_ROUNDS = 20
-_ROUND_TIMESTEPS = 2**18
-
-RecorderMaker: TypeAlias = Callable[[], Recorder]
+# Rounds of single trials are a share of those so far, and of a few megabytes at most.
+_ROUNDS, _ROUND_TIMESTEPS = 20, 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +33,19 @@ class Round:
     sums : TransitionCounts, MomentSums or KeptTrials
     stored : ndarray, shape (n_stored, t_max + 1) or (n_stored, t_max + 1, k)
         The states of its first trials, kept beside sums that do not tell them.
-    taken : ActionCounts or TakenActions, optional
-        What the actions that were taken led to, or which they were, where that was asked for.
+    taken : ActionCounts, optional
+        What the actions led to, where that was asked for; kept trials have the actions themselves.
     """
 
     sums: Sums
     stored: States
-    taken: ActionCounts | TakenActions | None = None
+    taken: ActionCounts | None = None
+
+    def __add__(self, other: Round) -> Round:
+        pair: Any = self.sums, other.sums  # of one kind
+        stored = [each.stored for each in (self, other) if len(each.stored)]
+        kept = np.concatenate(stored) if stored else self.stored
+        return Round(pair[0] + pair[1], kept, together(self.taken, other.taken))
 
 
 class LockstepTrials:
@@ -81,15 +60,8 @@ class LockstepTrials:
         In which they start, encoded.
     n_stored : int
         How many of them to keep whole.
-    actions : ActionRecorder, optional
+    actions : ActionCountRecorder, optional
         A fresh one, where it is asked for what actions lead to.
-
-    Attributes
-    ----------
-    n_timesteps : int
-        How many have been observed.
-    states : ndarray
-        The current ones.
     """
 
     def __init__(
@@ -98,7 +70,7 @@ class LockstepTrials:
         recorder: Recorder,
         states: States,
         n_stored: int,
-        actions: ActionRecorder | None = None,
+        actions: ActionCountRecorder | None = None,
     ) -> None:
         self.n_timesteps = 0
         self._encoding = encoding
@@ -139,11 +111,9 @@ class LockstepTrials:
         if self._living is not None:
             next_state = next_state.copy()
             next_state[~self._living] = self._encoding.terminal
-        if self._actions is None:
-            self._recorder.record(self.states, reward, next_state)
-        else:
+        self._recorder.record(self.states, reward, next_state, taken)
+        if self._actions is not None:
             assert taken is not None
-            self._recorder.record(self.states, reward, next_state, taken.explored)
             self._actions.record(self.states, taken, reward, next_state)
         if self._n_stored:
             self._stored.append(_compact(self._encoding, self.states[: self._n_stored]))
@@ -162,11 +132,7 @@ class LockstepTrials:
 class SequentialTrials:
     """Trials that are observed one after the other.
 
-    Parameters
-    ----------
-    encoding : Encoding
-    t_max : int or None
-        The last timestep; None takes it from the first trial that ends.
+    Their last timestep ``t_max``, if it is not known, is that of the first trial that ends.
     """
 
     def __init__(self, encoding: Encoding, t_max: int | None) -> None:
@@ -263,25 +229,27 @@ class SequentialTrials:
         self._held, self._rewards, self._taken, self.terminated = [], [], [], False
 
     def finish(
-        self, recorder: Recorder, n_stored: int, actions: ActionRecorder | None = None
+        self, recorder: Recorder, n_stored: int, actions: ActionCountRecorder | None = None
     ) -> Round:
         """Return what the finished trials leave behind, and forget them."""
         states = np.stack([states for states, _, _ in self._finished], axis=1)
         rewards = np.stack([rewards for _, rewards, _ in self._finished], axis=1)
-        taken, explored = None, None
+        taken, counted = self._all_taken(rewards), None
         if actions is not None:
-            each = self._all_taken(rewards)
-            actions.record(states[:-1], each, rewards, states[1:])
-            taken, explored = actions.sums(), each.explored
+            assert taken is not None
+            actions.record(states[:-1], taken, rewards, states[1:])
+            counted = actions.sums()
         self._finished = []
         stored: Any = np.empty(0)
         if n_stored:
             by_trial = states[:-1, :n_stored].swapaxes(0, 1)
             stored = np.ascontiguousarray(_compact(self.encoding, by_trial))
-        return Round(recorder.of_whole(states, rewards, explored=explored), stored, taken)
+        return Round(recorder.of_whole(states, rewards, taken), stored, counted)
 
-    def _all_taken(self, rewards: FloatArray) -> Taken:
-        """Return the actions of the finished trials, arrays (t_max + 1, n)."""
+    def _all_taken(self, rewards: FloatArray) -> Taken | None:
+        """Return the actions of the finished trials, arrays (t_max + 1, n), if they are known."""
+        if not any(taken for _, _, taken in self._finished):
+            return None
         action, explored = np.zeros(rewards.shape, np.int64), np.zeros(rewards.shape, bool)
         for trial, (_, _, taken) in enumerate(self._finished):
             for t, each in enumerate(taken):

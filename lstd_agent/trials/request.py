@@ -20,10 +20,10 @@ class Request:
 
     Attributes
     ----------
-    n_stored : int
-        How many trials to keep whole beside their sums.
     wherever : callable, optional
         Where to explore at any timestep.
+    n_stored : int
+        How many trials to keep whole beside their sums.
 
     Raises
     ------
@@ -40,9 +40,9 @@ class Request:
     executor: Executor | None = None
     shard_size: int | None = None
     is_same_policy: bool = False
-    n_stored: int = 0
     explore: Explore | None = None
     wherever: Callable[[Any], BoolArray] | None = None
+    n_stored: int = 0
 
     def __post_init__(self) -> None:
         smallest = {"n_trials": 1, "t_max": 0, "seed": 0, "workers": 1, "shard_size": 1}

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.trials.action_counts import Taken
 from lstd_agent.trials.encoding import States
 
 
@@ -57,7 +58,7 @@ class ReturnRecorder:
         self._sums: FloatArray = np.empty(0)
 
     def record(
-        self, state: Any, reward: FloatArray, next_state: Any, explored: BoolArray | None = None
+        self, state: Any, reward: FloatArray, next_state: Any, taken: Taken | None = None
     ) -> None:
         """Take the next timestep of all trials."""
         if self._t == 0:
@@ -76,7 +77,7 @@ class ReturnRecorder:
         )
 
     def of_whole(
-        self, states: IntArray, rewards: FloatArray, explored: BoolArray | None = None
+        self, states: IntArray, rewards: FloatArray, taken: Taken | None = None
     ) -> Returns:
         """Return that of whole trials: states (t_max + 2, n), rewards (t_max + 1, n)."""
         return Returns(

@@ -20,23 +20,13 @@ from tqdm import tqdm
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.progress import progress_bar
-from lstd_agent.trials.action_counts import (
-    ActionCountRecorder,
-    ActionRecorder,
-    Taken,
-    TakenActionsRecorder,
-)
+from lstd_agent.trials.action_counts import ActionCountRecorder, Taken
 from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
 from lstd_agent.trials.exploration import Exploration
 from lstd_agent.trials.observations import replace
 from lstd_agent.trials.policies import Actor, Policy, make_actor
-from lstd_agent.trials.recording import (
-    LockstepTrials,
-    Recorder,
-    RecorderMaker,
-    Round,
-    SequentialTrials,
-)
+from lstd_agent.trials.recorders import Recorder, RecorderMaker
+from lstd_agent.trials.recording import LockstepTrials, Round, SequentialTrials
 from lstd_agent.trials.request import Request
 
 # A plain environment's trials are added up together in rounds of at most this many, and of
@@ -82,17 +72,16 @@ def collect_rounds(
     seed = request.seed
     env_seed, policy_seed = (None, None) if seed is None else split_seed(seed)
     rng = np.random.default_rng(policy_seed)
-    n_trials = request.n_trials
-    size = min(_TRIALS_PER_ROUND, -(-n_trials // _ROUNDS))
+    size = min(_TRIALS_PER_ROUND, -(-request.n_trials // _ROUNDS))
     exploration = _exploration(env, request)
-    with step_bar(request.n_steps, request.progress) as bar:
+    with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
         rounds = _Rounds(
             env, encoding, actor, rng, plan, keep, request.t_max, env_seed, bar, exploration
         )
         run = rounds.one_by_one
         if isinstance(env, VectorEnv):
             size, run = env.num_envs, rounds.in_lockstep
-        for n, stored in pieces(n_trials, size, request.n_stored):
+        for n, stored in pieces(request.n_trials, size, request.n_stored):
             run(n, stored)
 
 
@@ -101,11 +90,6 @@ def pieces(n_trials: int, size: int, n_stored: int) -> Iterator[tuple[int, int]]
     for first in range(0, n_trials, size):
         n = min(size, n_trials - first)
         yield n, max(0, min(n, n_stored - first))
-
-
-def step_bar(n_steps: int, progress: bool | None) -> tqdm[Any]:
-    """Return a progress bar of timesteps; see `lstd_agent.progress.progress_bar`."""
-    return progress_bar(n_steps, "step", progress, scale=True)
 
 
 def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -144,13 +128,11 @@ class _Rounds:
         self.seed = None
         return observation, info
 
-    def _action_recorder(self) -> ActionRecorder | None:
-        """Return what counts or keeps the actions taken, where that is asked for."""
+    def _action_recorder(self) -> ActionCountRecorder | None:
+        """Return what counts what the actions taken lead to, where that is asked for."""
         encoding = self.encoding
-        if self.exploration is None:
+        if self.exploration is None or not isinstance(encoding, CountedEncoding):
             return None
-        if not isinstance(encoding, CountedEncoding):
-            return TakenActionsRecorder()
         terminal = encoding.terminal if encoding.ends else None
         return ActionCountRecorder(encoding.n_states, self.exploration.n_actions, terminal)
 
@@ -182,11 +164,8 @@ class _Rounds:
                 newly_ended = terminated[:n]
                 _check_truncation(truncated[:n] & trials.living & ~terminated[:n], t, t_max)
                 if mode == AutoresetMode.SAME_STEP:
-                    index = np.flatnonzero(ended)
-                    last = [
-                        _final_observation(observation, info["final_obs"], i)
-                        for i in index.tolist()
-                    ]
+                    index, final = np.flatnonzero(ended), info["final_obs"]
+                    last = [_final_observation(observation, final, i) for i in index.tolist()]
                     following = replace(observation, index, last)
                 if mode == AutoresetMode.DISABLED and t < t_max:
                     # Copies whose trial has ended go on, unobserved, so that the others can.
@@ -233,15 +212,9 @@ def _exploration(env: AnyEnv, request: Request) -> Exploration | None:
     if request.explore is None:
         return None
     # A stream of its own, so that the policy draws what it would draw without.
-    sequence = np.random.SeedSequence(request.seed, spawn_key=(2,))
-    return Exploration(
-        request.explore,
-        single_spaces(env)[1],
-        request.t_max,
-        np.random.default_rng(sequence),
-        request.batched,
-        request.wherever,
-    )
+    rng = np.random.default_rng(np.random.SeedSequence(request.seed, spawn_key=(2,)))
+    how = request.t_max, rng, request.batched, request.wherever
+    return Exploration(request.explore, single_spaces(env)[1], *how)
 
 
 def as_rewards(reward: Any, n: int, t: int) -> FloatArray:

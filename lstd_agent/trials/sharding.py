@@ -22,11 +22,13 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.encoding import Encoding, States
+from lstd_agent.progress import progress_bar
+from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.observations import as_batch
 from lstd_agent.trials.parallel import WorkerError, run_tasks
 from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.recording import RecorderMaker, Round
+from lstd_agent.trials.recorders import RecorderMaker
+from lstd_agent.trials.recording import Round
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import (
     AnyEnv,
@@ -35,7 +37,6 @@ from lstd_agent.trials.rollouts import (
     collect_rounds,
     pieces,
     single_spaces,
-    step_bar,
 )
 
 EnvSource: TypeAlias = str | Callable[[], AnyEnv]
@@ -72,12 +73,7 @@ class Outcome:
 
 
 def collect_shards(
-    env: EnvSource,
-    encoding: Encoding,
-    policy: Policy,
-    plan: Plan,
-    keep: Keep,
-    request: Request,
+    env: EnvSource, encoding: Encoding, policy: Policy, plan: Plan, keep: Keep, request: Request
 ) -> None:
     """Run trials on workers and hand over one `Round` a shard, in the order of the shards.
 
@@ -100,8 +96,6 @@ def collect_shards(
     WorkerError
         If workers keep dying.
     """
-    n_trials = request.n_trials
-    shard_size = request.shard_size or min(_MAX_COPIES, -(-n_trials // _SHARDS))
     source = portable(env)
     with closing(make_env(env, 1)) as sample:
         make_actor(policy, *single_spaces(sample), request.batched)
@@ -111,30 +105,19 @@ def collect_shards(
     slim = encoding.without_features()
     if request.executor is None and request.workers > 1:
         _check_picklable(source, slim, policy, make_recorder)
-    entropy = np.random.SeedSequence(request.seed).entropy
-
-    def shards() -> Iterator[Shard]:
-        for number, (n, stored) in enumerate(pieces(n_trials, shard_size, request.n_stored)):
-            # The sequence that spawn() would give, without spawning those before it.
-            spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
-            seed = int(spawned.generate_state(1, np.uint64)[0])
-            own = replace(
-                request, n_trials=n, seed=seed, progress=False, executor=None, n_stored=stored
-            )
-            yield Shard(number, source, slim, policy, make_recorder, own)
-
+    shards = (
+        Shard(number, source, slim, policy, make_recorder, own)
+        for number, own in enumerate(_requests(request))
+    )
     early: dict[int, Round] = {}
     unclaimed: list[Outcome] = []
     following = 0
+    workers, executor = request.workers, request.executor
     results = run_tasks(
-        collect_shard,
-        shards(),
-        workers=request.workers,
-        executor=request.executor,
-        unclaimed=unclaimed,
+        collect_shard, shards, workers=workers, executor=executor, unclaimed=unclaimed
     )
     try:
-        with step_bar(request.n_steps, request.progress) as bar:
+        with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
             for outcome in results:
                 if outcome.finished is not None:
                     bar.update(outcome.finished.sums.n_trials * (request.t_max + 1))
@@ -150,6 +133,18 @@ def collect_shards(
         early.update({o.number: o.finished for o in unclaimed if o.finished is not None})
         for number in sorted(early):
             keep(early[number])
+
+
+def _requests(request: Request) -> Iterator[Request]:
+    """Yield what is asked of each shard, with a seed of its own."""
+    size = request.shard_size or min(_MAX_COPIES, -(-request.n_trials // _SHARDS))
+    entropy = np.random.SeedSequence(request.seed).entropy
+    quiet = replace(request, progress=False, executor=None)
+    for number, (n, stored) in enumerate(pieces(request.n_trials, size, request.n_stored)):
+        # The sequence that spawn() would give, without spawning those before it.
+        spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
+        seed = int(spawned.generate_state(1, np.uint64)[0])
+        yield replace(quiet, n_trials=n, seed=seed, n_stored=stored)
 
 
 def portable(source: EnvSource) -> EnvSource | EnvSpec:
@@ -184,23 +179,13 @@ def collect_shard(shard: Shard) -> Outcome:
     rounds: list[Round] = []
 
     def keep(finished: Round) -> None:
-        if rounds:
-            stored = rounds[0].stored
-            if len(finished.stored):
-                stored = np.concatenate((stored, finished.stored))
-            taken = rounds[0].taken
-            if taken is not None and finished.taken is not None:
-                taken = taken + finished.taken  # type: ignore[operator]
-            finished = Round(rounds[0].sums + finished.sums, stored, taken)  # type: ignore[operator]
-        rounds[:] = [finished]
-
-    def plan(states: States) -> RecorderMaker:
-        return shard.make_recorder
+        rounds[:] = [rounds[0] + finished if rounds else finished]
 
     error: BaseException | None = None
     try:
         with closing(make_env(shard.env, shard.request.n_trials)) as env:
-            collect_rounds(env, shard.encoding, shard.policy, plan, keep, shard.request)
+            how = shard.encoding, shard.policy, lambda _: shard.make_recorder
+            collect_rounds(env, *how, keep, shard.request)
     except (Exception, KeyboardInterrupt) as raised:
         error = _sendable(raised)
     return Outcome(shard.number, rounds[0] if rounds else None, error)

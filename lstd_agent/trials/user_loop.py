@@ -15,19 +15,13 @@ from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.encoding import Encoding, States
-from lstd_agent.trials.kept_trials import TrialRecorder
 from lstd_agent.trials.observations import is_batch
 from lstd_agent.trials.policies import Actor
-from lstd_agent.trials.recording import (
-    LockstepTrials,
-    Recorder,
-    RecorderMaker,
-    SequentialTrials,
-    round_size,
-)
+from lstd_agent.trials.recorders import Recorder, RecorderMaker, TrialRecorder
+from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, round_size
 from lstd_agent.trials.rollouts import as_rewards
-from lstd_agent.trials.storage import Storage
 
 
 class UserLoop:
@@ -35,14 +29,14 @@ class UserLoop:
 
     Parameters
     ----------
-    storage : Storage
-        Takes finished trials; its batches tell how long trials are.
+    batches : Batches
+        Takes finished trials, and tells how long trials are.
     known : callable
         Returns the encoding of observations where nothing was attached, or raises.
     """
 
-    def __init__(self, storage: Storage, known: Callable[[], Encoding]) -> None:
-        self._storage = storage
+    def __init__(self, batches: Batches, known: Callable[[], Encoding]) -> None:
+        self._batches = batches
         self._known = known
         self._policy: tuple[Actor, np.random.Generator, Encoding] | None = None
         self._sequential: SequentialTrials | None = None
@@ -75,7 +69,7 @@ class UserLoop:
     @property
     def t_max(self) -> int | None:
         """The last timestep of every trial, if it is known yet."""
-        known = (self._storage.batches.t_max, self._trial.t_max, self._declared_t_max)
+        known = (self._batches.t_max, self._trial.t_max, self._declared_t_max)
         return next((t_max for t_max in known if t_max is not None), None)
 
     @property
@@ -132,7 +126,7 @@ class UserLoop:
         trial.advance(reward, next_observation, bool(terminated))
 
     def _plan(self, encoding: Encoding, states: States) -> RecorderMaker:
-        return self._storage.plan(encoding, None, self._declared_t_max, states)
+        return self._batches.plan(encoding, None, self._declared_t_max, states)
 
     def _plan_once(self, trial: SequentialTrials) -> None:
         """Decide how single trials are recorded, once the first has started."""
@@ -201,7 +195,7 @@ class UserLoop:
         self._longest = -1
         t_max = self._trial.t_max
         assert t_max is not None
-        if self.n_waiting >= round_size(self._storage.batches.n_trials, t_max):
+        if self.n_waiting >= round_size(self._batches.n_trials, t_max):
             self.flush()
 
     def _end_lockstep(self, trials: LockstepTrials) -> None:
@@ -215,7 +209,7 @@ class UserLoop:
                 f"these trials have timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials "
                 "must have the same t_max. Drop them with drop_trial()"
             )
-        self._storage.add(self._trial.encoding, trials.finish())
+        self._batches.add(trials.finish(), self._trial.encoding)
         self._lockstep = None
 
     def drop_trial(self) -> None:
@@ -230,11 +224,11 @@ class UserLoop:
             assert self._make_recorder is not None
             recorder, self._make_recorder = self._make_recorder(), None
             finished = self._trial.finish(recorder, self._n_to_store(recorder))
-            self._storage.add(self._trial.encoding, finished)
+            self._batches.add(finished, self._trial.encoding)
 
     def _n_to_store(self, recorder: Recorder) -> int:
         """Return how many trials to store whole beside sums that do not hold them."""
-        return 0 if isinstance(recorder, TrialRecorder) else self._storage.batches.n_stored_missing
+        return 0 if isinstance(recorder, TrialRecorder) else self._batches.n_stored_missing
 
     def _check_timestep(self, t: int, expected: int) -> None:
         if t != expected:

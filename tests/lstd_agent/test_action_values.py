@@ -50,6 +50,21 @@ def test_from_exact_counts_they_are_the_chains_action_bias(name: str, seed: int)
     assert found.settled_value == pytest.approx(-chain.bias[main], abs=1e-8 * scale)
 
 
+@pytest.mark.parametrize("name", ["h36c", "r20b", "m16"])
+def test_many_states_have_by_iteration_what_few_have_by_elimination(
+    name: str, monkeypatch: Any
+) -> None:
+    mdp = make_mdp(name)
+    policy = as_probabilities(mdp.random_policy(2), mdp.n_actions)
+    main = int(np.argmax(mdp.induce(policy).stationary_distribution))
+    expected = evaluate_actions(exact_counts(mdp), policy, main)
+    monkeypatch.setattr("lstd_agent.statistics.pooled._MOST_FACTORED", 2)
+    found = evaluate_actions(exact_counts(mdp), policy, main)
+    scale = np.abs(expected.values).max()
+    assert found.gain == pytest.approx(expected.gain, abs=1e-9 * scale)
+    assert_allclose(found.action_values, expected.action_values, atol=1e-9 * scale)
+
+
 def test_a_periodic_chain_is_no_different() -> None:
     ring = TabularMDP.from_transitions(
         [(0, 0, 1, 1, 1), (1, 0, 2, 1, 0), (2, 0, 0, 1, 0), (0, 1, 0, 1, 0), (1, 1, 0, 1, 5),
@@ -254,11 +269,11 @@ def one_hot(x: np.ndarray) -> np.ndarray:
     return np.eye(12)[np.asarray(x)[:, 0].astype(int)]
 
 
-def of_vectors(policy: np.ndarray, **options: Any) -> SeminormLSTDAgent:
+def of_vectors(policy: np.ndarray, n_trials: int = 4000, **options: Any) -> SeminormLSTDAgent:
     agent = SeminormLSTDAgent(one_hot)
     agent.collect(
-        as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], 4000, 60, seed=0, batched=True,
-        **options,
+        as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], n_trials, 60, seed=0,
+        batched=True, **options,
     )  # fmt: skip
     return agent
 
@@ -283,17 +298,17 @@ def test_lstdq_in_one_hot_features_of_vectors_is_right_too(tmp_path: Path) -> No
     assert_allclose(again.action_values(x), q)
 
 
-def test_vectors_and_counts_of_the_same_trials_agree() -> None:
-    """The gain of both is given, so that nothing but the action values differs."""
+def test_vectors_and_counts_of_the_same_trials_cover_the_same_pairs() -> None:
     mdp = make_mdp("h12c")
     policy = mdp.random_policy(3)
-    counted = SeminormLSTDAgent(OneHot(), gain=8.0)
-    counted.collect(TabularVectorEnv(mdp, 500), policy, 500, 60, seed=0, explore=1).fit()
-    vectors = of_vectors(policy, explore=1)
-    assert vectors.kept_trials.explored is not None
-    assert (500 - counted.counts.trials_at).sum() == 500
+    counted = SeminormLSTDAgent(OneHot())
+    counted.collect(TabularVectorEnv(mdp, 500), policy, 500, 60, seed=0, explore=1)
+    vectors = of_vectors(policy, 500, explore=1)
     n = vectors.action_coverage(np.arange(12, dtype=np.float32)[:, None])
-    assert n.sum() == pytest.approx(4000 * 61)
+    assert_allclose(n, counted.action_coverage(np.arange(12)), atol=1e-9)
+    assert n.sum() == pytest.approx(500 * 61)
+    assert_array_equal(vectors.statistics.trials_at, counted.counts.trials_at)
+    assert (500 - counted.counts.trials_at).sum() == 500
 
 
 def test_pairs_like_none_seen_are_nan() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import warnings
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent
+from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent, TrialCollector
 from lstd_agent.errors import FitWarning, InvalidInputError, MissingDependencyError, NotFittedError
+from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.recording import Round
+from lstd_agent.trials.user_loop import UserLoop
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
 
@@ -346,3 +349,20 @@ def test_a_figure_without_matplotlib_names_the_extra(agent: Any, monkeypatch: An
     monkeypatch.setattr(builtins, "__import__", without_matplotlib)
     with pytest.raises(MissingDependencyError, match=r'pip install "unichain-gym\[plot\]"'):
         agent.plot()
+
+
+def test_methods_that_are_passed_on_show_what_those_that_do_the_work_take_and_say() -> None:
+    agent = SeminormLSTDAgent(OneHot())
+    assert agent.attach(gym.make("unichain_gym:Unichain-h6-v0")) is agent
+    for passed_on, works in (
+        (SeminormLSTDAgent.predict, Fit.predict),
+        (SeminormLSTDAgent.attach, TrialCollector.attach),
+        (TrialCollector.observe, UserLoop.observe),
+    ):
+        assert inspect.signature(passed_on) == inspect.signature(works)
+        assert passed_on.__doc__ == works.__doc__
+    assert list(inspect.signature(SeminormLSTDAgent.plot).parameters) == ["self"]
+    with pytest.raises(AttributeError, match="n_batches"):  # of trials already collected
+        agent.n_batches = 3  # type: ignore[misc]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'when'"):
+        agent.attach(gym.make("unichain_gym:Unichain-h6-v0"), when=3)  # type: ignore[call-arg]

@@ -16,10 +16,9 @@ from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.problems import random_chain, random_features
-from lstd_agent.trials.counting import CountRecorder, TransitionCounts
+from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
-from lstd_agent.trials.kept_trials import TrialRecorder
-from lstd_agent.trials.moment_sums import MomentRecorder
+from lstd_agent.trials.recorders import CountRecorder, MomentRecorder, TrialRecorder
 from lstd_agent.trials.recording import LockstepTrials
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
@@ -47,6 +46,7 @@ def sampled_moments(chain: Any, features: Any, n_trials: int, n_replicates: int)
     return [np.stack(parts) for parts in zip(*found, strict=True)]
 
 
+@pytest.mark.slow
 def test_moments_are_unbiased(problem: Any) -> None:
     """Over 2000 collections of 20 trials; 63 means within 5 of their standard errors."""
     chain, features, exact = problem
@@ -57,6 +57,7 @@ def test_moments_are_unbiased(problem: Any) -> None:
         assert (error <= 5 * found.std(axis=0) / np.sqrt(2000) + 1e-9).all()
 
 
+@pytest.mark.slow
 def test_moments_converge_at_the_monte_carlo_rate(problem: Any) -> None:
     """Root mean square errors over 40 collections: slope -1/2 on log-log, 10² to 10⁶ trials."""
     chain, features, exact = problem
@@ -226,6 +227,7 @@ def test_sums_of_any_pieces_in_any_order_are_the_sums_of_the_whole(
         assert_allclose(found, expected, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_values_of_visited_states_are_within_3_percent_of_their_span(seed: int) -> None:
     """States with more than 1 % of a neighbourhood's samples; 20,000 trials of h36c.

@@ -71,6 +71,7 @@ def test_updates_are_those_of_the_papers(rule: Any) -> None:
         assert np.abs(Q).max() > 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES[:3])
 def test_greedy_policies_reach_the_optimal_gain(rule: Any) -> None:
     mdp = make_mdp("h6")

@@ -72,7 +72,7 @@ def test_pieces_of_any_size_give_the_same_moments(monkeypatch: Any) -> None:
     windows = np.array([[0, 20], [20, 31]])
     whole = kept.condense(Polynomial(2), windows)
     for size in (1, 100, 1000):
-        monkeypatch.setattr("lstd_agent.trials.kept_trials._CHUNK_SIZE", size)
+        monkeypatch.setattr("lstd_agent.features.rows._CHUNK_SIZE", size)
         assert_same_moments(kept.condense(Polynomial(2), windows), whole)
 
 

@@ -23,7 +23,7 @@ from lstd_agent.system.distances import sampled_distance, sampled_total_variatio
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.gain import corrected_gain
 from lstd_agent.system.sparse import least_squares
-from lstd_agent.trials.counting import CountRecorder
+from lstd_agent.trials.recorders import CountRecorder
 from unichain_gym import UnichainVectorEnv
 
 
@@ -37,7 +37,7 @@ def test_sparse_systems_are_the_dense_ones(env: str, anchors: Any, monkeypatch: 
         monkeypatch.setattr(sparse_counts, "_FEWEST_SPARSE", fewest)
         monkeypatch.setattr(sparse_counts, "_LARGEST_DENSITY", 1.0)
         statistics = CountStatistics(counts, np.eye(chain.n_states))
-        assert (statistics.sparse_view is None) == (fewest == 1000)
+        assert (statistics.sparse_counts is None) == (fewest == 1000)
         gain = corrected_gain(statistics, 1e-10)
         system = fit_system(statistics, np.array(anchors), gain)
         values = system.weights + system.offsets[:, None]
@@ -72,7 +72,7 @@ def test_transitions_that_are_not_local_are_solved_as_dense_ones_are(
         if not eliminated:  # the saddle-point matrix itself
             monkeypatch.setattr(sparse_system, "_MOST_BESIDE", 0)
         statistics = CountStatistics(counts, np.eye(n))
-        assert (statistics.sparse_view is None) == (fewest == 1000)
+        assert (statistics.sparse_counts is None) == (fewest == 1000)
         gain = corrected_gain(statistics, 1e-10)
         system = fit_system(statistics, windows[:, 0], 0.1)
         values = system.weights + system.offsets[:, None]
@@ -106,7 +106,7 @@ def test_a_line_of_3000_states_has_the_value_that_it_has() -> None:
         recorder.record(states, -(states > 0).astype(float), following)
         states = following
     statistics = CountStatistics(recorder.sums(n_trials), np.eye(n))
-    assert statistics.sparse_view is not None
+    assert statistics.sparse_counts is not None
     gain = corrected_gain(statistics, 1e-10)
     assert gain == pytest.approx(0.0, abs=1e-12)
     for anchors in ([0], [0, 7, 1500]):

@@ -19,8 +19,8 @@ from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.system.fit_system import fit_system
-from lstd_agent.trials.counting import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding
+from lstd_agent.trials.recorders import CountRecorder
 from unichain_gym import MarkovChain, make_mdp
 
 
@@ -102,7 +102,7 @@ def test_one_feature_a_state_and_sparse_ones_give_the_pooled_values() -> None:
     states = (np.arange(S)[:, None] + np.arange(6)) % S
     rewards = np.where(states[:, :5] == 0, float(S), 0.0)
     statistics = CountStatistics(counts_of(states, rewards, S), np.eye(S))
-    assert statistics.sparse_view is not None
+    assert statistics.sparse_counts is not None
     system = fit_system(statistics, np.array([0, 2]), 1.0, backup="model")
     assert system.references.main == 0
     assert_allclose(system.weights[1] + system.offsets[1], -((S - np.arange(S)) % S), atol=1e-6)

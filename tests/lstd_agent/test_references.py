@@ -151,6 +151,7 @@ class VisitsByTimestep:
     def __init__(self, states: list[int]) -> None:
         self.distributions = np.eye(max(states) + 1)[states]
         self.t_max = len(states) - 1
+        self.settled = self.t_max + 1
         self.candidate_features = np.eye(max(states) + 1)
 
     def occupancy(self, windows: Any) -> Any:
@@ -158,9 +159,6 @@ class VisitsByTimestep:
 
     def numbers_per_window(self, rcond: float) -> int:
         return 1
-
-    def distinct(self, windows: Any) -> Any:
-        return windows, np.arange(len(windows))
 
     def equations(self, windows: Any, gain: float, rcond: float) -> Moments:
         n, d = len(windows), self.candidate_features.shape[1]

@@ -9,11 +9,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorObservationWrapper
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent, TileCoding
 from lstd_agent.errors import FitWarning, InvalidInputError
-from lstd_agent.misfit import in_a_line
 from unichain_gym import TabularMDP, TabularVectorEnv
 
 
@@ -41,6 +39,7 @@ def random_task(rng: np.random.Generator) -> TabularMDP:
     return TabularMDP.from_arrays(P[:, None, :], rewards[:, None], start / start.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_no_start_of_a_random_task_is_wrong_without_a_word(seed: int) -> None:
     """Within 6 of its own standard errors or 2 % of the span, with and without t, or warned of."""
@@ -66,36 +65,6 @@ def test_no_start_of_a_random_task_is_wrong_without_a_word(seed: int) -> None:
             assert (small | warned | (error <= 6 * agent.standard_errors(starts, t))).all()
 
 
-class Backlogs(VectorEnv[Any, Any, Any]):
-    """A step brings up to 1.4 units of work and does one; it costs what is waiting."""
-
-    def __init__(self, n: int, start: float, drains: bool) -> None:
-        box = spaces.Box(0.0, np.inf, (1,))
-        self.num_envs, self.start, self.drains = n, start, drains
-        self.single_observation_space, self.single_action_space = box, spaces.Discrete(1)
-        self.observation_space = spaces.Box(0.0, np.inf, (n, 1))
-        self.action_space = spaces.MultiDiscrete([1] * n)
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-
-    def observations(self) -> Any:
-        return self.work[:, None].astype(np.float32)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        if seed is not None:
-            self.rng = np.random.default_rng(seed)
-        self.work = np.full(self.num_envs, self.start)
-        return self.observations(), {}
-
-    def step(self, actions: Any) -> Any:
-        cost, none = self.work, np.zeros(self.num_envs, dtype=bool)
-        if self.drains:
-            coin = self.rng.integers(2, size=self.num_envs)
-            self.work = np.where(self.work > 1.0, self.work - 1.0, coin)
-        else:
-            self.work = np.maximum(0.0, self.work + self.rng.uniform(0.0, 1.4, self.num_envs) - 1)
-        return self.observations(), -cost, none, none, {}
-
-
 FEATURES = {
     "3 bumps": RadialBasis.grid([0], [21], 3),
     "6 bumps": RadialBasis.grid([0], [21], 6),
@@ -111,7 +80,9 @@ FEATURES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("n_anchors", [1, 2, 5])
 @pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES.keys())
-def test_a_backlogs_value_does_not_hang_on_the_features(features: Any, n_anchors: int) -> None:
+def test_a_backlogs_value_does_not_hang_on_the_features(
+    backlogs: Any, features: Any, n_anchors: int
+) -> None:
     """It falls by 1 a step from 21 and then is 0 or 1: Σ (x - 1/2) for x = 2 … 21, and 1/2.
 
     A backlog of 20 that random work is added to costs 687.9 ± 1 more than none, by 20,000
@@ -119,7 +90,7 @@ def test_a_backlogs_value_does_not_hang_on_the_features(features: Any, n_anchors
     """
     for drains, start, t_max, value in ((True, 21.0, 100, -220.5), (False, 20.0, 150, -688.0)):
         agent = SeminormLSTDAgent(features, n_anchors)
-        agent.collect(Backlogs(20, start, drains), lambda x: np.zeros(len(x), int), 400, t_max, 1)
+        agent.collect(backlogs(20, start, drains), lambda x: np.zeros(len(x), int), 400, t_max, 1)
         agent.fit()
         found = agent.predict([[start], [0.0]])
         at_start = agent.predict([[start], [0.0]], [0, t_max])
@@ -128,10 +99,12 @@ def test_a_backlogs_value_does_not_hang_on_the_features(features: Any, n_anchors
 
 
 @pytest.mark.parametrize(("drains", "start"), [(True, 21.0), (False, 20.0)])
-def test_a_straight_line_through_a_backlogs_values_warns(drains: bool, start: float) -> None:
+def test_a_straight_line_through_a_backlogs_values_warns(
+    backlogs: Any, drains: bool, start: float
+) -> None:
     """It is a parabola that falls to -220.5 (work 21, drains) or -688; a line is a fifth off."""
     agent = SeminormLSTDAgent(Polynomial(1), 1)
-    agent.collect(Backlogs(20, start, drains), lambda x: np.zeros(len(x), int), 400, 150, 1)
+    agent.collect(backlogs(20, start, drains), lambda x: np.zeros(len(x), int), 400, 150, 1)
     with pytest.warns(FitWarning, match=r"mean value of the start.*more neighborhoods"):
         agent.fit()
     found = agent.diagnostics()
@@ -142,29 +115,19 @@ def test_a_straight_line_through_a_backlogs_values_warns(drains: bool, start: fl
     assert agent.fit().diagnostics().start_agrees
 
 
-def test_one_batch_knows_a_misfit_of_the_start_too() -> None:
+def test_one_batch_knows_a_misfit_of_the_start_too(backlogs: Any) -> None:
     agent = SeminormLSTDAgent(Polynomial(1), 1, n_batches=1)
-    agent.collect(Backlogs(20, 20.0, False), lambda x: np.zeros(len(x), int), 400, 150, 1)
+    agent.collect(backlogs(20, 20.0, False), lambda x: np.zeros(len(x), int), 400, 150, 1)
     with pytest.warns(FitWarning, match="mean value of the start"):
         agent.fit()
 
 
-class StatesAsNumbers(VectorObservationWrapper):
-    """The states of a Discrete vector environment as vectors of one number."""
-
-    def __init__(self, env: Any, n: int) -> None:
-        super().__init__(env)
-        self.single_observation_space = spaces.Box(0.0, n - 1.0, (1,))
-        self.observation_space = spaces.Box(0.0, n - 1.0, (env.num_envs, 1))
-
-    def observations(self, observations: Any) -> Any:
-        return observations[:, None].astype(np.float32)
-
-
 @pytest.mark.parametrize("seed", [0, 5])
-def test_a_start_value_that_is_all_noise_warns(seed: int) -> None:
+def test_a_start_value_that_is_all_noise_warns(
+    as_numbers: Any, long_queue: TabularMDP, seed: int
+) -> None:
     """With three bumps for 21 states 200 trials may leave an error of 200 in a value of -440."""
-    env = StatesAsNumbers(TabularVectorEnv(long_queue(), 10), 21)
+    env = as_numbers(TabularVectorEnv(long_queue, 10))
     agent = SeminormLSTDAgent(RadialBasis.grid([0], [20], 3), 1, backup="one_step")
     agent.collect(env, lambda x: np.zeros(len(x), int), 200, 700, seed)
     with pytest.warns(FitWarning, match="value of (the )?start"):
@@ -190,22 +153,12 @@ def test_a_start_that_is_left_at_once_keeps_its_value() -> None:
         assert abs(found.difference - 9.5) < 5 * found.standard_error
 
 
-def long_queue() -> TabularMDP:
-    """21 states, up with .3, down with .5, cost the state, from 0 or 20 alike."""
-    P = np.zeros((21, 1, 21))
-    for s in range(21):
-        P[s, 0, min(s + 1, 20)] += 0.3
-        P[s, 0, max(s - 1, 0)] += 0.5
-        P[s, 0, s] += 0.2
-    start = np.eye(21)[[0, 20]].mean(axis=0)
-    return TabularMDP.from_arrays(P, -np.arange(21.0)[:, None], start)
-
-
-def test_two_starts_that_share_no_state_for_long_are_compared() -> None:
+def test_two_starts_that_share_no_state_for_long_are_compared(long_queue: TabularMDP) -> None:
     """In a long queue, b(20) - b(0) = -892.5."""
-    mdp = long_queue()
     agent = SeminormLSTDAgent(OneHot())
-    agent.collect(TabularVectorEnv(mdp, 500), np.zeros(21, dtype=int), 10_000, 600, seed=0).fit()
+    agent.collect(
+        TabularVectorEnv(long_queue, 500), np.zeros(21, dtype=int), 10_000, 600, seed=0
+    ).fit()
     for t in (None, 0):
         found = agent.compare(20, 0, t)
         assert abs(found.difference + 892.5) < 4 * found.standard_error
@@ -332,28 +285,28 @@ def test_diagnostics_read_well() -> None:
     assert "starts      3, 3 determined" in str(found)
 
 
-class RareStarts(Backlogs):
-    """Work is up to 8 at the start, and up to 21 in one trial of fifty."""
+def rare(chance: float) -> Any:
+    """Work is up to 8 at the start, and from 19 up to 21 with a chance."""
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        super().reset(seed=seed, options=options)
-        rare = self.rng.random(self.num_envs) < self.start
-        here, there = self.rng.uniform(0.0, 8.0, rare.size), self.rng.uniform(19.0, 21.0, rare.size)
-        self.work = np.where(rare, there, here)
-        return self.observations(), {}
+    def starts(rng: np.random.Generator, n: int) -> Any:
+        is_rare = rng.random(n) < chance
+        here, there = rng.uniform(0.0, 8.0, n), rng.uniform(19.0, 21.0, n)
+        return np.where(is_rare, there, here)
+
+    return starts
 
 
 @pytest.mark.parametrize("n_anchors", [1, 2])
-def test_a_few_starts_far_from_the_others_are_named(n_anchors: int) -> None:
+def test_a_few_starts_far_from_the_others_are_named(backlogs: Any, n_anchors: int) -> None:
     agent = SeminormLSTDAgent(RadialBasis.grid([0], [21], 24), n_anchors)
-    agent.collect(RareStarts(20, 0.02, True), lambda x: np.zeros(len(x), int), 400, 100, 1)
+    agent.collect(backlogs(20, rare(0.02), True), lambda x: np.zeros(len(x), int), 400, 100, 1)
     with pytest.warns(FitWarning, match=r"do not determine the values of starts \[(19|20)\."):
         agent.fit()
 
 
-def test_the_thin_edge_of_many_starts_is_none_to_warn_of() -> None:
+def test_the_thin_edge_of_many_starts_is_none_to_warn_of(backlogs: Any) -> None:
     agent = SeminormLSTDAgent(RadialBasis.grid([0], [21], 24))
-    agent.collect(RareStarts(20, 0.0, True), lambda x: np.zeros(len(x), int), 400, 100, 1).fit()
+    agent.collect(backlogs(20, rare(0.0), True), lambda x: np.zeros(len(x), int), 400, 100, 1).fit()
     found = agent.diagnostics()
     assert 0 < (~found.start_determined).sum() < 20
     assert found.warnings == []
@@ -378,4 +331,9 @@ def test_a_rare_start_that_hangs_on_what_nobody_sees_next_is_named() -> None:
 
 
 def test_a_start_that_is_a_picture_is_named_in_a_line() -> None:
-    assert in_a_line(np.arange(200).reshape(10, 20).ravel()) == "[  0   1 ... 198 199]"
+    pictures = np.random.default_rng(0).random((5, 12, 200))
+    pictures[:, 0] = np.arange(200)
+    agent = SeminormLSTDAgent(lambda x: (x[:, 1:2] == 1.0) == [True, False], 1)
+    agent.add_trials(list(pictures), [np.zeros(11)] * 5)
+    with pytest.warns(FitWarning, match=r"values of starts \[  0\.   1\. \.\.\. 198\. 199\.\]:"):
+        agent.fit()

@@ -94,6 +94,7 @@ def test_values_by_timestep_count_at_their_own() -> None:
     assert_allclose(errors, np.where(np.arange(31) == 4, 2.0, 0.0), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_limit_bounds_methods_with_its_features(tmp_path: Path) -> None:
     small = {**SMALL, "environments": ["h6", "c10"], "seeds": 1, "n_trials": 1000}
     scores = score({}, rhos=[0.49], **small, out=tmp_path)

@@ -18,8 +18,9 @@ from lstd_agent.study.problems import (
     random_features,
     random_policy,
 )
-from lstd_agent.trials.counting import CountRecorder, TransitionCounts
+from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.recorders import CountRecorder
 from lstd_agent.trials.request import Request
 
 S = 36
@@ -81,6 +82,7 @@ def test_sweeps_end_in_the_lstd_solution_of_every_neighborhood(
     assert max(deviations(agent, lstd(features, anchors, counts), features)) < 1e-5  # of 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one-hot", "grouped"])
 def test_one_pass_comes_close_to_the_lstd_solution_of_the_same_trials(name: str) -> None:
     features, anchors = FEATURES[name], [0, 20]

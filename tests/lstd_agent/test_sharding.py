@@ -72,9 +72,8 @@ def assert_same_trials(first: SeminormLSTDAgent, second: SeminormLSTDAgent) -> N
     np.testing.assert_array_equal(first.statistics.trials, second.statistics.trials)
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_the_trials_are_the_same_for_any_number_of_workers(workers: int) -> None:
-    assert_same_trials(collected(workers=workers), collected())
+def test_the_trials_are_the_same_for_any_number_of_workers() -> None:
+    assert_same_trials(collected(workers=3), collected())
 
 
 def test_the_trials_are_the_same_whichever_shard_is_through_first() -> None:

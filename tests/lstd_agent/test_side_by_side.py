@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lstd_agent.study.side_by_side import paired_tables
+from lstd_agent.study.pages import paired_tables
 from lstd_agent.study.tables import METRICS, paper_cells, two_digits
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
-from gymnasium.vector import VectorObservationWrapper
 from scipy import sparse
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
@@ -25,19 +23,6 @@ from lstd_agent.trials.kept_trials import KeptTrials
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
 
-class AsNumbers(VectorObservationWrapper):
-    """The states of a Discrete vector environment as vectors of one number."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        n = env.single_observation_space.n
-        self.single_observation_space = spaces.Box(0.0, n - 1.0, (1,))
-        self.observation_space = spaces.Box(0.0, n - 1.0, (env.num_envs, 1))
-
-    def observations(self, observations: Any) -> Any:
-        return observations[:, None].astype(np.float32)
-
-
 def two_ways_in(gain: float, share: float = 0.5) -> TabularMDP:
     """From 0 with a reward above the gain, or from 1 with one as far below it, into a coin."""
     P = np.zeros((4, 1, 4))
@@ -46,20 +31,28 @@ def two_ways_in(gain: float, share: float = 0.5) -> TabularMDP:
     return TabularMDP.from_arrays(P, rewards[:, None], [share, 1.0 - share, 0.0, 0.0])
 
 
-def collected(agent: SeminormLSTDAgent, mdp: TabularMDP, *, vectors: bool, **options: Any) -> Any:
-    env: Any = TabularVectorEnv(mdp, options.get("num_envs", 20))
-    policy: Any = np.zeros(mdp.n_states, dtype=int)
-    if vectors:
-        env, policy = AsNumbers(env), lambda x: np.zeros(len(x), dtype=int)
-    n_trials, t_max = options.get("n_trials", 400), options.get("t_max", 40)
-    return agent.collect(env, policy, n_trials, t_max, seed=options.get("seed", 0))
+@pytest.fixture
+def collected(as_numbers: Any) -> Any:
+    """Collect trials of the only action; states may be vectors of one number."""
+
+    def collect(
+        agent: SeminormLSTDAgent, mdp: TabularMDP, *, vectors: bool, num_envs: int = 20,
+        n_trials: int = 400, t_max: int = 40, seed: int = 0,
+    ) -> SeminormLSTDAgent:  # fmt: skip
+        env: Any = TabularVectorEnv(mdp, num_envs)
+        policy: Any = np.zeros(mdp.n_states, dtype=int)
+        if vectors:
+            env, policy = as_numbers(env), lambda x: np.zeros(len(x), dtype=int)
+        return agent.collect(env, policy, n_trials, t_max, seed=seed)
+
+    return collect
 
 
 @pytest.mark.parametrize("gain", [0.0, 3.0])
 @pytest.mark.parametrize("n_anchors", [1, 2])
 @pytest.mark.parametrize("vectors", [True, False])
 def test_errors_of_two_starts_that_cancel_are_both_told(
-    vectors: bool, n_anchors: int, gain: float
+    collected: Any, vectors: bool, n_anchors: int, gain: float
 ) -> None:
     """One feature for all states gives all of them one value: right on average, wrong by 10."""
     features: Any = Polynomial(0) if vectors else np.ones((4, 1))
@@ -80,7 +73,9 @@ def test_errors_of_two_starts_that_cancel_are_both_told(
 
 @pytest.mark.parametrize("n_anchors", [1, 2])
 @pytest.mark.parametrize("vectors", [True, False])
-def test_features_that_tell_these_starts_apart_do_not_warn(vectors: bool, n_anchors: int) -> None:
+def test_features_that_tell_these_starts_apart_do_not_warn(
+    collected: Any, vectors: bool, n_anchors: int
+) -> None:
     features: Any = Polynomial(3) if vectors else OneHot()
     mdp = two_ways_in(3.0)
     agent = collected(SeminormLSTDAgent(features, n_anchors), mdp, vectors=vectors).fit()
@@ -89,14 +84,14 @@ def test_features_that_tell_these_starts_apart_do_not_warn(vectors: bool, n_anch
     assert agent.compare(starts[0], starts[1], 0).difference == pytest.approx(20.0, abs=0.5)
 
 
-def test_starts_that_three_bumps_cannot_tell_are_named() -> None:
+def test_starts_that_three_bumps_cannot_tell_are_named(as_numbers: Any) -> None:
     """States of three streams of eleven as numbers: the mean of the start is right, single starts
     are off by a third of the range of values."""
     mdp = make_mdp("h36c")
     exact = mdp.induce(np.ones(36, dtype=int)).bias
     agent = SeminormLSTDAgent(RadialBasis.grid([0], [35], 3), 1)
     agent.collect(
-        AsNumbers(TabularVectorEnv(mdp, 50)), lambda x: np.ones(len(x), int), 1000, 200, 0
+        as_numbers(TabularVectorEnv(mdp, 50)), lambda x: np.ones(len(x), int), 1000, 200, 0
     )
     with pytest.warns(FitWarning, match=r"value of start \["):
         agent.fit()
@@ -115,7 +110,7 @@ def test_starts_that_three_bumps_cannot_tell_are_named() -> None:
 
 
 @pytest.mark.parametrize("vectors", [True, False])
-def test_a_right_fit_of_few_trials_is_none_to_warn_of(vectors: bool) -> None:
+def test_a_right_fit_of_few_trials_is_none_to_warn_of(collected: Any, vectors: bool) -> None:
     """A coin of three sides tells in one step what a start is worth, however long trials go on."""
     mdp = TabularMDP.from_arrays(np.full((3, 1, 3), 1 / 3), np.arange(3.0)[:, None], np.ones(3) / 3)
     features: Any = Polynomial(2) if vectors else OneHot()
@@ -127,7 +122,7 @@ def test_a_right_fit_of_few_trials_is_none_to_warn_of(vectors: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.CondensedTrialsWarning")
-def test_moments_tell_of_the_mean_start_only() -> None:
+def test_moments_tell_of_the_mean_start_only(collected: Any) -> None:
     agent = SeminormLSTDAgent(Polynomial(0), 1, max_bytes=20_000, n_stored_trials=10)
     collected(agent, two_ways_in(0.0), vectors=True, n_trials=800).fit()  # on average it is right
     assert agent.diagnostics().misfits == []
@@ -170,7 +165,9 @@ def test_horizons_double_up_to_the_last_timestep() -> None:
     ]
 
 
-def test_bumps_far_from_all_that_was_seen_leave_values_undetermined_without_a_warning() -> None:
+def test_bumps_far_from_all_that_was_seen_leave_values_undetermined_without_a_warning(
+    collected: Any,
+) -> None:
     agent = SeminormLSTDAgent(RadialBasis.grid([0], [100], 50))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.study import tables
 from lstd_agent.study.exact import (
     ExactStatistics,
@@ -189,6 +190,14 @@ def test_sampling_rows_do_not_depend_on_which_others_are_missing(engine: Engine)
     part = frozenset({(2, 100, "pinf"), (1, 50, "p01")})
     rows = sampling_rows(SamplingTask("h6", 0, (50, 100), part, settings))
     assert rows == [r for r in whole if (r["n_features"], r["n_trials"], r["scheme"]) in part]
+
+
+def test_what_no_study_knows_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"engine must be one of .*; got 'trial'"):
+        SamplingSettings(engine="trial")  # type: ignore[arg-type]
+    schemes = ExactSchemes(random_chain("h6", 0))
+    with pytest.raises(InvalidInputError, match=r"scheme must be one of .*; got 'p02kl'"):
+        schemes.anchors("p02kl", np.eye(6), 2)
 
 
 def test_sampled_errors_approach_the_exact_ones() -> None:

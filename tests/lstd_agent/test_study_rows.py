@@ -147,16 +147,21 @@ def test_any_change_of_what_computes_changes_the_version_of_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "package"
-    (package / "commands").mkdir(parents=True)
-    for name in ("__init__.py", "solver.py", "commands/main.py"):
+    showing = ("commands/main.py", "study/tables.py", "study/score_tables.py")
+    computing = ("solver.py", "features/tables.py", "study/metrics.py")
+    for name in ("__init__.py", *showing, *computing):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text("x = 1\n")
     monkeypatch.setattr(lstd_agent, "__file__", str(package / "__init__.py"))
     version = provenance.code_version.__wrapped__
-    before = version()
-    (package / "commands" / "main.py").write_text("x = 2\n")
-    assert version() == before
-    (package / "solver.py").write_text("x = 2\n")
-    assert version() != before
+    versions = [version()]
+    for name in showing:
+        (package / name).write_text("x = 2\n")
+        assert version() == versions[0], name
+    for name in computing:
+        (package / name).write_text("x = 2\n")
+        assert version() not in versions, name
+        versions.append(version())
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,6 @@ TAXI = max(name for name in gym.registry if name.startswith("Taxi-"))
 FEW = ("--trials", "200", "--t-max", "40")
 
 
-@pytest.fixture(scope="module")
-def script() -> Any:
-    return evaluate
-
-
 class Opaque(gym.Env[Any, Any]):
     """Core c with five transient states, whose model is hidden; states from 3, actions from 1."""
 
@@ -66,33 +61,19 @@ def opaque(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Opaque]]:
         del gym.registry[name]
 
 
-def error_of(script: Any, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    """Run with bad input; return the one line of the error."""
-    try:
-        status = script.main(argv)
-    except SystemExit as stop:  # by argparse, which shows its usage before
-        status = stop.code
-    captured = capsys.readouterr()
-    assert status == 2
-    assert captured.out == ""
-    message = captured.err.splitlines()[-1].partition("error: ")[2]
-    assert message
-    return message
-
-
-def report_of(script: Any, capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
+def report_of(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
     """Run with --json and return the document."""
-    assert script.main([*argv, "--json"]) == 0
+    assert evaluate.main([*argv, "--json"]) == 0
     return json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
 
 
 def test_estimates_come_close_to_the_reference_bias_and_gain(
-    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, reference: Any
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, reference: Any
 ) -> None:
     case = next(c for c in reference("chains")["cases"] if c["env"] == "h36c")
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps(case["policy"]))
-    report = report_of(script, capsys, "Unichain-h36c-v0", "--policy", str(policy))
+    report = report_of(capsys, "Unichain-h36c-v0", "--policy", str(policy))
     states = {name: np.array(column) for name, column in report["states"].items()}
     bias = np.array(case["bias"])
     assert report["t_max"] == 10 * case["mixing_time_tv_1e_10"]
@@ -107,11 +88,11 @@ def test_estimates_come_close_to_the_reference_bias_and_gain(
 
 
 def test_the_text_has_gain_neighbourhoods_states_and_totals(
-    script: Any, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     argv = ("Unichain-h6-v0", "--trials", "300", "--n-anchors", "2")
-    report = report_of(script, capsys, *argv)
-    assert script.main(argv) == 0
+    report = report_of(capsys, *argv)
+    assert evaluate.main(argv) == 0
     captured = capsys.readouterr()
     blocks = [block.splitlines() for block in captured.out.strip().split("\n\n")]
     assert captured.err == ""
@@ -130,7 +111,7 @@ def test_the_text_has_gain_neighbourhoods_states_and_totals(
 # Four features for ten states leave the value of the start uncertain.
 @pytest.mark.filterwarnings("ignore:.*mean value of the start:lstd_agent.errors.FitWarning")
 def test_saved_arrays_are_enough_to_redo_the_table(
-    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     argv = (
         "Unichain-c10-v0",
@@ -141,7 +122,7 @@ def test_saved_arrays_are_enough_to_redo_the_table(
         "--trials",
         "400",
     )
-    report = report_of(script, capsys, *argv, "--save", str(tmp_path / "result.npz"))
+    report = report_of(capsys, *argv, "--save", str(tmp_path / "result.npz"))
     saved = np.load(tmp_path / "result.npz", allow_pickle=False)
     assert saved["env_id"] == "Unichain-c10-v0"
     for table in ("gain", "neighborhoods", "states"):
@@ -165,21 +146,21 @@ def test_saved_arrays_are_enough_to_redo_the_table(
 
 
 def test_the_picture_is_a_png_for_few_and_for_stepwise_anchors(
-    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for anchors in ("2", "stepwise"):
         path = tmp_path / f"{anchors}.png"
         argv = ("Unichain-h6-v0", *FEW, "--n-anchors", anchors, "--plot", str(path))
-        report = report_of(script, capsys, *argv)
+        report = report_of(capsys, *argv)
         assert path.read_bytes().startswith(b"\x89PNG")
     assert report["neighborhoods"]["anchor"] == list(range(41))
 
 
 def test_the_same_seed_gives_the_same_document_and_another_seed_another(
-    script: Any, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     first, again, other = (
-        report_of(script, capsys, "Unichain-h6-v0", *FEW, "--seed", seed) for seed in "778"
+        report_of(capsys, "Unichain-h6-v0", *FEW, "--seed", seed) for seed in "778"
     )
     for report in (first, again):
         del report["provenance"]
@@ -187,17 +168,17 @@ def test_the_same_seed_gives_the_same_document_and_another_seed_another(
     assert first["gain"]["estimated"] != other["gain"]["estimated"]
 
 
-def test_options_reach_the_agent(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_reach_the_agent(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("Unichain-h6-v0", *FEW, "--n-anchors", "1")
-    report = report_of(script, capsys, *argv)
+    report = report_of(capsys, *argv)
     assert report["neighborhoods"]["samples"] == [200 * 41]
 
 
 def test_an_environment_without_a_model_gets_no_exact_columns(
-    script: Any, capsys: pytest.CaptureFixture[str], opaque: Any
+    capsys: pytest.CaptureFixture[str], opaque: Any
 ) -> None:
     argv = ("Opaque-v0", "--trials", "600", "--t-max", "100", "--policy", "random:1")
-    report = report_of(script, capsys, *argv)
+    report = report_of(capsys, *argv)
     assert set(report["gain"]) == {"estimated"}
     assert set(report["states"]) == {"state", "visits", "estimated"}
     assert "total_rems" not in report
@@ -210,51 +191,43 @@ def test_an_environment_without_a_model_gets_no_exact_columns(
     error = np.array(report["states"]["estimated"]) - exact
     assert np.abs(error[visited]).max() < 0.1 * np.ptp(exact)
 
-    assert script.main(["Opaque-v0", *FEW]) == 0
+    assert evaluate.main(["Opaque-v0", *FEW]) == 0
     text = capsys.readouterr().out
     assert "exact" not in text
     assert "total" not in text
 
 
-def test_a_time_limit_gives_way_to_t_max(
-    script: Any, capsys: pytest.CaptureFixture[str], opaque: Any
-) -> None:
-    report = report_of(script, capsys, "OpaqueLimited-v0", *FEW)
+def test_a_time_limit_gives_way_to_t_max(capsys: pytest.CaptureFixture[str], opaque: Any) -> None:
+    report = report_of(capsys, "OpaqueLimited-v0", *FEW)
     assert sum(report["states"]["visits"]) == 200 * 41
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_ctrl_c_keeps_the_finished_trials(
-    script: Any,
-    capsys: pytest.CaptureFixture[str],
-    opaque: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], opaque: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finished = evaluation_inputs.SINGLE_COPIES
     monkeypatch.setattr(opaque, "interrupt_after", finished * 41 + 5)
-    assert script.main(["Opaque-v0", *FEW, "--json"]) == 130
+    assert evaluate.main(["Opaque-v0", *FEW, "--json"]) == 130
     captured = capsys.readouterr()
     assert json.loads(captured.out)["n_trials"] == finished
     assert captured.err == f"interrupted: {finished} trials finished\n"
 
 
 def test_ctrl_c_before_a_trial_has_finished_says_so(
-    script: Any,
-    capsys: pytest.CaptureFixture[str],
-    opaque: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], opaque: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opaque, "interrupt_after", 5)
-    assert script.main(["Opaque-v0", *FEW]) == 130
+    assert evaluate.main(["Opaque-v0", *FEW]) == 130
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == "interrupted: no trial has finished\n"
 
 
 def test_a_progress_bar_shows_on_a_terminal_and_not_elsewhere(
-    script: Any, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert script.main(["Unichain-h6-v0", *FEW]) == 0
+    assert evaluate.main(["Unichain-h6-v0", *FEW]) == 0
     elsewhere = capsys.readouterr()
     assert elsewhere.err == ""
     pty = pytest.importorskip("pty", reason="no pseudo-terminals on this system")
@@ -309,9 +282,9 @@ BAD_ARGUMENTS = [
 
 @pytest.mark.parametrize(("argv", "message"), BAD_ARGUMENTS, ids=lambda value: str(value)[:60])
 def test_bad_arguments_end_in_one_clear_error(
-    script: Any, capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], message: str
+    error_of: Any, argv: tuple[str, ...], message: str
 ) -> None:
-    assert message in error_of(script, capsys, *argv)
+    assert message in error_of(evaluate.main, *argv)
 
 
 BAD_FILES = [
@@ -332,50 +305,39 @@ BAD_FILES = [
 
 @pytest.mark.parametrize(("option", "content", "message"), BAD_FILES, ids=lambda v: str(v)[:30])
 def test_a_file_that_does_not_fit_ends_in_one_clear_error(
-    script: Any,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    option: str,
-    content: str,
-    message: str,
+    error_of: Any, tmp_path: Path, option: str, content: str, message: str
 ) -> None:
     path = tmp_path / "array.json"
     path.write_text(content)
     argv = ("Unichain-h6-v0", *FEW, option, str(path))
-    assert message in error_of(script, capsys, *argv)
+    assert message in error_of(evaluate.main, *argv)
 
 
-def test_an_environment_without_a_model_needs_t_max(
-    script: Any, capsys: pytest.CaptureFixture[str], opaque: Any
-) -> None:
-    assert "say with --t-max how long a trial is" in error_of(script, capsys, "Opaque-v0")
+def test_an_environment_without_a_model_needs_t_max(error_of: Any, opaque: Any) -> None:
+    assert "say with --t-max how long a trial is" in error_of(evaluate.main, "Opaque-v0")
 
 
-def test_a_pickle_is_no_policy(
-    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_pickle_is_no_policy(error_of: Any, tmp_path: Path) -> None:
     path = tmp_path / "policy.npy"
     np.save(path, np.array([{}], dtype=object), allow_pickle=True)
-    message = error_of(script, capsys, "Unichain-h6-v0", *FEW, "--policy", str(path))
+    message = error_of(evaluate.main, "Unichain-h6-v0", *FEW, "--policy", str(path))
     assert "Object arrays cannot be loaded" in message
 
 
 def test_a_trial_that_terminates_ends_in_one_clear_error(
-    script: Any,
-    capsys: pytest.CaptureFixture[str],
-    opaque: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    error_of: Any, opaque: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opaque, "terminates", True)
-    message = error_of(script, capsys, "Opaque-v0", *FEW)
+    message = error_of(evaluate.main, "Opaque-v0", *FEW)
     assert "terminated at timestep 0: the evaluator is for continuing tasks" in message
     assert message.endswith("Here, --restart has it start again")
 
 
+@pytest.mark.slow
 def test_restarting_frozen_lake_is_compared_with_its_table(
-    script: Any, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert script.main(["FrozenLake-v1", "--restart", "--json", "--trials", "300"]) == 0
+    assert evaluate.main(["FrozenLake-v1", "--restart", "--json", "--trials", "300"]) == 0
     report = json.loads(capsys.readouterr().out)
     lake = TabularMDP.from_gymnasium(gym.make("FrozenLake-v1"), on_termination="restart")
     chain = lake.induce(np.full((16, 4), 0.25))
@@ -385,15 +347,15 @@ def test_restarting_frozen_lake_is_compared_with_its_table(
     assert_allclose(report["states"]["estimated"], report["states"]["exact"], atol=0.05)
 
 
-def test_any_mnemonic_is_an_id(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert script.main(["Unichain-h9b-v0", "--json", *FEW]) == 0
+def test_any_mnemonic_is_an_id(capsys: pytest.CaptureFixture[str], error_of: Any) -> None:
+    assert evaluate.main(["Unichain-h9b-v0", "--json", *FEW]) == 0
     assert len(json.loads(capsys.readouterr().out)["states"]["state"]) == 9
-    message = error_of(script, capsys, "Unichain-h37c-v0", *FEW)
+    message = error_of(evaluate.main, "Unichain-h37c-v0", *FEW)
     assert "the nearest valid ones: h36c, h39c" in message
 
 
 def test_an_environment_of_a_module_of_its_own_is_found_in_the_current_folder(
-    tmp_path: Path, script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_module.py").write_text(
         "import gymnasium as gym\n"
@@ -403,48 +365,44 @@ def test_an_environment_of_a_module_of_its_own_is_found_in_the_current_folder(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     try:
-        report = report_of(script, capsys, "own_module:Own-v0", *FEW)
+        report = report_of(capsys, "own_module:Own-v0", *FEW)
     finally:
         gym.registry.pop("Own-v0", None)
     assert report["gain"]["exact"] == make_mdp("c10").induce(np.full((10, 2), 0.5)).gain
 
 
-def test_this_package_s_own_module_may_be_named(
-    script: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    named = report_of(script, capsys, "unichain_gym:Unichain-h6-v0", *FEW)
-    plain = report_of(script, capsys, "Unichain-h6-v0", *FEW)
+def test_this_package_s_own_module_may_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    named = report_of(capsys, "unichain_gym:Unichain-h6-v0", *FEW)
+    plain = report_of(capsys, "Unichain-h6-v0", *FEW)
     assert named["states"] == plain["states"]
 
 
 def test_a_module_that_fails_is_named_with_its_error(
-    tmp_path: Path, script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, error_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_module.py").write_text("1 / 0\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    message = error_of(script, capsys, "broken_module:Own-v0")
+    message = error_of(evaluate.main, "broken_module:Own-v0")
     assert message.endswith("cannot import broken_module of 'broken_module:Own-v0': "
                             "ZeroDivisionError: division by zero")  # fmt: skip
 
 
-def test_exact_values_and_errors_can_be_left_out(
-    script: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = report_of(script, capsys, "Unichain-h6-v0", *FEW, "--no-exact")
+def test_exact_values_and_errors_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    report = report_of(capsys, "Unichain-h6-v0", *FEW, "--no-exact")
     assert set(report["gain"]) == {"estimated"}
     assert set(report["states"]) == {"state", "visits", "estimated"}
 
 
 def test_errors_that_would_not_fit_are_left_out_with_the_reason(
-    script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluation_report, "available_memory", lambda: 10_000)
-    report = report_of(script, capsys, "Unichain-h6-v0", *FEW)
+    report = report_of(capsys, "Unichain-h6-v0", *FEW)
     assert "total_rems" not in report
     assert "exact" in report["states"]
     assert report["totals_left_out"].endswith("of memory, and 9.77 KiB are free")
-    assert script.main(["Unichain-h6-v0", *FEW]) == 0
+    assert evaluate.main(["Unichain-h6-v0", *FEW]) == 0
     assert "total rems and repb left out: they would take" in capsys.readouterr().out
 
 
@@ -457,32 +415,29 @@ def test_what_taxi_s_errors_would_take_is_known_before_they_are_computed() -> No
 
 
 def test_the_samples_are_kept_when_the_fit_is_interrupted(
-    script: Any,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(agent: SeminormLSTDAgent) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(SeminormLSTDAgent, "fit", stop)
     save = tmp_path / "result.npz"
-    assert script.main(["Unichain-h6-v0", *FEW, "--save", str(save)]) == 130
+    assert evaluate.main(["Unichain-h6-v0", *FEW, "--save", str(save)]) == 130
     monkeypatch.undo()
     samples = tmp_path / "result.samples.npz"
     assert f"the samples of 200 trials are in {samples}" in capsys.readouterr().err
     assert not save.exists()
-    again = report_of(script, capsys, "Unichain-h6-v0", *FEW)
+    again = report_of(capsys, "Unichain-h6-v0", *FEW)
     kept = SeminormLSTDAgent.load(samples).fit()
     assert kept.predict(np.arange(6)).tolist() == again["states"]["estimated"]
 
 
 def test_every_result_tells_where_it_comes_from(
-    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     save, plot = tmp_path / "result.npz", tmp_path / "picture.png"
     argv = ("Unichain-h6-v0", *FEW, "--seed", "3", "--save", str(save), "--plot", str(plot))
-    report = report_of(script, capsys, *argv)
+    report = report_of(capsys, *argv)
     facts = report["provenance"]
     assert facts["seed"] == 3
     assert facts["numpy"] == np.__version__
@@ -493,10 +448,10 @@ def test_every_result_tells_where_it_comes_from(
 
 
 def test_a_missing_plot_extra_is_told_before_the_work(
-    script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    message = error_of(script, capsys, "Unichain-h6-v0", *FEW, "--plot", "picture.png")
+    message = error_of(evaluate.main, "Unichain-h6-v0", *FEW, "--plot", "picture.png")
     assert message == 'pictures need matplotlib: pip install "unichain-gym[plot]"'
 
 

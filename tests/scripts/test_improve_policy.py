@@ -18,15 +18,8 @@ from unichain_gym import make_mdp
 QUICK = ("--trials", "200", "--quiet")
 
 
-@pytest.fixture(scope="module")
-def script() -> Any:
-    return improve
-
-
-def test_iterations_are_shown_beside_the_optimum(
-    script: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert script.main(["Unichain-h9b-v0", *QUICK]) == 0
+def test_iterations_are_shown_beside_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
+    assert improve.main(["Unichain-h9b-v0", *QUICK]) == 0
     out = capsys.readouterr().out
     best = make_mdp("h9b").optimal_policy("bias")
     start = make_mdp("h9b").initial_distribution @ best.bias
@@ -37,11 +30,11 @@ def test_iterations_are_shown_beside_the_optimum(
 
 
 def test_json_picture_and_search_tell_the_same(
-    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     picture, saved = tmp_path / "learning.png", tmp_path / "search.npz"
     argv = ["Unichain-c10-v0", *QUICK, "--json", "--plot", str(picture), "--save", str(saved)]
-    assert script.main(argv) == 0
+    assert improve.main(argv) == 0
     shown = json.loads(capsys.readouterr().out)
     assert picture.read_bytes().startswith(b"\x89PNG")
     search = PolicyIteration.load(saved, "Unichain-c10-v0")
@@ -53,26 +46,22 @@ def test_json_picture_and_search_tell_the_same(
     assert shown["provenance"]["seed"] == 0
 
 
-def test_a_search_is_resumed(
-    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_search_is_resumed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     saved = str(tmp_path / "search.npz")
     argv = ["Unichain-c10-v0", *QUICK, "--json", "--save", saved]
     shown = []
     for more in (["--iterations", "1"], ["--resume"], []):
-        assert script.main([*argv, *more]) == 0
+        assert improve.main([*argv, *more]) == 0
         shown.append(json.loads(capsys.readouterr().out))
     assert len(shown[0]["iterations"]) == 1
     assert shown[1]["iterations"] == shown[2]["iterations"]
-    assert script.main([*argv, "--resume", "--trials", "300"]) == 2
+    assert improve.main([*argv, "--resume", "--trials", "300"]) == 2
     assert "go on with these" in capsys.readouterr().err
 
 
-def test_vectors_need_features_and_no_model(
-    script: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_vectors_need_features_and_no_model(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["CartPole-v1", "--trials", "16", "--t-max", "10", "--iterations", "2", "--quiet"]
-    assert script.main([*argv, "--restart", "--features", "polynomial:2", "--json"]) == 0
+    assert improve.main([*argv, "--restart", "--features", "polynomial:2", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["exact"] is None
     assert shown["policy"] is None
@@ -80,7 +69,7 @@ def test_vectors_need_features_and_no_model(
 
 
 def test_an_interrupt_tells_what_was_found(
-    script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = Search.iterate
 
@@ -90,21 +79,21 @@ def test_an_interrupt_tells_what_was_found(
         return whole(search, **options)
 
     monkeypatch.setattr(Search, "iterate", once)
-    assert script.main(["Unichain-h9b-v0", *QUICK]) == 130
+    assert improve.main(["Unichain-h9b-v0", *QUICK]) == 130
     captured = capsys.readouterr()
     assert "interrupted: 1 iterations finished" in captured.err
     assert "stopped after 1 iterations" in captured.out
 
 
 def test_a_search_that_cannot_be_saved_is_shown(
-    script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fail(search: Any, path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     monkeypatch.setattr(Search, "save", fail)
     path = tmp_path / "search.npz"
-    assert script.main(["Unichain-h9b-v0", *QUICK, "--json", "--save", str(path)]) == 1
+    assert improve.main(["Unichain-h9b-v0", *QUICK, "--json", "--save", str(path)]) == 1
     captured = capsys.readouterr()
     told = f"error: [Errno 28] No space left on device: '{path}'; the search is not saved"
     assert set(captured.err.splitlines()) == {told}
@@ -131,11 +120,6 @@ BAD_ARGUMENTS = [
 
 @pytest.mark.parametrize(("argv", "message"), BAD_ARGUMENTS)
 def test_bad_arguments_end_in_one_clear_error(
-    script: Any, capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], message: str
+    error_of: Any, argv: tuple[str, ...], message: str
 ) -> None:
-    try:
-        status = script.main([*argv, "--trials", "50", "--quiet"])
-    except SystemExit as stop:  # what the parser itself refuses
-        status = stop.code
-    assert status == 2
-    assert message in capsys.readouterr().err
+    assert message in error_of(improve.main, *argv, "--trials", "50", "--quiet")

@@ -13,32 +13,27 @@ from lstd_agent.commands import optimal
 from unichain_gym import make_mdp
 
 
-@pytest.fixture(scope="module")
-def script() -> Any:
-    return optimal
-
-
-def test_json_holds_policy_and_values(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert script.main(["Unichain-h9b-v0", "--criterion", "bias", "--json"]) == 0
+def test_json_holds_policy_and_values(capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimal.main(["Unichain-h9b-v0", "--criterion", "bias", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    optimal = make_mdp("h9b").optimal_policy("bias")
-    assert shown["policy"] == optimal.policy.tolist() == [1] * 9
+    best = make_mdp("h9b").optimal_policy("bias")
+    assert shown["policy"] == best.policy.tolist() == [1] * 9
     assert shown["optimal_actions"] == [[1]] * 9
-    assert_allclose(shown["bias"], optimal.bias)
+    assert_allclose(shown["bias"], best.bias)
     assert shown["value"] is None
 
 
 def test_a_continuing_toy_text_task_is_solved_and_drawn(
-    script: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     picture = tmp_path / "cliff.png"
-    assert script.main(["CliffWalking-v1", "--restart", "--plot", str(picture)]) == 0
+    assert optimal.main(["CliffWalking-v1", "--restart", "--plot", str(picture)]) == 0
     assert "gain-optimal" in capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_worst_is_the_worst(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert script.main(["Unichain-h3-v0", "--worst", "--json"]) == 0
+def test_worst_is_the_worst(capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimal.main(["Unichain-h3-v0", "--worst", "--json"]) == 0
     assert_allclose(json.loads(capsys.readouterr().out)["gain"], 8.620689655172415)
 
 
@@ -54,13 +49,6 @@ BAD_ARGUMENTS = [
 
 @pytest.mark.parametrize(("argv", "message"), BAD_ARGUMENTS)
 def test_bad_arguments_end_in_one_clear_error(
-    script: Any, capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], message: str
+    error_of: Any, argv: tuple[str, ...], message: str
 ) -> None:
-    try:
-        status = script.main(argv)
-    except SystemExit as stop:  # what the parser itself refuses
-        status = stop.code
-    assert status == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert message in captured.err
+    assert message in error_of(optimal.main, *argv)

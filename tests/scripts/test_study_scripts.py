@@ -23,7 +23,7 @@ from lstd_agent.commands.outputs import put_out
 from lstd_agent.commands.running import run
 from lstd_agent.commands.studies import STUDIES
 from lstd_agent.study import exact_study
-from lstd_agent.study.headlines import GLOSSARY, _references
+from lstd_agent.study.pages import GLOSSARY, reference_table
 from lstd_agent.study.reference_study import COMBINATIONS, combination_name, median_multiples
 from lstd_agent.study.rows import RowStore
 
@@ -49,10 +49,7 @@ def exact(out: Path, *argv: str) -> int:
     ],
 )
 def test_a_missing_plot_extra_is_told_before_the_work(
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(sys, "argv", [name, "--out", str(tmp_path / "out")])
@@ -294,7 +291,7 @@ def test_best_counts_a_tie_for_nobody_alone() -> None:
     values = {combination: 2.0 + k for k, combination in enumerate(COMBINATIONS)}
     tied = next(c for c in COMBINATIONS if c[0] != "linked")
     values[tied] = values[COMBINATIONS[0]] = 1.0
-    text = _references(median_multiples(rows(values)))
+    text = reference_table(median_multiples(rows(values)))
     by_rule = {line.split(" | ")[0][2:]: line.split(" | ")[1:] for line in text.splitlines()[2:]}
     # On h6 the two are equal; on h36 the linked system's values are larger by one.
     assert by_rule[combination_name(COMBINATIONS[0])] == ["1.5", "0 of 2 rows", "1 of 2 rows |"]

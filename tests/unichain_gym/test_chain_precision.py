@@ -153,6 +153,7 @@ def is_near(ours: FloatArray, exact: list[Decimal], scale: FloatArray | float) -
     )
 
 
+@pytest.mark.slow
 def test_rare_transitions_cost_no_digit_or_are_refused() -> None:
     refused = 0
     with localcontext(DIGITS):

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import unichain_gym
 from unichain_gym import TabularEnv, TabularMDP, UnichainEnv, make_mdp
 from unichain_gym.errors import (
     InvalidArgumentError,
@@ -22,10 +21,6 @@ def env():
     env = UnichainEnv("h36c")
     env.reset(seed=3)
     return env
-
-
-def test_everything_that_the_package_names_is_there():
-    assert all(hasattr(unichain_gym, name) for name in unichain_gym.__all__)
 
 
 def test_p_lists_the_possible_outcomes_of_the_model_and_nothing_ends():

@@ -18,7 +18,7 @@ from unichain_gym.drawing import draw_mdp
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS, lay_out
 from unichain_gym.legend import ACTION_COLORS, RECURRENT_COLOR, TRANSIENT_COLOR
-from unichain_gym.rendering import _Animation, render_ansi, render_rgb
+from unichain_gym.rendering import render_ansi, render_rgb
 
 
 def pixels(figure):
@@ -166,14 +166,6 @@ def test_frames_differ_only_in_the_mark_and_come_back_exactly():
     near = distance < 2 * NODE_RADIUS * unit
     assert near.any(axis=0).all()
     assert (changed[~near.any(axis=1), 0] < 40).all()  # the line of text above
-
-
-def test_rendering_leaves_nothing_behind_on_the_kept_figure():
-    mdp = make_mdp("h6")
-    artists = _Animation.of(mdp)._ax.get_children()
-    for state in range(6):
-        render_rgb(mdp, state, 0)
-    assert _Animation.of(mdp)._ax.get_children() == artists
 
 
 def test_the_current_state_is_ringed_in_the_color_of_the_last_action():
