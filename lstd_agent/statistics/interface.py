@@ -30,7 +30,6 @@ SquaredDistance = Callable[[int, int, int], FloatArray]
 """``squared_distance(anchor, start, stop)``: squared distances from the distribution at
 ``anchor`` to those at ``start`` up to ``stop``."""
 
-
 NOT_COUNTED = (
     "backup='model' pools the transitions of states that can be counted: for vector observations "
     "use 'one_step', LambdaReturn(decay) or MultiStep(steps)"
@@ -99,7 +98,7 @@ class Statistics(Protocol):
         """
 
     def counted(self, refusal: str = NOT_COUNTED) -> CountedStatistics:
-        """Return the same where states are countable, or raise `InvalidInputError`."""
+        """Return the same where states are countable, or raise `InvalidInputError` so saying."""
 
     def walk(self, rcond: float) -> Walk:
         """Return the samples backwards in time, for targets of several steps."""

@@ -34,12 +34,8 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
-from lstd_agent.statistics.sparse_trials import (
-    Factored,
-    RowEquations,
-    SparseTrials,
-    window_key,
-)
+from lstd_agent.statistics.factored import Factored
+from lstd_agent.statistics.sparse_trials import RowEquations, SparseTrials, window_key
 from lstd_agent.system.approximators import Solution
 
 # Residuals are as small as this beside the right-hand side, in the seminorm, after runs of so many

@@ -15,7 +15,8 @@ from scipy import sparse
 from lstd_agent import KeptTrials, Polynomial, SeminormLSTDAgent, Standardized, TileCoding
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics import sparse_trials
-from lstd_agent.statistics.sparse_trials import Factored, RowEquations, SparseTrials
+from lstd_agent.statistics.factored import Factored
+from lstd_agent.statistics.sparse_trials import RowEquations, SparseTrials
 from lstd_agent.statistics.trial_moments import TrialMoments
 from lstd_agent.system import krylov
 from lstd_agent.system.krylov import _Window, minimal_residual
