@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, States
 from lstd_agent.counted_actions import CountedActions
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import batch_standard_errors
 from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.encoding import CountedEncoding, States
+from lstd_agent.trials.encoding import CountedEncoding
 from lstd_agent.trials.policies import Policy
 from lstd_agent.vector_actions import VectorActions
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.fit_options import FitOptions
 from lstd_agent.refits import Occupancies, Refits, determined_by_model, of_each
@@ -18,7 +18,7 @@ from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
-from lstd_agent.trials.encoding import Encoding, States
+from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.recorders import Sums
 
 # Of the noise of a start, which is only looked at for being too large, so many groups tell.

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from lstd_agent.arrays import States
 from lstd_agent.drafts import write_draft
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.standardized import Standardized
@@ -44,7 +45,6 @@ from lstd_agent.packing import (
 from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import Choice
 from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.encoding import States
 from lstd_agent.trials.recorders import Sums
 
 FORMAT_VERSION = 2

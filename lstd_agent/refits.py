@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import NotFittedError
 from lstd_agent.features.rows import Rows
 from lstd_agent.fit_options import FitOptions
@@ -19,7 +19,6 @@ from lstd_agent.statistics.backups import Backup
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import OPEN_TOLERANCE
-from lstd_agent.trials.encoding import States
 from lstd_agent.trials.recorders import Sums
 
 Occupancies = Callable[[States], FloatArray]

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import sums_without_each
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairSums, Transitions, regress_pairs
 from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.encoding import States
 from lstd_agent.trials.exploration import are_none, in_words
 from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.recorders import Sums

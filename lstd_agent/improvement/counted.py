@@ -21,8 +21,7 @@ from lstd_agent.packing import ACTION_PARTS, Arrays
 from lstd_agent.system.action_values import ActionValues, PolicyChain, evaluate_actions, main_state
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.encoding import CountedEncoding
-from lstd_agent.trials.recorders import RecorderMaker
-from lstd_agent.trials.recording import Round
+from lstd_agent.trials.recorders import RecorderMaker, Round
 from lstd_agent.trials.returns import ReturnRecorder
 
 UNKNOWN = -1

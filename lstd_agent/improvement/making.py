@@ -21,7 +21,7 @@ from lstd_agent.improvement.vectors import VectorImprover
 from lstd_agent.trials.encoding import CountedEncoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.policies import make_actor
-from lstd_agent.trials.recording import Round
+from lstd_agent.trials.recorders import Round
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, single_spaces
 from lstd_agent.trials.sharding import EnvSource, make_env, runner_of

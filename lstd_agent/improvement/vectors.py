@@ -13,16 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import NotFittedError
 from lstd_agent.improvement.record import Earned
 from lstd_agent.packing import Arrays
 from lstd_agent.statistics.christoffel import Christoffel
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairFit, Transitions, fit_pairs
-from lstd_agent.trials.encoding import States
-from lstd_agent.trials.recorders import RecorderMaker, TrialRecorder
-from lstd_agent.trials.recording import Round
+from lstd_agent.trials.recorders import RecorderMaker, Round, TrialRecorder
 from lstd_agent.trials.vector_encoding import VectorEncoding
 
 # Changes are looked for at so many observations.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from lstd_agent.arrays import States
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.moments import MomentStatistics
-from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
+from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.recorders import Sums
 
 

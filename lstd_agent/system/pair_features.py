@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, States
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.encoding import States
 from lstd_agent.trials.vector_encoding import VectorEncoding
 
 PairFeatures = Callable[[Any, Any], ArrayLike]

@@ -19,21 +19,21 @@ from typing import Any
 
 import numpy as np
 
+from lstd_agent.arrays import States
 from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
 from lstd_agent.features.rows import RowsOf
 from lstd_agent.trials.action_counts import ActionCounts, together
-from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
+from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import MomentSums, moment_bytes
+from lstd_agent.trials.moment_sums import moment_bytes
 from lstd_agent.trials.recorders import (
     CountRecorder,
     MomentRecorder,
     RecorderMaker,
+    Round,
     Sums,
     TrialRecorder,
 )
-from lstd_agent.trials.recording import Round
-from lstd_agent.trials.vector_encoding import VectorEncoding
 
 DEFAULT_MAX_BYTES = 2**30
 
@@ -84,12 +84,12 @@ class Batches:
     @property
     def are_kept(self) -> bool:
         """Whether there are trials, and they are kept as they are."""
-        return bool(self.sums) and isinstance(self.sums[0], KeptTrials)
+        return bool(self.sums) and self.sums[0].kept is not None
 
     @property
     def are_moments(self) -> bool:
         """Whether there are trials, and they are summed up in moments."""
-        return bool(self.sums) and isinstance(self.sums[0], MomentSums)
+        return bool(self.sums) and not self.are_kept and self.sums[0].counts is None
 
     @property
     def nbytes(self) -> int:
@@ -155,13 +155,10 @@ class Batches:
             self._go_over_to_moments(encoding, d, t_max, trial, size)
         return partial(MomentRecorder, encoding.rows)
 
-    def add(self, finished: Round, encoding: Encoding | None = None) -> None:
-        """Add a finished round.
-
-        Kept trials, of vectors in an encoding, are condensed once they have outgrown their room.
-        """
-        sums = finished.sums
-        if not isinstance(sums, KeptTrials) or not isinstance(encoding, VectorEncoding):
+    def add(self, finished: Round, encoding: Encoding) -> None:
+        """Add a finished round; kept trials are condensed once they have outgrown their room."""
+        sums = finished.sums.kept
+        if sums is None:
             self._append(finished)
         elif self.are_moments:
             # A copy, so that the trials themselves are let go.
@@ -196,7 +193,7 @@ class Batches:
 
     def measure(self, encoding: Encoding) -> None:
         """Measure standardized features on kept trials, once."""
-        if isinstance(encoding, VectorEncoding) and not encoding.is_measured and self.are_kept:
+        if not encoding.is_measured and self.are_kept:
             encoding.measure(KeptTrials.together(self.sums).observations)
 
     def restore(
@@ -240,7 +237,7 @@ class Batches:
         return min(self.max_bytes, max(_LITTLE, self.n_batches * moment_bytes(t_max, d)))
 
     def _go_over_to_moments(
-        self, encoding: VectorEncoding, d: int, t_max: int, trial: int, size: int
+        self, encoding: Encoding, d: int, t_max: int, trial: int, size: int
     ) -> None:
         """Condense what there is, into as many batches as have room, and say so.
 

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
+from lstd_agent.arrays import States
 from lstd_agent.delegation import delegated
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.standardized import Standardized
@@ -23,7 +24,7 @@ from lstd_agent.features.tables import Features, is_table
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
-from lstd_agent.trials.encoding import Encoding, ObservationKind, States, make_encoding
+from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import as_logged
@@ -37,8 +38,7 @@ from lstd_agent.trials.merging import (
     round_of_trials,
 )
 from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.recorders import RecorderMaker, Sums
-from lstd_agent.trials.recording import Round
+from lstd_agent.trials.recorders import RecorderMaker, Round, Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, single_spaces
 from lstd_agent.trials.same_policy import StatedPolicy
@@ -144,13 +144,13 @@ class TrialCollector:
         They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
         without any trials, and `InvalidInputError` if observations are vectors.
         """
-        total = self._total()
-        if not isinstance(total, TransitionCounts):
+        counts = self._total().counts
+        if counts is None:
             raise InvalidInputError(
                 "vector observations are not counted: trials are in kept_trials, and merge() adds "
                 "another agent's"
             )
-        return total
+        return counts
 
     @property
     def kept_trials(self) -> KeptTrials:
@@ -159,13 +159,13 @@ class TrialCollector:
         They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
         without any trials, and `InvalidInputError` if they are counted or condensed into moments.
         """
-        total = self._total()
-        if not isinstance(total, KeptTrials):
+        kept = self._total().kept
+        if kept is None:
             raise InvalidInputError(
                 "no trials are kept: counted observations have counts, and vectors beyond "
                 "max_bytes have moments only"
             )
-        return total
+        return kept
 
     def _total(self) -> Sums:
         if not self.batches.sums:

@@ -17,17 +17,17 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, check_choice
 from lstd_agent.features.rows import Rows, dense, pad_rows
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, feature_table
+from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts
+from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.numbering import Numbering
 from lstd_agent.trials.observations import as_batch, one_or_many, where_ended
+from lstd_agent.trials.recorders import CountRecorder, Round
 from lstd_agent.trials.vector_encoding import VectorEncoding, no_features
-
-States: TypeAlias = NDArray[Any]
-"""Encoded observations: (n,) state numbers, or (n, k) vectors."""
 
 ObservationKind = Literal["auto", "counted", "vectors"]
 """How observations are kept; ``"auto"`` counts those of small finite spaces."""
@@ -36,6 +36,9 @@ MAX_COUNTED = 10_000
 """Of this many elements at most, a finite space is counted without being asked to be.
 
 Discrete spaces always are."""
+
+MISSING = -1
+"""Stored states of counted trials, and actions, at timesteps that a trial does not have."""
 
 
 class CountedEncoding:
@@ -50,6 +53,9 @@ class CountedEncoding:
     ends : bool
         Whether the task terminates; the terminal state then comes after the others.
     """
+
+    is_measured = True  # all observations are known
+    box = None  # states are numbers
 
     def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
         numbering = Numbering.of(space)
@@ -115,6 +121,14 @@ class CountedEncoding:
             raise self._misfit(observed[(state < 0) | (state >= self.n)][0])
         return state
 
+    def encode_table(self, observations: Any) -> States:
+        """Return the states (n,) of logged observations, which a table may hold as floats."""
+        is_float = isinstance(observations, np.ndarray) and observations.dtype.kind == "f"
+        if is_float and np.isfinite(observations).all():
+            whole = observations.astype(np.int64)
+            observations = whole if (whole == observations).all() else observations
+        return self.encode(observations)
+
     def hold(self, observation: Any) -> int:
         """Return the state of a single observation, checked."""
         if not self.is_discrete:
@@ -163,6 +177,52 @@ class CountedEncoding:
         """Return the features (n, d) of states."""
         return dense(self.rows(states))
 
+    def n_features(self, states: States) -> int:
+        """Return the number of features d."""
+        return int(self.table_rows.shape[1])
+
+    def measure(self, observations: States) -> None:
+        """Do nothing: standardized features were measured on all states."""
+
+    def compact(self, states: States) -> States:
+        """Return a copy of states, in the smallest type that holds them."""
+        return states.astype(self.dtype)
+
+    def action_recorder(self, n_actions: int) -> ActionCountRecorder:
+        """Return what counts what the actions of trials lead to."""
+        terminal = self.terminal if self.ends else None
+        return ActionCountRecorder(self.n_states, n_actions, terminal)
+
+    def round_of(self, trials: KeptTrials, n_stored: int, n_actions: int = 0) -> Round:
+        """Return encoded trials as a round: counts, and the states of some of them.
+
+        Parameters
+        ----------
+        trials : KeptTrials
+            States (m, t_max + 2) in place of vectors.
+        n_stored : int
+            How many trials to keep whole beside their counts.
+        n_actions : int
+            Where it is given, what actions led to is counted too.
+        """
+        states, rewards, own = trials.observations, trials.rewards, trials.own
+        recorder = CountRecorder(self.n_states)
+        sums = recorder.of_whole(states.T, rewards.T, own=None if own is None else own.T)
+        stored = states[:n_stored, :-1]
+        if trials.lengths is None:
+            stored = self.compact(stored)
+        else:
+            has = np.arange(trials.t_max + 1) < trials.lengths[:n_stored, None]
+            stored = np.where(has, stored, MISSING)
+        if not n_actions or trials.actions is None:
+            return Round(sums, stored)
+        action = trials.actions.T
+        known = action != MISSING
+        state, following, reward = states.T[:-1][known], states.T[1:][known], rewards.T[known]
+        chosen = action[known].astype(np.int64)
+        taken = ActionCounts.of(self.n_states, n_actions, state, chosen, following, reward)
+        return Round(sums, stored, taken)
+
     def encode_logged(self, observations: NDArray[Any]) -> States:
         """Return the states (m, n) of logged observations or parts (m, n, k).
 
@@ -187,6 +247,7 @@ class CountedEncoding:
 
 
 Encoding: TypeAlias = CountedEncoding | VectorEncoding
+"""Either kind: both answer to the same names, so that hardly anybody has to ask which it is."""
 
 
 def make_encoding(

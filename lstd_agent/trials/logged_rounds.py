@@ -6,7 +6,6 @@ All are encoded and checked before the first is added, so that a refused log cha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -14,20 +13,16 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
-from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.batches import Batches
-from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
+from lstd_agent.trials.encoding import MISSING, Encoding
 from lstd_agent.trials.exploration import ActionNumbers
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.logged_actions import as_numbers
-from lstd_agent.trials.recorders import CountRecorder
-from lstd_agent.trials.recording import Round, round_size
-
-# Stored states of counted trials, and actions, at timesteps that a trial does not have.
-_NONE = -1
+from lstd_agent.trials.recorders import Round
+from lstd_agent.trials.recording import round_size
 
 
 class EncodedTrials:
@@ -85,7 +80,7 @@ class EncodedTrials:
         if numbers is not None and trials.actions is not None:
             has = np.concatenate([np.arange(n) < T for n in trials.lengths])
             self._n_actions = numbers[0]
-            self._actions = np.full((m, T), _NONE, np.min_scalar_type(-numbers[0]))
+            self._actions = np.full((m, T), MISSING, np.min_scalar_type(-numbers[0]))
             self._actions[np.arange(T) < lengths[:, None]] = as_numbers(trials, numbers)[has]
         # A trial that ended stays where it ended, and so has all timesteps.
         self._lengths: IntArray = np.where(ended, T, lengths)
@@ -103,50 +98,8 @@ class EncodedTrials:
         states, rewards, lengths = self._states[here], self._rewards[here], self._lengths[here]
         actions = None if self._actions is None else self._actions[here]
         cut = lengths if (lengths <= self.t_max).any() else None
-        encoding = self._encoding
-        if not isinstance(encoding, CountedEncoding):
-            return Round(KeptTrials(states, rewards, cut, actions), np.empty(0))
-        counted = counted_round(encoding, states, rewards, cut, None, n_stored)
-        if actions is None:
-            return counted
-        S, A, known = encoding.n_states, self._n_actions, actions.T != _NONE
-        state, following, reward = states.T[:-1][known], states.T[1:][known], rewards.T[known]
-        chosen = actions.T[known].astype(np.int64)
-        return replace(counted, taken=ActionCounts.of(S, A, state, chosen, following, reward))
-
-
-def counted_round(
-    encoding: CountedEncoding,
-    states: IntArray,
-    rewards: FloatArray,
-    lengths: IntArray | None,
-    explored: BoolArray | None,
-    n_stored: int,
-) -> Round:
-    """Return whole trials of countable observations as a round.
-
-    Parameters
-    ----------
-    encoding : CountedEncoding
-    states : ndarray of int, shape (n, t_max + 2)
-    rewards : ndarray, shape (n, t_max + 1)
-    lengths : ndarray of int, shape (n,), or None
-        How many timesteps each trial has, where some were cut short.
-    explored : ndarray of bool, shape (n, t_max + 1), or None
-        Which actions were exploratory, where some were.
-    n_stored : int
-        How many trials to keep whole beside their counts.
-    """
-    has = None if lengths is None else np.arange(rewards.shape[1]) < lengths[:, None]
-    own = has
-    if explored is not None:
-        own = ~explored if has is None else has & ~explored
-    recorder = CountRecorder(encoding.n_states)
-    sums = recorder.of_whole(states.T, rewards.T, own=None if own is None else own.T)
-    stored = states[:n_stored, :-1]
-    if has is None:
-        return Round(sums, stored.astype(encoding.dtype))
-    return Round(sums, np.where(has[:n_stored], stored, _NONE))
+        trials = KeptTrials(states, rewards, cut, actions)
+        return self._encoding.round_of(trials, n_stored, self._n_actions)
 
 
 def _last_timestep(trials: LoggedTrials, t_max: int | None, known: int | None) -> int:
@@ -171,14 +124,13 @@ def _last_timestep(trials: LoggedTrials, t_max: int | None, known: int | None) -
 
 def _encoded(encoding: Encoding, trials: LoggedTrials) -> Iterator[States]:
     """Yield the states of one trial after the other, with errors that say where."""
-    counted = isinstance(encoding, CountedEncoding)
-    box: Any = None if counted else spaces.flatten_space(encoding.space)
+    box = encoding.box
     for i, observed in enumerate(trials.observations):
         try:
-            states = _encode(encoding, observed)
+            states = encoding.encode_table(observed)
         except InvalidInputError as error:
             raise InvalidInputError(f"{error} in trial {i}{_place(encoding, observed)}") from None
-        if isinstance(box, spaces.Box):
+        if box is not None:
             outside = ((states < box.low) | (states > box.high)).any(axis=1)
             if outside.any():
                 t = int(np.argmax(outside))
@@ -189,20 +141,11 @@ def _encoded(encoding: Encoding, trials: LoggedTrials) -> Iterator[States]:
         yield states
 
 
-def _encode(encoding: Encoding, observed: Any) -> States:
-    """Return states; numbered observations are integers, also where a table made them floats."""
-    is_float = isinstance(observed, np.ndarray) and observed.dtype.kind == "f"
-    if isinstance(encoding, CountedEncoding) and is_float and np.isfinite(observed).all():
-        whole = observed.astype(np.int64)
-        observed = whole if (whole == observed).all() else observed
-    return encoding.encode(observed)
-
-
 def _place(encoding: Encoding, observed: Any) -> str:
     """Return at which observation an array is wrong, as far as that is easy to tell."""
     for t in range(len(observed) if isinstance(observed, np.ndarray) else 0):
         try:
-            _encode(encoding, observed[t : t + 1])
+            encoding.encode_table(observed[t : t + 1])
         except InvalidInputError:
             return f", observation {t}"
     return ""

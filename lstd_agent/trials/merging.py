@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from lstd_agent.arrays import States
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.parameters import same_features
 from lstd_agent.trials.action_counts import together
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
-from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
+from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.logged_rounds import counted_round
-from lstd_agent.trials.recording import Round
-from lstd_agent.trials.vector_encoding import VectorEncoding
+from lstd_agent.trials.recorders import Round
 
 
 def counts_of(data: CountsLike) -> TransitionCounts:
@@ -31,8 +30,8 @@ def counts_of(data: CountsLike) -> TransitionCounts:
 
 def round_of_counts(encoding: Encoding, counts: TransitionCounts) -> Round:
     """Return counts as a round of trials of these observations."""
-    if not isinstance(encoding, CountedEncoding) or encoding.n_states != counts.n_states:
-        n_states = getattr(encoding, "n_states", "no countable")
+    n_states = getattr(encoding, "n_states", "no countable")
+    if n_states != counts.n_states:
         terminal = ", the terminal one included" if encoding.ends else ""
         raise InvalidInputError(
             f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
@@ -44,10 +43,7 @@ def round_of_trials(batches: Batches, encoding: Encoding, trials: KeptTrials) ->
     """Return logged trials as a round, recorded as the batches' own are."""
     trials = KeptTrials.of(**vars(trials))
     states = encoding.encode_logged(trials.observations)
-    if isinstance(encoding, CountedEncoding):
-        lengths, explored, n_stored = trials.lengths, trials.explored, batches.n_stored_missing
-        return counted_round(encoding, states, trials.rewards, lengths, explored, n_stored)
-    return Round(replace(trials, observations=states), np.empty(0))
+    return encoding.round_of(replace(trials, observations=states), batches.n_stored_missing)
 
 
 def merge_batches(mine: Batches, encoding: Encoding, theirs: Batches, other: Encoding) -> None:
@@ -71,12 +67,9 @@ def merge_batches(mine: Batches, encoding: Encoding, theirs: Batches, other: Enc
     if theirs.t_max is None:
         return
     if theirs.are_moments:
-        assert isinstance(encoding, VectorEncoding)
-        assert isinstance(other, VectorEncoding)
         check_same_features(encoding, other, mine.trials, theirs.trials)
     mine.check_t_max(theirs.t_max)
     if mine.are_kept and theirs.are_moments:
-        assert isinstance(encoding, VectorEncoding)
         mine.sums[0].condense(encoding.rows).check_adds(theirs.sums[0])
         mine.condense(encoding.rows, theirs.n_batches, theirs.n_stored_trials)
     elif mine.sums and not (mine.are_moments and theirs.are_kept):
@@ -108,9 +101,7 @@ def check_same_kind(mine: Encoding, theirs: Encoding) -> None:
         )
 
 
-def check_same_features(
-    mine: VectorEncoding, theirs: VectorEncoding, *stored: States | None
-) -> None:
+def check_same_features(mine: Encoding, theirs: Encoding, *stored: States | None) -> None:
     """Raise unless two encodings have equal features: moments of others do not add up."""
     if same_features(mine.given, theirs.given):
         return

@@ -7,18 +7,17 @@ kept of them is copied.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.features.rows import Rows, RowsOf
-from lstd_agent.trials.action_counts import Taken
+from lstd_agent.trials.action_counts import ActionCounts, Taken, together
 from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.encoding import States
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums, parts_of
 
@@ -27,6 +26,30 @@ Sums: TypeAlias = TransitionCounts | MomentSums | KeptTrials
 
 ``counts`` and ``kept`` are the transition counts and the trials as they came, None where the sums
 are of another kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What a round of trials leaves behind.
+
+    Attributes
+    ----------
+    sums : TransitionCounts, MomentSums or KeptTrials
+    stored : ndarray, shape (n_stored, t_max + 1) or (n_stored, t_max + 1, k)
+        The states of its first trials, kept beside sums that do not tell them.
+    taken : ActionCounts, optional
+        What the actions led to, where that was asked for; kept trials have the actions themselves.
+    """
+
+    sums: Sums
+    stored: States
+    taken: ActionCounts | None = None
+
+    def __add__(self, other: Round) -> Round:
+        pair: Any = self.sums, other.sums  # of one kind
+        stored = [each.stored for each in (self, other) if len(each.stored)]
+        kept = np.concatenate(stored) if stored else self.stored
+        return Round(pair[0] + pair[1], kept, together(self.taken, other.taken))
 
 
 class Recorder(Protocol):

@@ -9,43 +9,18 @@ of its timesteps.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray
+from lstd_agent.arrays import BoolArray, FloatArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken, together
-from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
-from lstd_agent.trials.recorders import Recorder, Sums
+from lstd_agent.trials.action_counts import ActionCountRecorder, Taken
+from lstd_agent.trials.encoding import Encoding
+from lstd_agent.trials.recorders import Recorder, Round
 
 # Rounds of single trials are a share of those so far, and of a few megabytes at most.
 _ROUNDS, _ROUND_TIMESTEPS = 20, 2**18
-
-
-@dataclass(frozen=True, eq=False)
-class Round:
-    """What a round of trials leaves behind.
-
-    Attributes
-    ----------
-    sums : TransitionCounts, MomentSums or KeptTrials
-    stored : ndarray, shape (n_stored, t_max + 1) or (n_stored, t_max + 1, k)
-        The states of its first trials, kept beside sums that do not tell them.
-    taken : ActionCounts, optional
-        What the actions led to, where that was asked for; kept trials have the actions themselves.
-    """
-
-    sums: Sums
-    stored: States
-    taken: ActionCounts | None = None
-
-    def __add__(self, other: Round) -> Round:
-        pair: Any = self.sums, other.sums  # of one kind
-        stored = [each.stored for each in (self, other) if len(each.stored)]
-        kept = np.concatenate(stored) if stored else self.stored
-        return Round(pair[0] + pair[1], kept, together(self.taken, other.taken))
 
 
 class LockstepTrials:
@@ -116,7 +91,7 @@ class LockstepTrials:
             assert taken is not None
             self._actions.record(self.states, taken, reward, next_state)
         if self._n_stored:
-            self._stored.append(_compact(self._encoding, self.states[: self._n_stored]))
+            self._stored.append(self._encoding.compact(self.states[: self._n_stored]))
         self.states = next_state
         self.n_timesteps += 1
 
@@ -243,7 +218,7 @@ class SequentialTrials:
         stored: Any = np.empty(0)
         if n_stored:
             by_trial = states[:-1, :n_stored].swapaxes(0, 1)
-            stored = np.ascontiguousarray(_compact(self.encoding, by_trial))
+            stored = np.ascontiguousarray(self.encoding.compact(by_trial))
         return Round(recorder.of_whole(states, rewards, taken), stored, counted)
 
     def _all_taken(self, rewards: FloatArray) -> Taken | None:
@@ -277,11 +252,6 @@ def as_reward(reward: Any, t: int) -> float:
         f"a reward is one number; got {reward!r} at timestep {t}: have the environment return a "
         "float, for instance by gymnasium.wrappers.TransformReward"
     )
-
-
-def _compact(encoding: Encoding, states: States) -> States:
-    """Return a copy of states in the smallest type that holds them: a view would keep them all."""
-    return states.astype(encoding.dtype if isinstance(encoding, CountedEncoding) else states.dtype)
 
 
 def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import FloatArray, IntArray, States
 from lstd_agent.trials.action_counts import Taken
-from lstd_agent.trials.encoding import States
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,16 +17,16 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from tqdm import tqdm
 
-from lstd_agent.arrays import BoolArray, FloatArray
+from lstd_agent.arrays import BoolArray, FloatArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials.action_counts import ActionCountRecorder, Taken
-from lstd_agent.trials.encoding import CountedEncoding, Encoding, States
+from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.exploration import Exploration
 from lstd_agent.trials.observations import replace
 from lstd_agent.trials.policies import Actor, Policy, make_actor
-from lstd_agent.trials.recorders import Recorder, RecorderMaker
-from lstd_agent.trials.recording import LockstepTrials, Round, SequentialTrials
+from lstd_agent.trials.recorders import Recorder, RecorderMaker, Round
+from lstd_agent.trials.recording import LockstepTrials, SequentialTrials
 from lstd_agent.trials.request import Request
 
 # A plain environment's trials are added up together in rounds of at most this many, and of
@@ -130,11 +130,9 @@ class _Rounds:
 
     def _action_recorder(self) -> ActionCountRecorder | None:
         """Return what counts what the actions taken lead to, where that is asked for."""
-        encoding = self.encoding
-        if self.exploration is None or not isinstance(encoding, CountedEncoding):
+        if self.exploration is None:
             return None
-        terminal = encoding.terminal if encoding.ends else None
-        return ActionCountRecorder(encoding.n_states, self.exploration.n_actions, terminal)
+        return self.encoding.action_recorder(self.exploration.n_actions)
 
     def _recorder(self, states: States) -> Recorder:
         if self._make_recorder is None:

@@ -27,8 +27,7 @@ from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.observations import as_batch
 from lstd_agent.trials.parallel import WorkerError, run_tasks
 from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.recorders import RecorderMaker
-from lstd_agent.trials.recording import Round
+from lstd_agent.trials.recorders import RecorderMaker, Round
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import (
     AnyEnv,

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.arrays import BoolArray
+from lstd_agent.arrays import BoolArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.trials.batches import Batches
-from lstd_agent.trials.encoding import Encoding, States
+from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.observations import is_batch
 from lstd_agent.trials.policies import Actor
 from lstd_agent.trials.recorders import Recorder, RecorderMaker, TrialRecorder

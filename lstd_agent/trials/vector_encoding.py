@@ -10,11 +10,12 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, States
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import Rows, dense, pad_rows
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, vector_features
+from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.observations import (
     as_batch,
     flat_size,
@@ -22,6 +23,7 @@ from lstd_agent.trials.observations import (
     one_or_many,
     where_ended,
 )
+from lstd_agent.trials.recorders import Round
 
 
 class VectorEncoding:
@@ -85,6 +87,8 @@ class VectorEncoding:
                 f"{observations!r} is not made of observations of {self.space}: {error}"
             ) from error
         return self._check(vectors)
+
+    encode_table = encode  # numbers of any type are vectors
 
     def decode(self, state: Any) -> NDArray[Any]:
         """Return the (flat) observation of a vector: the vector itself."""
@@ -153,6 +157,23 @@ class VectorEncoding:
         if not self.is_measured:
             return int(vector_features(self.given.measured(vectors))(vectors).shape[1])
         return int(self._compute(vectors).shape[1])
+
+    def compact(self, states: States) -> States:
+        """Return a copy of vectors: a view would keep those around them too."""
+        return states.copy()
+
+    def action_recorder(self, n_actions: int) -> None:
+        """Return nothing: trials that are kept have the actions themselves."""
+
+    def round_of(self, trials: KeptTrials, n_stored: int, n_actions: int = 0) -> Round:
+        """Return encoded trials as a round: themselves, whole and with their actions."""
+        return Round(trials, np.empty(0))
+
+    @property
+    def box(self) -> spaces.Box | None:
+        """The bounds of vectors, where the space has them."""
+        flat = spaces.flatten_space(self.space)
+        return flat if isinstance(flat, spaces.Box) else None
 
     def encode_logged(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Return the states of logged observations (m, n, k); NaN marks the end of a trial."""

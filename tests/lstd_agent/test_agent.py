@@ -17,7 +17,7 @@ from lstd_agent.errors import FitWarning, InvalidInputError, MissingDependencyEr
 from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.recording import Round
+from lstd_agent.trials.recorders import Round
 from lstd_agent.trials.user_loop import UserLoop
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
@@ -174,11 +174,13 @@ def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgen
     """An agent whose batches are simulated populations of h6."""
     agent = SeminormLSTDAgent(np.eye(6), anchors=anchors, gain=gain)
     agent.attach(gym.make("unichain_gym:Unichain-h6-v0"))
+    collector = agent.collector
+    assert collector.encoding is not None
     for drawn in batches:
         counts = TransitionCounts(
             drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
         )
-        agent.collector.batches.add(Round(counts, np.empty(0)))
+        collector.batches.add(Round(counts, np.empty(0)), collector.encoding)
     return agent.fit()
 
 
