@@ -15,7 +15,7 @@ from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import batch_standard_errors
 from lstd_agent.system.pair_features import PairFeatures
 from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.encoding import CountedEncoding
+from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.policies import Policy
 from lstd_agent.vector_actions import VectorActions
 
@@ -77,7 +77,7 @@ class ActionEvidence:
         InvalidInputError
             If an argument does not fit.
         """
-        told, states, shape = self._told(observations, policy, pair_features)
+        encoding, states, shape = self._asked(observations)
         time = None if t is None else np.asarray(t)
         if time is not None and time.shape not in ((), shape):
             raise InvalidInputError(
@@ -89,7 +89,7 @@ class ActionEvidence:
                 "at a timestep successors are worth what predict says, which is under the policy "
                 "of the trials: leave t= or policy= out"
             )
-        q = told.values(states, time)
+        q = self._told(encoding, policy, pair_features).values(states, time)
         return q.reshape(*shape, q.shape[1])
 
     def action_standard_errors(
@@ -122,7 +122,8 @@ class ActionEvidence:
             Where `action_values` does; if there are fewer than two batches of trials; of counted
             trials of a function, unless it is given as ``policy``.
         """
-        told, states, shape = self._told(observations, policy, pair_features)
+        encoding, states, shape = self._asked(observations)
+        told = self._told(encoding, policy, pair_features)
         q = told.values(states, None)
         if len(self.collector.batches.sums) < 2:
             raise NotFittedError(
@@ -148,24 +149,26 @@ class ActionEvidence:
             Numbers of transitions; of vectors, how many what was seen amounts to, by default
             features of pairs.
         """
-        told, states, shape = self._told(observations, None, None)
-        n = told.coverage(states)
+        encoding, states, shape = self._asked(observations)
+        n = self._told(encoding, None, None).coverage(states)
         return n.reshape(*shape, n.shape[1])
 
-    def _told(
-        self, observations: Any, policy: Policy | None, pair_features: PairFeatures | None
-    ) -> tuple[CountedActions | VectorActions, States, tuple[int, ...]]:
-        """Return what the trials tell of actions, and in which states of what shape."""
-        collector, encoding = self.collector, self.collector.encoding
-        if encoding is None or not collector.batches.sums:
+    def _asked(self, observations: Any) -> tuple[Encoding, States, tuple[int, ...]]:
+        """Return of which states (m, ...), encoded how and of what shape, values are asked."""
+        encoding = self.collector.encoding
+        if encoding is None or not self.collector.batches.sums:
             raise NotFittedError("there are no trials yet: call collect first")
-        states, shape = encoding.encode_any(observations)
-        if isinstance(encoding, CountedEncoding):
-            if pair_features is not None:
-                raise InvalidInputError(
-                    "pair_features are of vectors, and counted observations have action values of "
-                    "their own: leave them out"
-                )
-            return CountedActions(collector, self.fit, encoding, policy), states, shape
-        told = VectorActions(collector, self.fit, encoding, policy, pair_features)
-        return told, states, shape
+        return encoding, *encoding.encode_any(observations)
+
+    def _told(
+        self, encoding: Encoding, policy: Policy | None, pair_features: PairFeatures | None
+    ) -> CountedActions | VectorActions:
+        """Return what the trials tell of actions."""
+        if not isinstance(encoding, CountedEncoding):
+            return VectorActions(self.collector, self.fit, encoding, policy, pair_features)
+        if pair_features is not None:
+            raise InvalidInputError(
+                "pair_features are of vectors, and counted observations have action values of "
+                "their own: leave them out"
+            )
+        return CountedActions(self.collector, self.fit, encoding, policy)
