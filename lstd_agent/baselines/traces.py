@@ -19,7 +19,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.rows import as_rows, dense
+from lstd_agent.features.rows import as_rows, dense, with_ones
 from lstd_agent.statistics.equations import FeatureBasis
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.trials.counting import TransitionCounts
@@ -170,7 +170,7 @@ def _portions(
         for states in np.divmod(samples.transition_counts.indices, samples.n_states):
             seen[states] = True
         basis = FeatureBasis.of(table * seen[:, None], DEFAULT_RCOND)
-        return basis.V / basis.singular, _counted(samples, _with_ones(basis.U), decay, last)
+        return basis.V / basis.singular, _counted(samples, with_ones(basis.U), decay, last)
     if not callable(features):
         raise InvalidInputError("the features of trials are a function of observations (n, k)")
     if np.isnan(samples.observations).any():
@@ -239,8 +239,4 @@ def _along(
 
 
 def _rows(trials: KeptTrials, features: Callable[[Any], Any], t: int) -> FloatArray:
-    return _with_ones(dense(as_rows(features(trials.observations[:, t]), trials.n_trials)))
-
-
-def _with_ones(u: FloatArray) -> FloatArray:
-    return np.column_stack((u, np.ones(len(u))))
+    return with_ones(dense(as_rows(features(trials.observations[:, t]), trials.n_trials)))

@@ -23,14 +23,9 @@ from lstd_agent.errors import (
     NotFittedError,
     check_integer,
 )
+from lstd_agent.features.rows import with_ones
 from lstd_agent.features.tables import Features
-from lstd_agent.semigradient.samples import (
-    Reader,
-    reader,
-    sampled_values,
-    some_timesteps,
-    with_ones,
-)
+from lstd_agent.semigradient.samples import Reader, reader, sampled_values, some_timesteps
 from lstd_agent.semigradient.steps import StepPath, coordinates
 from lstd_agent.semigradient.sweeps import check_direction, sweep_backwards
 from lstd_agent.statistics.interface import SampledStatistics

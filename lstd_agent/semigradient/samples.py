@@ -10,7 +10,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.rows import dense
+from lstd_agent.features.rows import dense, with_ones
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept_trials import KeptTrials
@@ -56,11 +56,6 @@ def reader(encoding: Encoding, sums: Sums) -> Reader:
     )
 
 
-def with_ones(rows: FloatArray) -> FloatArray:
-    """Return features (f, 1) of features (n, d)."""
-    return np.column_stack((rows, np.ones(len(rows))))
-
-
 def _of_counts(counts: TransitionCounts, table: FloatArray) -> Reader:
     S, N, R = counts.n_states, counts.transition_counts, counts.reward_sums
 
@@ -84,13 +79,10 @@ def _of_trials(trials: KeptTrials, encoding: Encoding) -> Reader:
     def features(t: int, which: IntArray) -> FloatArray:
         return with_ones(dense(encoding.rows(trials.observations[which, t])))
 
+    own = trials.own
+
     def at(t: int) -> Timestep:
-        has = np.ones(trials.n_trials, dtype=bool)
-        if trials.lengths is not None:
-            has &= trials.lengths > t
-        if trials.explored is not None:
-            has &= ~trials.explored[:, t]
-        which = np.flatnonzero(has)
+        which = np.arange(trials.n_trials) if own is None else np.flatnonzero(own[:, t])
         share = np.full(which.size, 1.0 / trials.n_trials)
         return Timestep(features(t, which), features(t + 1, which), trials.rewards[which, t], share)
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.features.rows import dense
-from lstd_agent.semigradient.samples import Reader, with_ones
+from lstd_agent.features.rows import dense, with_ones
+from lstd_agent.semigradient.samples import Reader
 from lstd_agent.trials.encoding import Encoding
 
 _STEP = 0.5

@@ -6,7 +6,7 @@ from lstd_agent.arrays import States
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.moments import MomentStatistics
-from lstd_agent.trials.encoding import CountedEncoding, Encoding
+from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.recorders import Sums
 
 
@@ -21,9 +21,8 @@ def make_statistics(encoding: Encoding, sums: Sums, trials: States | None) -> Sa
     trials : ndarray, shape (m, t_max + 1, ...), optional
         The states of a sample of whole trials.
     """
-    if isinstance(encoding, CountedEncoding):
-        assert sums.counts is not None
-        terminal = encoding.n if encoding.ends else None
-        return CountStatistics(sums.counts, encoding.table_rows, trials, terminal)
-    assert sums.counts is None
-    return MomentStatistics(sums, encoding.rows, trials, encoding.ends)
+    if sums.counts is None:
+        return MomentStatistics(sums, encoding.rows, trials, encoding.ends)
+    assert encoding.table_rows is not None
+    terminal = encoding.terminal if encoding.ends else None
+    return CountStatistics(sums.counts, encoding.table_rows, trials, terminal)

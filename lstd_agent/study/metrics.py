@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.features.rows import with_ones
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.system.approximators import System
@@ -33,7 +34,7 @@ def best_linear(features: FloatArray, values: FloatArray, visits: FloatArray) ->
 
     By least squares over states, weighted by their visits (S,).
     """
-    F = np.column_stack((features, np.ones(len(values))))
+    F = with_ones(features)
     root = np.sqrt(visits)
     return np.asarray(np.linalg.lstsq(root[:, None] * F, root * values, rcond=None)[0])
 
@@ -153,7 +154,7 @@ def best_values(chain: MarkovChain, features: FloatArray, distributions: FloatAr
     def fitted(visits_of_window: FloatArray) -> FloatArray:
         return np.asarray(F @ best_linear(features, chain.bias, np.maximum(visits_of_window, 0.0)))
 
-    F = np.column_stack((features, np.ones(chain.n_states)))
+    F = with_ones(features)
     T = len(distributions)
     best: FloatArray = np.empty(0)
     least = np.inf

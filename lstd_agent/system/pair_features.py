@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import FloatArray, States
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.rows import with_ones
 from lstd_agent.trials.vector_encoding import VectorEncoding
 
 PairFeatures = Callable[[Any, Any], ArrayLike]
@@ -39,7 +40,7 @@ class PairFeatureRows:
         n, A = len(states), self._n_actions
         living = np.asarray(np.isfinite(np.asarray(states, dtype=np.float64)).all(axis=1))
         if self._features is None:
-            f = np.hstack((self._encoding.features(states), np.ones((n, 1))))
+            f = with_ones(self._encoding.features(states))
             d = f.shape[1]
             apart = np.zeros((n, A, A, d))
             apart[:, np.arange(A), np.arange(A)] = f[:, None]
