@@ -233,10 +233,8 @@ class MomentStatistics:
             def of_window(k: int) -> Callable[[Rows], FloatArray]:
                 return trials.christoffel(windows[k], RANGE_TOLERANCE, MIN_SAMPLES)
         else:
-            room, n_samples = (
-                max(1, self._room // (8 * scale.size**2)),
-                samples_in(windows, self.trials_at),
-            )
+            room = max(1, self._room // (8 * scale.size**2))
+            n_samples = samples_in(windows, self.trials_at)
 
             def of_window(k: int) -> Callable[[Rows], FloatArray]:
                 christoffel = Christoffel.of(second_moments(self.sums, windows[k]), scale)

@@ -194,6 +194,12 @@ def _check_counts(counts: TransitionCounts) -> None:
             f"the transitions of {counts.trials_at[off[0]]} trials at timestep {off[0]} sum to "
             f"{N[[off[0]]].sum()}: every trial has one at each timestep"
         )
+    _check_flow(counts)
+
+
+def _check_flow(counts: TransitionCounts) -> None:
+    """Raise `InvalidInputError` unless trials leave where they came to, and are paid there."""
+    S, N, T = counts.n_states, counts.transition_counts, counts.t_max + 1
     timestep = np.repeat(np.arange(T), np.diff(N.indptr))
     state, next_state = np.divmod(N.indices.astype(np.int64), S)
     left, reached = (
@@ -204,7 +210,7 @@ def _check_counts(counts: TransitionCounts) -> None:
         unlike.data = np.maximum(unlike.data, 0)
     if has_gaps(counts.n_at):  # nor do more come back than were missing
         came = np.bincount(unlike.row, unlike.data, minlength=T - 1)
-        missing = n - counts.trials_at[:-1]
+        missing = counts.n_trials - counts.trials_at[:-1]
         unlike.data[(came <= missing)[unlike.row]] = 0
     unlike.eliminate_zeros()
     if unlike.nnz:
@@ -214,6 +220,6 @@ def _check_counts(counts: TransitionCounts) -> None:
             f"it at timestep {t + 1}: trials do not come or go"
         )
     was_in: Any = left.astype(bool)
-    paid: Any = R.astype(bool)
+    paid: Any = counts.reward_sums.astype(bool)
     if (paid > was_in).nnz:
         raise InvalidInputError("reward_sums hold rewards of states that no trial was in")

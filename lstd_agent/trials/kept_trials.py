@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import RowsOf
+from lstd_agent.trials.lengths import checked_by_timestep, checked_lengths
 from lstd_agent.trials.moment_sums import MomentSums, moments_of
 
 
@@ -140,12 +141,12 @@ class KeptTrials:
             raise InvalidInputError(
                 f"rewards must be finite; got {paid[trial, t]} at timestep {t} of trial {trial}"
             )
-        were_explored = _checked_by_timestep("explored", explored, "b", paid.shape)
+        were_explored = checked_by_timestep("explored", explored, "b", paid.shape)
         return cls(
             states.reshape(m, n + 1, -1),
             paid,
-            _checked_lengths(lengths, m, n),
-            _checked_by_timestep("actions", actions, "iu", paid.shape),
+            checked_lengths(lengths, m, n),
+            checked_by_timestep("actions", actions, "iu", paid.shape),
             were_explored if np.any(were_explored) else None,
         )
 
@@ -312,30 +313,3 @@ def _of_all(portions: Sequence[KeptTrials], name: str, missing: Any) -> Any:
         for portion, part in zip(portions, parts, strict=True)
     )
     return np.concatenate(list(filled))
-
-
-def _checked_by_timestep(
-    name: str, given: ArrayLike | None, kinds: str, shape: tuple[int, ...]
-) -> Any:
-    """Return an optional array of a number a timestep, or raise unless it is one."""
-    if given is None:
-        return None
-    checked = np.asarray(given)
-    if checked.shape != shape or checked.dtype.kind not in kinds:
-        raise InvalidInputError(
-            f"{name} of these trials have shape {shape}; got {checked.shape}, {checked.dtype}"
-        )
-    return checked
-
-
-def _checked_lengths(lengths: ArrayLike | None, m: int, n: int) -> IntArray | None:
-    """Return how many of n timesteps m trials have, None if all have all."""
-    if lengths is None:
-        return None
-    checked = np.asarray(lengths)
-    are_numbers = checked.shape == (m,) and checked.dtype.kind in "iu"
-    if not are_numbers or checked.min() < 1 or checked.max() > n:
-        raise InvalidInputError(
-            f"the lengths of {m} trials are {m} integers from 1 to {n}; got {lengths!r}"
-        )
-    return None if (checked == n).all() else checked.astype(np.int64)

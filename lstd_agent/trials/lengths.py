@@ -6,7 +6,10 @@ trial is missing at that timestep, and is there again at the next.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError
@@ -30,3 +33,30 @@ def check_lengths(n_at: IntArray, n_trials: int, t_max: int) -> None:
             f"n_at holds how many of {n_trials} trials have each of {t_max + 1} timesteps: all "
             f"the first one, unless they are explored there; got {n_at!r}"
         )
+
+
+def checked_by_timestep(
+    name: str, given: ArrayLike | None, kinds: str, shape: tuple[int, ...]
+) -> Any:
+    """Return an optional array of a number a timestep, or raise unless it is one."""
+    if given is None:
+        return None
+    checked = np.asarray(given)
+    if checked.shape != shape or checked.dtype.kind not in kinds:
+        raise InvalidInputError(
+            f"{name} of these trials have shape {shape}; got {checked.shape}, {checked.dtype}"
+        )
+    return checked
+
+
+def checked_lengths(lengths: ArrayLike | None, m: int, n: int) -> IntArray | None:
+    """Return how many of n timesteps m trials have, None if all have all."""
+    if lengths is None:
+        return None
+    checked = np.asarray(lengths)
+    are_numbers = checked.shape == (m,) and checked.dtype.kind in "iu"
+    if not are_numbers or checked.min() < 1 or checked.max() > n:
+        raise InvalidInputError(
+            f"the lengths of {m} trials are {m} integers from 1 to {n}; got {lengths!r}"
+        )
+    return None if (checked == n).all() else checked.astype(np.int64)
