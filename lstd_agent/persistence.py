@@ -65,7 +65,6 @@ def save(
     table: Any = collector.features if is_table(collector.features) else None
     if encoding is not None and encoding.table_rows is not None:
         table = encoding.table_rows[: -1 if encoding.ends else None]
-    stored = None if batches.are_kept else batches.trials
     anchors = options["anchors"]
     facts = {
         "options": {name: value for name, value in options.items() if name not in _PACKED},
@@ -80,8 +79,8 @@ def save(
         "actions": collector.actions,
         "taken": [pack_taken(t, f"taken{i}", arrays) for i, t in enumerate(batches.taken)],
     }
-    if stored is not None:
-        arrays["trials"] = stored
+    if batches.stored is not None:
+        arrays["trials"] = batches.stored
     if policy is not None and not callable(policy):
         arrays["policy"] = np.asarray(policy)
     write(path, facts, arrays)

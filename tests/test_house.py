@@ -109,6 +109,33 @@ def graph_of(package: str, without: tuple[str, str] | None = None) -> dict[str, 
     }
 
 
+# Kinds of observations and of sums, and where things are made by them. Sums may ask what is added
+# to them, and the collector what a user hands in.
+KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials", "MomentSums"}
+MADE_BY_KIND = {
+    *("action_values", "improvement.making", "trials.batches"),
+    *("trials.collector", "trials.counting", "trials.kept_trials", "trials.moment_sums"),
+}
+
+
+def kinds_asked_for(tree: ast.AST) -> set[str]:
+    """Names of `KINDS` in the second arguments of isinstance."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 2]
+    asked = [node.args[1] for node in calls if ast.unparse(node.func) == "isinstance"]
+    return {
+        node.id for each in asked for node in ast.walk(each) if isinstance(node, ast.Name)
+    } & KINDS
+
+
+def test_nobody_asks_for_kinds_of_observations_but_where_things_are_made_by_them() -> None:
+    asking = {
+        name.removeprefix(f"{EVALUATOR}.")
+        for name, path in modules(EVALUATOR).items()
+        if kinds_asked_for(ast.parse(path.read_text("utf-8")))
+    }
+    assert asking == MADE_BY_KIND
+
+
 def test_the_walk_finds_a_cycle_and_imports_of_every_kind(tmp_path: Path) -> None:
     assert find_cycle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c", "b"]
     assert find_cycle({"a": ["b", "c"], "b": ["c"], "c": []}) == []

@@ -120,6 +120,11 @@ class Batches:
                     states.append(batch.states(n_missing))
                     n_missing -= len(states[-1])
             return np.concatenate(states) if states else None
+        return self.stored
+
+    @property
+    def stored(self) -> States | None:
+        """Whole trials beside sums that do not tell them, as of `trials`; None without any."""
         if len(self._stored) > 1:
             self._stored = [np.concatenate(self._stored)]
         return self._stored[0] if self._stored else None

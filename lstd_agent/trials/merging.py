@@ -80,7 +80,7 @@ def merge_batches(mine: Batches, encoding: Encoding, theirs: Batches, other: Enc
     # Read before anything is added, since both may be the same.
     pairs = zip(theirs.sums, theirs.taken, strict=True)
     rounds = [Round(sums, np.empty(0), taken) for sums, taken in pairs]
-    stored = None if theirs.are_kept else theirs.trials
+    stored = theirs.stored
     for each in rounds:
         mine.add(each, encoding)
     if stored is not None:
