@@ -163,13 +163,12 @@ def _checked_trials(trials: States | None, batches: list[Sums]) -> States | None
     if trials is None:
         return None
     counts = [batch.counts for batch in batches if batch.counts is not None]
-    right = bool(batches) and trials.shape[1:2] == (batches[0].t_max + 1,)
-    if counts:
-        right &= trials.ndim == 2 and trials.dtype.kind in "iu"
+    n_axes, types = (2, "iu") if counts else (3, "fiub")
+    right = trials.ndim == n_axes and trials.dtype.kind in types
+    right &= bool(batches) and trials.shape[1:2] == (batches[0].t_max + 1,)
+    if right and counts:
         lowest = 0 if all(batch.n_at is None for batch in counts) else -1  # where cut short
-        right = right and bool((trials >= lowest).all() and (trials < counts[0].n_states).all())
-    else:
-        right &= trials.ndim == 3 and trials.dtype.kind in "fiub"
+        right = bool((trials >= lowest).all() and (trials < counts[0].n_states).all())
     if not right:
         raise InvalidInputError(
             f"the file's trials are damaged: {trials.dtype} of shape {trials.shape} are not states "

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.arrays import FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import sums_without_each
@@ -204,9 +204,7 @@ def _transitions(sums: Sums) -> Transitions:
         )
     if total.actions is None:
         raise NotFittedError(NO_ACTIONS)
-    known: BoolArray = total.actions >= 0
-    if total.lengths is not None:
-        known = known & (np.arange(total.t_max + 1) < total.lengths[:, None])
+    known = (total.actions >= 0) & (np.arange(total.t_max + 1) < total.all_lengths[:, None])
     explored = np.zeros_like(known) if total.explored is None else total.explored
     return Transitions(
         total.observations, np.maximum(total.actions, 0), total.rewards, known, explored

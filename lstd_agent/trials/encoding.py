@@ -147,11 +147,8 @@ class CountedEncoding:
 
     def is_single(self, observation: Any) -> bool:
         """Tell at a glance that this is a single observation; False may be wrong."""
-        return (
-            self.is_discrete
-            and type(observation) is int
-            and (0 <= observation - self.start < self.n)
-        )
+        is_number = self.is_discrete and type(observation) is int
+        return is_number and 0 <= observation - self.start < self.n
 
     def encode_held(self, held: Sequence[int]) -> States:
         """Return the states (n,) of observations that were held one by one."""
@@ -194,16 +191,10 @@ class CountedEncoding:
         return ActionCountRecorder(self.n_states, n_actions, terminal)
 
     def round_of(self, trials: KeptTrials, n_stored: int, n_actions: int = 0) -> Round:
-        """Return encoded trials as a round: counts, and the states of some of them.
+        """Return encoded trials, of states (m, t_max + 2), as a round: their counts.
 
-        Parameters
-        ----------
-        trials : KeptTrials
-            States (m, t_max + 2) in place of vectors.
-        n_stored : int
-            How many trials to keep whole beside their counts.
-        n_actions : int
-            Where it is given, what actions led to is counted too.
+        The states of the first ``n_stored`` stay beside them. Where the number of actions is
+        given, what they led to is counted too.
         """
         states, rewards, own = trials.observations, trials.rewards, trials.own
         recorder = CountRecorder(self.n_states)
