@@ -10,7 +10,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.rows import dense, with_ones
+from lstd_agent.features.rows import with_ones
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept_trials import KeptTrials
@@ -77,7 +77,7 @@ def _of_counts(counts: TransitionCounts, table: FloatArray) -> Reader:
 
 def _of_trials(trials: KeptTrials, encoding: Encoding) -> Reader:
     def features(t: int, which: IntArray) -> FloatArray:
-        return with_ones(dense(encoding.rows(trials.observations[which, t])))
+        return with_ones(encoding.features(trials.observations[which, t]))
 
     own = trials.own
 

@@ -67,10 +67,9 @@ def group_counts(
     whole = 1 + np.searchsorted(chosen, start)
     predicted = np.append(predicted, value[start])
     direct = np.vstack((direct, value[start, None] + along))
-    parts = np.ones(len(chosen) + len(start), dtype=np.int64)
     groups = StartGroups(
         example=np.append(chosen, start),
-        n_starts=np.append(len(first.state), parts),
+        n_starts=np.append(len(first.state), np.ones(len(predicted) - 1, dtype=np.int64)),
         parent=np.concatenate(([-1], 0 * chosen, whole)),
         horizons=horizons,
         predicted=predicted,

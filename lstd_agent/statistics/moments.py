@@ -153,8 +153,8 @@ class MomentStatistics:
     def of(self, sums: MomentSums | TrialMoments, main: int | None = None) -> MomentStatistics:
         """Return the statistics of other portions, with the same features and stored trials.
 
-        Those of the main reference state that is given begin where all trials led to. Values are
-        relative to the mean of the tail, not to that state.
+        Given the main reference state, as by refits, iterations begin at what all trials led to.
+        Values are relative to the mean of the tail, not to that state.
         """
         other = copy.copy(self)
         for name in ("feature_scale", "sparse_trials"):
