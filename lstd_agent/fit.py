@@ -287,6 +287,12 @@ class Fit:
     def _refits(self) -> Refits:
         return Refits(self.system, self.statistics, self.batches, self.options, self.choice.backup)
 
+    @cached_property
+    def _start_refits(self) -> Refits:
+        """Those that tell of the start: of many sparse features a few, since each takes long."""
+        many = self.statistics.sparse_trials is not None
+        return self._refits.of_fewer(_N_GROUPS) if many else self._refits
+
     def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
         """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
         features = self.encoding.rows(states)
@@ -305,15 +311,11 @@ class Fit:
         return [other.system.gain for other in self._refits.without_each]
 
     def start_error(self) -> float:
-        """Return the standard error of the start's mean value as it is predicted.
-
-        Of many sparse features, where each refit takes long, by a few groups of batches.
-        """
+        """Return the standard error of the start's mean value as it is predicted."""
         features = self.statistics.mean_features(0)[None]
         first = np.zeros(1, dtype=np.int64)
-        many = self.statistics.sparse_trials is not None
-        refits = self._refits.of_fewer(_N_GROUPS) if many else self._refits
-        return float(refits.jackknife(lambda system: system.values(features, first))[0])
+        error = self._start_refits.jackknife(lambda system: system.values(features, first))
+        return float(error[0])
 
     def start_groups(self, matters: Callable[[StartGroups], bool]) -> StartGroups:
         """Return what trials from like starts earn; see `lstd_agent.statistics.start_groups`."""

@@ -90,15 +90,25 @@ def hitting_time(chain: RewardProcess, target: int | ArrayLike) -> FloatArray:
     -------
     ndarray, shape (S,)
     """
+    return _until_hit(chain, target)[0]
+
+
+def _until_hit(
+    chain: RewardProcess, target: int | ArrayLike
+) -> tuple[FloatArray, IntArray, sparse.csr_array, Solver | None]:
+    """Return the hitting time (S,), where a system tells it, and its rows of P and solver."""
     P = chain.transition_matrix
     targets = check_states(target, P.shape[0])
     is_target = np.isin(np.arange(P.shape[0]), targets)
     _, may_miss = _possibilities(P, is_target, is_target)
     h = np.where(may_miss, np.inf, 0.0)
     unknown = np.flatnonzero(~is_target & ~may_miss)
-    if unknown.size:
-        h[unknown] = solver_until(P[unknown], unknown, targets).solve(np.ones(unknown.size))
-    return h
+    rows = P[unknown]
+    if not unknown.size:
+        return h, unknown, rows, None
+    solver = solver_until(rows, unknown, targets)
+    h[unknown] = solver.solve(np.ones(unknown.size))
+    return h, unknown, rows, solver
 
 
 def solver_until(rows: sparse.csr_array, states: IntArray, targets: IntArray) -> Solver:
@@ -141,14 +151,10 @@ def hitting_time_variance(chain: RewardProcess, target: int | ArrayLike) -> Floa
     -------
     ndarray, shape (S,)
     """
-    P, mean = chain.transition_matrix, hitting_time(chain, target)
-    targets = check_states(target, P.shape[0])
+    mean, unknown, rows, solver = _until_hit(chain, target)
     variance = np.where(np.isfinite(mean), 0.0, np.nan)
-    unknown = np.setdiff1d(np.flatnonzero(np.isfinite(mean)), targets)
-    if unknown.size:
-        rows = P[unknown]
-        source = step_variances(rows, unknown, mean)
-        variance[unknown] = finite(solver_until(rows, unknown, targets).solve(source))
+    if solver is not None:
+        variance[unknown] = finite(solver.solve(step_variances(rows, unknown, mean)))
     return variance
 
 
