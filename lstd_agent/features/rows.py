@@ -27,9 +27,12 @@ def n_at_a_time(width: int) -> int:
     return max(1, _CHUNK_SIZE // width)
 
 
-def chunk_rows(states: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield states (n, k), some at a time, so that they fit in a bounded memory as doubles."""
-    n_rows = n_at_a_time(states.shape[1])
+def chunk_rows(states: NDArray[Any], width: int = 1) -> Iterator[NDArray[Any]]:
+    """Yield states (n, k), some at a time, so that they fit in a bounded memory as doubles.
+
+    As do rows of so many numbers that are made of them.
+    """
+    n_rows = n_at_a_time(max(states.shape[1], width))
     for first in range(0, max(len(states), 1), n_rows):
         yield states[first : first + n_rows]
 

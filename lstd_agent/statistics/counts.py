@@ -51,7 +51,7 @@ class CountStatistics:
     """
 
     support_threshold = 0.0
-    sparse_trials = None
+    sparse_trials = reduction = None
     forever = None
     candidates_are = "state"
     default_kernel = Kernel()  # the paper's: a Gaussian of width 1

@@ -18,6 +18,7 @@ from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows
 from lstd_agent.statistics.backups import Backup
 from lstd_agent.statistics.blocks import Block
+from lstd_agent.statistics.coordinates import Reduction
 from lstd_agent.statistics.equations import Equations, FeatureBasis
 from lstd_agent.statistics.holdouts import Holdout
 from lstd_agent.statistics.pooled import PooledModel
@@ -76,6 +77,10 @@ class Statistics(Protocol):
     @property
     def sparse_trials(self) -> SparseTrials | None:
         """Kept trials of vectors whose features are many and sparse, or None."""
+
+    @property
+    def reduction(self) -> Reduction | None:
+        """The same in coordinates of many features that are alike, or None."""
 
     def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the working arrays of one window's equations hold."""

@@ -25,6 +25,7 @@ from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense
 from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn
 from lstd_agent.statistics.christoffel import MIN_SAMPLES, RANGE_TOLERANCE, Christoffel
+from lstd_agent.statistics.coordinates import FEWEST_REDUCED, Coordinates, Reduction
 from lstd_agent.statistics.equations import Moments
 from lstd_agent.statistics.holdouts import Holdout, trial_holdouts
 from lstd_agent.statistics.interface import NOT_COUNTED, CountedStatistics, SquaredDistance
@@ -131,6 +132,30 @@ class MomentStatistics:
         sparse = self._trials if self._is_sparse else None
         return None if sparse is None else SparseTrials(sparse, self.intercept)
 
+    @cached_property
+    def _coordinates(self) -> Coordinates | None:
+        """Coordinates of dense features that are many and alike, where trials are kept."""
+        d = self.candidate_features.shape[1]
+        if self._trials is None or self._is_sparse or d < FEWEST_REDUCED:
+            return None
+        scale = self.feature_scale[:-1]
+        return Coordinates.of(self._trials.products(scale), scale)
+
+    @cached_property
+    def reduction(self) -> Reduction | None:
+        """The same statistics in coordinates, where there are any."""
+        coordinates = self._coordinates
+        if coordinates is None or self._trials is None:
+            return None
+        reduced, rows = copy.copy(self), self._rows
+        reduced._rows = lambda states: coordinates(rows(states))
+        reduced.candidate_features = coordinates(self.candidate_features)
+        reduced._take(self._trials.in_coordinates(coordinates))
+        # As large as they are: only features are measured by their sizes.
+        one = np.ones(coordinates.basis.shape[1] + 1)
+        vars(reduced).update(_coordinates=None, reduction=None, feature_scale=one)
+        return Reduction(reduced, coordinates)
+
     def features(self, states: FloatArray) -> FloatArray:
         """Features (n, d) of encoded observations (n, k)."""
         return np.concatenate([dense(self._rows(some)) for some in chunk_rows(states)])
@@ -157,8 +182,9 @@ class MomentStatistics:
         Values are relative to the mean of the tail, not to that state.
         """
         other = copy.copy(self)
-        for name in ("feature_scale", "sparse_trials"):
+        for name in ("feature_scale", "sparse_trials", "reduction"):
             other.__dict__.pop(name, None)
+        vars(other)["_coordinates"] = self._coordinates  # those of all trials
         other._take(sums)
         other._room = _MAX_DECOMPOSED_BYTES // 2**4  # there may be many batches
         if main is not None and self.sparse_trials is not None and other._trials is not None:
@@ -237,11 +263,18 @@ class MomentStatistics:
             n_samples = samples_in(windows, self.trials_at)
 
             def of_window(k: int) -> Callable[[Rows], FloatArray]:
-                christoffel = Christoffel.of(second_moments(self.sums, windows[k]), scale)
+                christoffel = self._christoffel_of(windows[k])
                 return lambda rows: christoffel.occupancy(rows, n_samples[k])
 
         kept = lru_cache(room)(of_window)
         return lambda rows: np.stack([kept(k)(rows) for k in range(len(windows))])
+
+    def _christoffel_of(self, window: IntArray) -> Christoffel:
+        if self.reduction is None:
+            return Christoffel.of(second_moments(self.sums, window), self.feature_scale)
+        reduced, coordinates = self.reduction
+        Z = second_moments(reduced.sums, window)
+        return coordinates.christoffel(Christoffel.of(Z, reduced.feature_scale))
 
     def independent_samples(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Occupancy times the number of samples of each window, (n, m)."""

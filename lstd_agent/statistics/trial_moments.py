@@ -7,8 +7,9 @@ trials stay what is kept, and the moments of a window are summed from them when 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
+from itertools import chain
 from operator import add
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.features.rows import Rows, RowsOf, chunk_rows
+from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense, n_at_a_time
+from lstd_agent.statistics.coordinates import Coordinates
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
 
@@ -52,6 +54,14 @@ class TrialMoments:
 
     def __add__(self, other: TrialMoments) -> TrialMoments:
         return TrialMoments(self.parts + other.parts)
+
+    def products(self, scale: FloatArray) -> FloatArray:
+        """Return Σ x x^T (d, d) over all observations, with x = f / scale."""
+        return reduce(add, [part.products(scale) for part in self.parts])
+
+    def in_coordinates(self, coordinates: Coordinates) -> TrialMoments:
+        """Return the moments of coordinates in place of features."""
+        return TrialMoments([part.in_coordinates(coordinates) for part in self.parts])
 
     @property
     def kept(self) -> KeptTrials:
@@ -116,6 +126,38 @@ class BatchMoments:
         self._features = features
         self._room = room
         self._found: dict[tuple[int, ...], list[FloatArray]] = {}
+        self._reduced: tuple[Coordinates, BatchMoments] | None = None
+
+    @cached_property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return int(self._features(self.kept.observations[:1, 0]).shape[1])
+
+    def in_coordinates(self, coordinates: Coordinates) -> BatchMoments:
+        """Return the moments of coordinates in place of features, always the same."""
+        if self._reduced is None or self._reduced[0] is not coordinates:
+
+            def features(states: NDArray[Any]) -> FloatArray:
+                return coordinates(self._features(states))
+
+            self._reduced = coordinates, BatchMoments(self.kept, features, self._room, self.first)
+        return self._reduced[1]
+
+    def products(self, scale: FloatArray) -> FloatArray:
+        """Return Σ x x^T (d, d) over all observations, with x = f / scale."""
+        observed, own = self.kept.observations, self.kept.own
+        if own is None:
+            states = observed.reshape(-1, observed.shape[2])
+        else:
+            nothing = np.zeros((len(own), 1), dtype=bool)
+            states = observed[np.hstack((own, nothing)) | np.hstack((nothing, own))]
+        d = len(scale)
+        total: FloatArray = np.zeros((d, d))
+        # d at a time, so that adding up products takes no longer than making them.
+        for first in range(0, len(states), max(d, n_at_a_time(d))):
+            x = dense(self._features(states[first : first + max(d, n_at_a_time(d))])) / scale
+            total += x.T @ x
+        return total
 
     @cached_property
     def means(self) -> _Means:
@@ -144,11 +186,14 @@ class BatchMoments:
     def _sums(self, observed: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """Return Σ f and Σ f² of observations (n, k), 0 of none."""
         if not len(observed):
-            nothing = np.zeros(self._features(self.kept.observations[:1, 0]).shape[1])
+            nothing = np.zeros(self.n_features)
             return nothing, nothing
-        blocks = [self._features(states) for states in chunk_rows(observed)]
-        f = reduce(add, [rows.sum(axis=0) for rows in blocks])
-        return f, reduce(add, [(rows * rows).sum(axis=0) for rows in blocks])
+        f, squares = np.zeros(self.n_features), np.zeros(self.n_features)
+        for states in chunk_rows(observed, self.n_features):
+            rows = self._features(states)
+            f += rows.sum(axis=0)
+            squares += (rows * rows).sum(axis=0)
+        return f, squares
 
     @cached_property
     def rows(self) -> Rows:
@@ -174,16 +219,32 @@ class BatchMoments:
 
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window, one entry a window."""
-        wanted = list(map(tuple, windows.tolist()))
-        missing = [window for window in dict.fromkeys(wanted) if window not in self._found]
+        wanted = list(self._parts_of(windows))
+        missing = sorted(set(chain.from_iterable(wanted)) - self._found.keys())
         found = dict(self._found)
         if missing:
             summed = self.kept.condense(self._features, np.array(missing))
             arrays = [getattr(summed, name) for name in _NAMES]
             found.update((window, [a[i] for a in arrays]) for i, window in enumerate(missing))
-            # What is kept, the last of it, is copied from the arrays that it was part of.
+            # The longest are kept, copied from the arrays that they were part of.
             n = self._room // sum(array[0].nbytes for array in arrays)
-            last = list(found.items())[-n:] if n else []
-            self._found = {window: [np.array(a) for a in parts] for window, parts in last}
-        parts = zip(*(found[window] for window in wanted), strict=True)
-        return MomentSums(self.kept.n_trials, *map(np.stack, parts))
+            longest = sorted(found, key=lambda window: window[0] - window[1])[:n]
+            self._found = {window: [np.array(a) for a in found[window]] for window in longest}
+        sums = [reduce(_add_each, (found[part] for part in parts)) for parts in wanted]
+        return MomentSums(self.kept.n_trials, *map(np.stack, zip(*sums, strict=True)))
+
+    def _parts_of(self, windows: IntArray) -> Iterator[list[tuple[int, int]]]:
+        """Yield for each window what makes it up: windows found, and others between edges."""
+        edges = np.unique(np.append(windows, [*chain.from_iterable(self._found)]))
+        for start, stop in windows.tolist():
+            parts = []
+            while start < stop:
+                known = [last for first, last in self._found if first == start < last <= stop]
+                end = max(known) if known else int(edges[np.searchsorted(edges, start, "right")])
+                parts.append((start, end))
+                start = end
+            yield parts or [(stop, stop)]
+
+
+def _add_each(a: list[FloatArray], b: list[FloatArray]) -> list[FloatArray]:
+    return [x + y for x, y in zip(a, b, strict=True)]

@@ -39,7 +39,7 @@ class ExactStatistics:
 
     support_threshold = 1e-8
     sparse_counts = None
-    sparse_trials = None
+    sparse_trials = reduction = None
 
     def __init__(
         self,

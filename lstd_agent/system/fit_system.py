@@ -7,6 +7,7 @@ or exact. Linked systems, the default, have weights and offsets in one step back
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.rows import dense
 from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, several_steps
+from lstd_agent.statistics.coordinates import Coordinates
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.approximators import Solution, System
@@ -163,6 +165,9 @@ def _solve(
 ) -> System:
     """Solve for weights and offsets, and for what is open of them if ``directions`` is true."""
     anchors, windows, references, occupancy = neighborhoods
+    reduction = statistics.reduction
+    if reduction is not None:
+        statistics = reduction.statistics
     steps = several_steps(backup)
     if backup == "model":
         found = solve_model(statistics, windows, gain, rcond, references.main, solver)
@@ -179,6 +184,8 @@ def _solve(
             fitted.weights, features, references, occupancy, threshold, rule
         )
         found = Solution(fitted.weights, offsets, fitted.rank, n_samples, fitted.condition)
+    if reduction is not None:
+        found = _of_features(found, reduction.coordinates)
     return System(
         **vars(found),
         anchors=anchors,
@@ -187,6 +194,17 @@ def _solve(
         occupancy=occupancy,
         t_max=statistics.t_max,
         gain=gain,
+    )
+
+
+def _of_features(found: Solution, coordinates: Coordinates) -> Solution:
+    """Return the solution of features from that of their coordinates."""
+    return replace(
+        found,
+        weights=coordinates.weights(found.weights),
+        open_directions=coordinates.with_one @ found.open_directions
+        if found.open_directions.size
+        else found.open_directions,
     )
 
 

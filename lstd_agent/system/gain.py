@@ -74,6 +74,8 @@ def corrected_gain(statistics: Statistics, rcond: float) -> float:
     rcond : float
         Relative cutoff of the pseudoinverses.
     """
+    if statistics.reduction is not None:
+        statistics = statistics.reduction.statistics
     last = statistics.t_max
     first = (last + 1) // 2
     if first == last:

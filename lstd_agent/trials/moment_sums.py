@@ -180,7 +180,8 @@ def moments_of(
     if own is not None:
         before = np.append(0, np.cumsum(own.sum(axis=0)))
         cut = np.zeros((n, d)), before[windows[:, 1]] - before[windows[:, 0]]
-    n_rows = max(2, n_at_a_time(max(d, observations.shape[2])))
+    # At least d, so that adding up products takes no longer than making them.
+    n_rows = max(2, d, n_at_a_time(max(d, observations.shape[2])))
     for i, block, time in _pieces(len(rewards), windows, n_rows):
         # Time first, so that the rows of successors are the same rows, one timestep on.
         observed = observations[block, time.start : time.stop + 1].swapaxes(0, 1)
