@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError, check_choice
 from lstd_agent.statistics.backups import Backup, WantedBackup, check_backup
+from lstd_agent.statistics.coordinates import reduced
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
@@ -99,11 +100,12 @@ class FitOptions:
         """
         candidates = self._candidates(statistics)
         gain = self.gain_of(statistics)
+        few = reduced(statistics)
         if self._is_by_data:
-            anchors, choice = choose_number(statistics, batches, candidates, gain, self.rcond)
+            anchors, choice = choose_number(few, batches, candidates, gain, self.rcond)
         else:
             [anchors] = candidates
-            choice = self._choice(statistics, batches, anchors, gain)
+            choice = self._choice(few, batches, anchors, gain)
         system = fit_system(
             statistics,
             anchors,

@@ -1,15 +1,15 @@
 r"""Many dense features that are alike, in the few coordinates that samples have of them.
 
 Random Fourier features, a grid of bumps or the last layer of a network may be thousands, and those
-of all observations seen lie in a space of a hundred dimensions. With x = f / scale and an
-eigendecomposition :math:`\sum x x^T = U \mathrm{diag}(\mu) U^T`, directions with μ = 0 left out,
-:math:`x = U U^T x` for all of them, and the system is solved in coordinates :math:`U^T x` for
-weights w; those of the features are U w / scale. U is orthonormal, so that the smallest weights
-stay the smallest.
+of all observations seen lie in a space of a hundred dimensions. With U an orthonormal basis of it
+and x = f / scale, :math:`x = U U^T x` for all of them, and the system is solved in coordinates
+:math:`U^T x` for weights w; those of the features are U w / scale. Since U is orthonormal the
+smallest weights stay the smallest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,8 +22,11 @@ from lstd_agent.statistics.christoffel import Christoffel
 FEWEST_REDUCED = 500
 """Of fewer features coordinates are not looked for."""
 
-# Eigenvalues that are smaller beside the largest are rounding errors.
-_ROUNDING = 1e-14
+# What is left of features outside the space is rounding if it is a smaller share of them.
+_ROUNDING = 1e-7
+
+# So many features span more of the space at a time.
+_BLOCK = 500
 
 # Coordinates that are hardly fewer than features do not pay.
 _LARGEST_SHARE = 0.7
@@ -45,13 +48,22 @@ class Coordinates:
     scale: FloatArray
 
     @classmethod
-    def of(cls, products: FloatArray, scale: FloatArray) -> Coordinates | None:
-        """Return those of scaled features, whose sum of products is (d, d), or None: too many."""
-        eigenvalues, basis = np.linalg.eigh(products)
-        kept = eigenvalues > _ROUNDING * eigenvalues[-1]
-        if not 0 < kept.sum() <= _LARGEST_SHARE * len(kept):
-            return None
-        return cls(np.ascontiguousarray(basis[:, kept]), scale)
+    def of(cls, blocks: Iterable[FloatArray], scale: FloatArray) -> Coordinates | None:
+        """Return those of features, block by block (n, d), or None if they are hardly fewer."""
+        d = len(scale)
+        basis: FloatArray = np.zeros((d, 0))
+        for features in blocks:
+            x = features / scale
+            x /= np.maximum(np.linalg.norm(x, axis=1), np.finfo(float).tiny)[:, None]
+            outside = _outside(x, basis)
+            while outside.size:
+                _, size, Vt = np.linalg.svd(outside[:_BLOCK], full_matrices=False)
+                more = _outside_of(Vt[size > _ROUNDING / 2.0], basis)
+                basis = np.hstack((basis, np.linalg.qr(more.T)[0]))
+                if basis.shape[1] > _LARGEST_SHARE * d:
+                    return None
+                outside = _outside(outside, basis)
+        return cls(basis, scale)
 
     def __call__(self, features: Rows) -> FloatArray:
         """Return the coordinates (n, r) of features (n, d)."""
@@ -71,8 +83,19 @@ class Coordinates:
 
     def christoffel(self, of_coordinates: Christoffel) -> Christoffel:
         """Return the Christoffel function of features (f, 1) from that of coordinates."""
-        basis = self.with_one @ of_coordinates.basis
+        basis = np.asarray(self.with_one @ of_coordinates.basis)
         return replace(of_coordinates, scale=np.append(self.scale, 1.0), basis=basis)
+
+
+def _outside_of(x: FloatArray, basis: FloatArray) -> FloatArray:
+    """Return what is left of rows (n, d) outside a space."""
+    return np.asarray(x - (x @ basis) @ basis.T)
+
+
+def _outside(x: FloatArray, basis: FloatArray) -> FloatArray:
+    """Return the same, of the rows of which it is more than rounding."""
+    left = _outside_of(x, basis)
+    return np.asarray(left[np.linalg.norm(left, axis=1) > _ROUNDING])
 
 
 class Reduction(NamedTuple):
@@ -80,3 +103,8 @@ class Reduction(NamedTuple):
 
     statistics: Any
     coordinates: Coordinates
+
+
+def reduced(statistics: Any) -> Any:
+    """Return statistics of coordinates, or themselves where features are none too many."""
+    return statistics if statistics.reduction is None else statistics.reduction.statistics

@@ -93,6 +93,7 @@ class MomentStatistics:
     default_kernel = Kernel(width="median")  # the distance between candidates
     recurrent_classes = ()  # vectors are not counted
     _room = _MAX_DECOMPOSED_BYTES
+    _are_scaled = False  # as the coordinates of scaled features are
 
     def __init__(
         self,
@@ -138,8 +139,7 @@ class MomentStatistics:
         d = self.candidate_features.shape[1]
         if self._trials is None or self._is_sparse or d < FEWEST_REDUCED:
             return None
-        scale = self.feature_scale[:-1]
-        return Coordinates.of(self._trials.products(scale), scale)
+        return Coordinates.of(self._trials.observed(), self.feature_scale[:-1])
 
     @cached_property
     def reduction(self) -> Reduction | None:
@@ -147,13 +147,13 @@ class MomentStatistics:
         coordinates = self._coordinates
         if coordinates is None or self._trials is None:
             return None
-        reduced, rows = copy.copy(self), self._rows
-        reduced._rows = lambda states: coordinates(rows(states))
+        reduced, trials = copy.copy(self), self._trials.in_coordinates(coordinates)
         reduced.candidate_features = coordinates(self.candidate_features)
-        reduced._take(self._trials.in_coordinates(coordinates))
-        # As large as they are: only features are measured by their sizes.
-        one = np.ones(coordinates.basis.shape[1] + 1)
-        vars(reduced).update(_coordinates=None, reduction=None, feature_scale=one)
+        reduced._take(trials)
+        reduced._rows = trials.parts[0].features
+        reduced._are_scaled = True
+        vars(reduced).pop("feature_scale", None)
+        vars(reduced).update(_coordinates=None, reduction=None)
         return Reduction(reduced, coordinates)
 
     def features(self, states: FloatArray) -> FloatArray:
@@ -306,6 +306,8 @@ class MomentStatistics:
     @cached_property
     def feature_scale(self) -> FloatArray:
         """Root mean squares of the features (f, 1) over all timesteps, shape (d + 1,)."""
+        if self._are_scaled:
+            return np.ones(self.candidate_features.shape[1] + 1)
         trials = self.sparse_trials
         squares = self.sums.squares if trials is None else trials.squares
         scale = np.sqrt(squares / self.trials_at.sum())

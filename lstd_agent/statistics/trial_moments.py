@@ -8,6 +8,7 @@ trials stay what is kept, and the moments of a window are summed from them when 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, reduce
 from itertools import chain
 from operator import add
@@ -17,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense, n_at_a_time
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense
 from lstd_agent.statistics.coordinates import Coordinates
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
@@ -55,9 +56,9 @@ class TrialMoments:
     def __add__(self, other: TrialMoments) -> TrialMoments:
         return TrialMoments(self.parts + other.parts)
 
-    def products(self, scale: FloatArray) -> FloatArray:
-        """Return Σ x x^T (d, d) over all observations, with x = f / scale."""
-        return reduce(add, [part.products(scale) for part in self.parts])
+    def observed(self) -> Iterator[FloatArray]:
+        """Yield the dense features (n, d) of all observations, some at a time."""
+        return chain.from_iterable(part.observed() for part in self.parts)
 
     def in_coordinates(self, coordinates: Coordinates) -> TrialMoments:
         """Return the moments of coordinates in place of features."""
@@ -123,7 +124,7 @@ class BatchMoments:
     def __init__(self, kept: KeptTrials, features: RowsOf, room: int, first: int = 0) -> None:
         self.kept = kept
         self.first = first
-        self._features = features
+        self.features = features
         self._room = room
         self._found: dict[tuple[int, ...], list[FloatArray]] = {}
         self._reduced: tuple[Coordinates, BatchMoments] | None = None
@@ -131,33 +132,40 @@ class BatchMoments:
     @cached_property
     def n_features(self) -> int:
         """Number of features d."""
-        return int(self._features(self.kept.observations[:1, 0]).shape[1])
+        return int(self.features(self.kept.observations[:1, 0]).shape[1])
 
     def in_coordinates(self, coordinates: Coordinates) -> BatchMoments:
         """Return the moments of coordinates in place of features, always the same."""
         if self._reduced is None or self._reduced[0] is not coordinates:
-
-            def features(states: NDArray[Any]) -> FloatArray:
-                return coordinates(self._features(states))
-
-            self._reduced = coordinates, BatchMoments(self.kept, features, self._room, self.first)
+            r = coordinates.basis.shape[1]
+            trials, features = self.kept, self.features
+            rows: RowsOf = lambda states: coordinates(features(states))  # noqa: E731
+            if 8 * r * trials.observations[..., 0].size <= self._room:
+                trials, rows = self._observing(coordinates), np.nan_to_num
+            self._reduced = coordinates, BatchMoments(trials, rows, self._room, self.first)
         return self._reduced[1]
 
-    def products(self, scale: FloatArray) -> FloatArray:
-        """Return Σ x x^T (d, d) over all observations, with x = f / scale."""
-        observed, own = self.kept.observations, self.kept.own
+    def _observing(self, coordinates: Coordinates) -> KeptTrials:
+        """Return the trials as if coordinates were observed, and NaN where a trial has ended."""
+        observed = self.kept.observations
+        values = np.zeros((*observed.shape[:2], coordinates.basis.shape[1]))
+        values[self._is_used] = np.concatenate([coordinates(f) for f in self.observed()])
+        values[np.isnan(observed).any(axis=2)] = np.nan
+        return replace(self.kept, observations=values)
+
+    def observed(self) -> Iterator[FloatArray]:
+        """Yield the dense features (n, d) of all observations, some at a time."""
+        for states in chunk_rows(self.kept.observations[self._is_used], self.n_features):
+            yield dense(self.features(states))
+
+    @property
+    def _is_used(self) -> BoolArray:
+        """Which observations (m, t_max + 2) own transitions leave from or arrive at."""
+        own = self.kept.own
         if own is None:
-            states = observed.reshape(-1, observed.shape[2])
-        else:
-            nothing = np.zeros((len(own), 1), dtype=bool)
-            states = observed[np.hstack((own, nothing)) | np.hstack((nothing, own))]
-        d = len(scale)
-        total: FloatArray = np.zeros((d, d))
-        # d at a time, so that adding up products takes no longer than making them.
-        for first in range(0, len(states), max(d, n_at_a_time(d))):
-            x = dense(self._features(states[first : first + max(d, n_at_a_time(d))])) / scale
-            total += x.T @ x
-        return total
+            return np.ones(self.kept.observations.shape[:2], dtype=bool)
+        nothing = np.zeros((len(own), 1), dtype=bool)
+        return np.asarray(np.hstack((own, nothing)) | np.hstack((nothing, own)))
 
     @cached_property
     def means(self) -> _Means:
@@ -190,7 +198,7 @@ class BatchMoments:
             return nothing, nothing
         f, squares = np.zeros(self.n_features), np.zeros(self.n_features)
         for states in chunk_rows(observed, self.n_features):
-            rows = self._features(states)
+            rows = self.features(states)
             f += rows.sum(axis=0)
             squares += (rows * rows).sum(axis=0)
         return f, squares
@@ -199,7 +207,7 @@ class BatchMoments:
     def rows(self) -> Rows:
         """Features of all observations, timestep by timestep, shape ((t_max + 2) m, d)."""
         states = self.kept.observations.swapaxes(0, 1).reshape(-1, self.kept.observations.shape[2])
-        blocks = [self._features(some) for some in chunk_rows(states)]
+        blocks = [self.features(some) for some in chunk_rows(states)]
         return blocks[0] if len(blocks) == 1 else sparse.vstack(blocks, format="csr")
 
     def between(self, start: int, stop: int) -> tuple[Rows, Rows, FloatArray, IntArray]:
@@ -223,7 +231,7 @@ class BatchMoments:
         missing = sorted(set(chain.from_iterable(wanted)) - self._found.keys())
         found = dict(self._found)
         if missing:
-            summed = self.kept.condense(self._features, np.array(missing))
+            summed = self.kept.condense(self.features, np.array(missing))
             arrays = [getattr(summed, name) for name in _NAMES]
             found.update((window, [a[i] for a in arrays]) for i, window in enumerate(missing))
             # The longest are kept, copied from the arrays that they were part of.

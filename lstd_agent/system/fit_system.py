@@ -15,7 +15,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.rows import dense
 from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep, several_steps
-from lstd_agent.statistics.coordinates import Coordinates
+from lstd_agent.statistics.coordinates import Coordinates, reduced
 from lstd_agent.statistics.equations import window_chunks
 from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.approximators import Solution, System
@@ -166,8 +166,7 @@ def _solve(
     """Solve for weights and offsets, and for what is open of them if ``directions`` is true."""
     anchors, windows, references, occupancy = neighborhoods
     reduction = statistics.reduction
-    if reduction is not None:
-        statistics = reduction.statistics
+    statistics = reduced(statistics)
     steps = several_steps(backup)
     if backup == "model":
         found = solve_model(statistics, windows, gain, rcond, references.main, solver)

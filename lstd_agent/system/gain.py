@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.statistics.coordinates import reduced
 from lstd_agent.statistics.interface import SampledStatistics, Statistics
 from lstd_agent.system.fit_system import CalibrationName
 from lstd_agent.system.krylov import gain_by_iteration
@@ -74,8 +75,7 @@ def corrected_gain(statistics: Statistics, rcond: float) -> float:
     rcond : float
         Relative cutoff of the pseudoinverses.
     """
-    if statistics.reduction is not None:
-        statistics = statistics.reduction.statistics
+    statistics = reduced(statistics)
     last = statistics.t_max
     first = (last + 1) // 2
     if first == last:
