@@ -21,21 +21,15 @@ tell nothing of what they are worth and are left out of the mean over the others
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.statistics.dominant import DominantSolver
 from lstd_agent.trials.counting import TransitionCounts
-
-# Factors of more states than this may fill in: those of random graphs do, and there iterations with
-# incomplete factors converge at once. Where they do not, on lines and grids, factors are sparse.
-_MOST_FACTORED = 3_000
-_DROPPED, _FILL = 1e-2, 2.0
-_RESIDUAL, _RESTART, _CYCLES = 1e-12, 60, 2
 
 # Probabilities that add up to 1 but for this much leave nothing open.
 _ROUNDING = 1e-12
@@ -126,8 +120,8 @@ class SumsUntil:
         self._told = self._within.sum(axis=1) + leaving[:, [main]].toarray()[:, 0]
 
     @cached_property
-    def _solve(self) -> Callable[[FloatArray], FloatArray]:
-        return dominant_solver(sparse.csc_array(sparse.diags_array(self._told) - self._within))
+    def _solver(self) -> DominantSolver:
+        return DominantSolver(sparse.csc_array(sparse.diags_array(self._told) - self._within))
 
     def of(self, x: FloatArray) -> FloatArray:
         """Return sums of what each visit gives, of x (k,) or (k, m) by state.
@@ -136,7 +130,7 @@ class SumsUntil:
         """
         if not self.states.size:
             return np.zeros(x.shape)
-        return self._solve((self._told if x.ndim == 1 else self._told[:, None]) * x)
+        return self._solver.solve((self._told if x.ndim == 1 else self._told[:, None]) * x)
 
     @property
     def open_share(self) -> FloatArray:
@@ -147,7 +141,7 @@ class SumsUntil:
         untold = np.where(told < (1.0 - _ROUNDING) * visits, visits - told, 0.0)
         if untold.any():
             system = sparse.csc_array(sparse.diags_array(visits) - self._within)
-            share[self.states] = np.clip(solve_dominant(system, untold), 0.0, 1.0)
+            share[self.states] = np.clip(DominantSolver(system).solve(untold), 0.0, 1.0)
         return share
 
 
@@ -157,33 +151,3 @@ def leading_to(transitions: sparse.csr_array, main: int) -> IntArray:
 
     backwards = sparse.csr_array(transitions.T)
     return np.sort(breadth_first_order(backwards, main, return_predecessors=False))
-
-
-def solve_dominant(system: sparse.csc_array, right: FloatArray) -> FloatArray:
-    """Solve a diagonally dominant system (n, n) for right-hand sides (n,) or (n, m)."""
-    return dominant_solver(system)(right)
-
-
-def dominant_solver(system: sparse.csc_array) -> Callable[[FloatArray], FloatArray]:
-    """Return what solves a diagonally dominant system, of many states without filling it in."""
-    from scipy.sparse.linalg import LinearOperator, gmres, spilu, splu  # take long to import
-
-    n = system.shape[0]
-    if n <= _MOST_FACTORED:
-        factored: Callable[[FloatArray], FloatArray] = splu(system).solve
-        return factored
-    factors = cache(lambda: splu(system))
-    incomplete = spilu(system, drop_tol=_DROPPED, fill_factor=_FILL)
-    preconditioner = LinearOperator((n, n), incomplete.solve)
-
-    def solve(right: FloatArray) -> FloatArray:
-        solved = np.empty_like(right)
-        for found, column in zip(solved.reshape(n, -1).T, right.reshape(n, -1).T, strict=True):
-            found[:], failed = gmres(
-                system, column, rtol=_RESIDUAL, restart=_RESTART, maxiter=_CYCLES, M=preconditioner
-            )
-            if failed:
-                return np.asarray(factors().solve(right))
-        return solved
-
-    return solve

@@ -29,7 +29,8 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
-from lstd_agent.statistics.pooled import leading_to, solve_dominant
+from lstd_agent.statistics.dominant import DominantSolver
+from lstd_agent.statistics.pooled import leading_to
 from lstd_agent.statistics.sparse_counts import SparseCounts
 from lstd_agent.system.approximators import Solution
 
@@ -126,12 +127,13 @@ def _eliminated(diagonal: FloatArray, X: sparse.csc_array, y: FloatArray) -> Flo
     u = np.zeros(len(diagonal))
     u[most] = 1.0
     try:
-        u[m] = -solve_dominant(sparse.csc_array(square.T), X[[most]][:, m].toarray()[0])
+        solver = DominantSolver(square)
+        u[m] = -solver.solve(X[[most]][:, m].toarray()[0], transposed=True)
         along = u @ Xe
         if (np.abs(along) <= _ROUNDING * (np.abs(u) @ np.abs(Xe))).all():
             along[:] = 0.0
             y = y - diagonal * u * ((u @ y) / (u @ (diagonal * u)))
-        solved = solve_dominant(square, np.column_stack((y[m], Xe[m])))
+        solved = solver.solve(np.column_stack((y[m], Xe[m])))
     except RuntimeError:  # a factor is singular
         return None
     # All solutions: w + changes x, along^T x = u^T y.

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics import pooled, sparse_counts
+from lstd_agent.statistics import dominant, sparse_counts
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.pairs import cut_pairs_discrepancy, paired_mean_discrepancy
 from lstd_agent.statistics.structure import recurrent_classes
@@ -64,7 +64,7 @@ def test_transitions_that_are_not_local_are_solved_as_dense_ones_are(
         recorder.record(states, rewards[states], following)
         states = following
     counts = recorder.sums(n_trials)
-    monkeypatch.setattr(pooled, "_MOST_FACTORED", most_factored)
+    monkeypatch.setattr(dominant, "_MOST_FACTORED", most_factored)
     windows = np.array([[0, 7], [7, 30], [30, 60]])
     found = []
     for fewest, eliminated in ((1000, True), (2, True), (2, False)):
