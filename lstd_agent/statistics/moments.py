@@ -209,7 +209,7 @@ class MomentStatistics:
         if self._trials is None:
             raise InvalidInputError(_SINGLE_STEPS)
         check_dense(self.candidate_features.shape[1])
-        return TrialWalk(self._trials.kept, self._rows, self.feature_scale, self.intercept)
+        return TrialWalk(self._trials, self._rows, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""

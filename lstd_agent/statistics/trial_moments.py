@@ -18,6 +18,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.features.rows import Rows, RowsOf, chunk_rows
+from lstd_agent.statistics.return_moments import ReturnMoments
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
 
@@ -45,10 +46,15 @@ class TrialMoments:
 
     @classmethod
     def of(
-        cls, kept: KeptTrials, features: RowsOf, n_batches: int = 1, first: int = 0
+        cls,
+        kept: KeptTrials,
+        features: RowsOf,
+        n_batches: int = 1,
+        first: int = 0,
+        decays: tuple[float, ...] = (),
     ) -> TrialMoments:
         """Return the moments of a batch, of so many that share the memory for them."""
-        return cls([BatchMoments(kept, features, _MAX_KEPT_BYTES // n_batches, first)])
+        return cls([BatchMoments(kept, features, _MAX_KEPT_BYTES // n_batches, first, decays)])
 
     def __add__(self, other: TrialMoments) -> TrialMoments:
         return TrialMoments(self.parts + other.parts)
@@ -108,14 +114,29 @@ class BatchMoments:
         How many bytes of moments to keep for the next time.
     first : int
         The place of its first trial among those of all batches.
+    decays : tuple of float
+        The λ that are going to be asked for, if one of them is.
+
+    Attributes
+    ----------
+    returns : ReturnMoments
+        The same of λ-returns.
     """
 
-    def __init__(self, kept: KeptTrials, features: RowsOf, room: int, first: int = 0) -> None:
+    def __init__(
+        self,
+        kept: KeptTrials,
+        features: RowsOf,
+        room: int,
+        first: int = 0,
+        decays: tuple[float, ...] = (),
+    ) -> None:
         self.kept = kept
         self.first = first
         self._features = features
         self._room = room
         self._found: dict[tuple[int, ...], list[FloatArray]] = {}
+        self.returns = ReturnMoments(kept, features, room, decays)
 
     @cached_property
     def means(self) -> _Means:
