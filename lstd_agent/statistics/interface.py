@@ -233,6 +233,10 @@ class SampledStatistics(Statistics, Protocol):
     def backups(self) -> tuple[Backup, ...]:
         """Backups to choose from by the data, in order of preference."""
 
+    @property
+    def single_steps(self) -> str:
+        """Why single steps alone are to choose from, where they are, else nothing."""
+
     def holdouts(self, batches: Sequence[Any]) -> Sequence[Holdout]:
         """Return halves of the trials to fit, with the others; none where there are not enough."""
 
