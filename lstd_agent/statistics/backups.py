@@ -84,6 +84,9 @@ class LambdaReturn:
 DECAYS = (0.6, 0.9)
 """The λ that ``"auto"`` tries."""
 
+_MOST_COMPARED = 1000
+"""Of more dense features λ-returns are not among what ``"auto"`` tries."""
+
 Backup: TypeAlias = Literal["one_step", "model"] | MultiStep | LambdaReturn
 WantedBackup: TypeAlias = Backup | Literal["auto"]
 """What may be asked for: ``"auto"`` is one of the others, by the data."""
@@ -108,6 +111,18 @@ def several_steps(backup: Backup) -> MultiStep | LambdaReturn | None:
     if isinstance(backup, str) or backup in (MultiStep(1), LambdaReturn(0.0)):
         return None
     return backup
+
+
+def why_single_steps(has_dense_trials: bool, d: int) -> str:
+    """Return why ``"auto"`` tries single steps alone of d features of vectors, or nothing."""
+    if not has_dense_trials:
+        return "sums and sparse features of trials hold single steps only"
+    if d > _MOST_COMPARED:
+        return (
+            f"of so many features ({d}) no lambda-returns are tried: give "
+            "backup=LambdaReturn(decay) for one"
+        )
+    return ""
 
 
 class Targets:

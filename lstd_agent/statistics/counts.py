@@ -53,6 +53,7 @@ class CountStatistics:
     support_threshold = 0.0
     sparse_trials = reduction = None
     forever = None
+    single_steps = ""
     candidates_are = "state"
     default_kernel = Kernel()  # the paper's: a Gaussian of width 1
 

@@ -19,19 +19,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import Rows, RowsOf
 from lstd_agent.statistics.blocks import Block
+from lstd_agent.statistics.trial_moments import TrialMoments
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
 
 N_GROUPS = 8
 """Into so many groups counts are divided, half of them for each half of the trials."""
+
+# Of fewer trials none are held out.
+_FEWEST_HELD_OUT = 8
 
 
 class Approximators(NamedTuple):
@@ -42,15 +47,18 @@ class Approximators(NamedTuple):
     windows: IntArray
 
 
+ErrorsOf: TypeAlias = Callable[[Sequence[Approximators], float], list[FloatArray]]
+
+
 class Holdout(NamedTuple):
     """Statistics of a half of the trials, and what holds predictions against the other.
 
     It returns mean square errors and mean errors of the start (m, 2), by groups of trials, of
-    approximators and a gain.
+    each of some approximators, with a gain.
     """
 
     fitted: Any
-    errors: Callable[[Approximators, float], FloatArray]
+    errors: ErrorsOf
 
 
 def count_holdouts(
@@ -79,12 +87,12 @@ def count_holdouts(
 
 def _count_errors(
     groups: Sequence[TransitionCounts], features: Rows, terminal: int | None
-) -> Callable[[Approximators, float], FloatArray]:
+) -> ErrorsOf:
     """Return errors of predictions by groups of counts."""
     blocks = [Block.of(counts, 0, counts.t_max + 1, terminal) for counts in groups]
     solvers = [block.solver(1.0) for block in blocks]
 
-    def errors(system: Approximators, gain: float) -> FloatArray:
+    def errors_of(system: Approximators, gain: float) -> FloatArray:
         values = system.weights @ features.T + system.offsets[:, None]
         if terminal is not None:
             values[:, terminal] = 0.0
@@ -98,45 +106,64 @@ def _count_errors(
             found.append(((weights[block.t] * share) @ error**2, share[start] @ error[start]))
         return np.array(found)
 
-    return errors
+    return lambda systems, gain: [errors_of(system, gain) for system in systems]
 
 
 def trial_holdouts(
-    make: Callable[[KeptTrials], Any], trials: KeptTrials, rows: RowsOf
+    make: Callable[[TrialMoments], Any],
+    moments: TrialMoments | None,
+    rows: RowsOf,
+    decays: tuple[float, ...],
 ) -> list[Holdout]:
-    """Return each half of kept trials, at least two, with the other."""
+    """Return each half of kept trials, with the other, where there are enough.
+
+    λ-returns of all these decays are going to be asked for, or of none.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are no kept trials of dense features.
+    """
+    if moments is None:
+        raise InvalidInputError(
+            "n_anchors='auto' compares predictions of held-out trials, and sums of features do not "
+            "hold any: raise max_bytes, take dense features, or give a number"
+        )
+    trials = moments.kept
     halves = [trials.every(2, i) for i in range(2)]
-    if not all(half.trials_at.all() for half in halves):
+    if trials.n_trials < _FEWEST_HELD_OUT or not all(half.trials_at.all() for half in halves):
         return []  # a half has nothing to say of some timestep
     return [
-        Holdout(make(own), partial(_trial_errors, other, rows))
+        Holdout(
+            make(TrialMoments.of(own, rows, 2, decays=decays)), partial(_trial_errors, other, rows)
+        )
         for own, other in (halves, halves[::-1])
     ]
 
 
 def _trial_errors(
-    trials: KeptTrials, rows: RowsOf, system: Approximators, gain: float
-) -> FloatArray:
+    trials: KeptTrials, rows: RowsOf, systems: Sequence[Approximators], gain: float
+) -> list[FloatArray]:
     """Return errors of predictions, each trial a group."""
-
-    def values_at(t: int, k: int) -> FloatArray:
-        f = rows(trials.observations[:, t])
-        return np.asarray(f @ system.weights[k] + system.offsets[k])
-
     n_at, weights, own = trials.trials_at, _weights(trials.t_max + 1), trials.own
-    returns = values_at(trials.t_max + 1, len(system.windows) - 1)
-    squares = np.zeros(trials.n_trials)
-    error = squares
-    for k in reversed(range(len(system.windows))):
-        for t in reversed(range(*system.windows[k])):
-            values = values_at(t, k)
-            ended = np.isnan(trials.observations[:, t]).any(axis=1)
-            returns = returns + np.where(ended, 0.0, trials.rewards[:, t] - gain)
-            # Of a transition that is missing, or none of the policy's, nothing can be said.
-            returns = returns if own is None else np.where(own[:, t], returns, values)
-            error = values - returns
-            squares += weights[t] * trials.n_trials / max(n_at[t], 1) * error**2
-    return np.stack((squares, error), axis=1)
+
+    def values_at(t: int) -> FloatArray:
+        places = [_neighborhood(system.windows, t) for system in systems]
+        w = np.stack([s.weights[k] for s, k in zip(systems, places, strict=True)], axis=1)
+        offsets = [s.offsets[k] for s, k in zip(systems, places, strict=True)]
+        return np.asarray(rows(trials.observations[:, t]) @ w + offsets)
+
+    returns = values_at(trials.t_max + 1)
+    squares, error = np.zeros(returns.shape), np.zeros(returns.shape)
+    for t in reversed(range(trials.t_max + 1)):
+        values = values_at(t)
+        ended = np.isnan(trials.observations[:, t]).any(axis=1)
+        returns = returns + np.where(ended, 0.0, trials.rewards[:, t] - gain)[:, None]
+        # Of a transition that is missing, or none of the policy's, nothing can be said.
+        returns = returns if own is None else np.where(own[:, t, None], returns, values)
+        error = values - returns
+        squares += weights[t] * trials.n_trials / max(n_at[t], 1) * error**2
+    return list(np.stack((squares, error), axis=2).swapaxes(0, 1))
 
 
 def _weights(n: int) -> FloatArray:
@@ -145,7 +172,7 @@ def _weights(n: int) -> FloatArray:
     return np.asarray(weights / weights.sum())
 
 
-def _neighborhood(windows: IntArray, t: IntArray) -> IntArray:
+def _neighborhood(windows: IntArray, t: IntArray | int) -> IntArray:
     return np.asarray(np.searchsorted(windows[:, 0], t, side="right") - 1)
 
 

@@ -22,6 +22,7 @@ from lstd_agent.statistics.coordinates import Reduction
 from lstd_agent.statistics.equations import Equations, FeatureBasis
 from lstd_agent.statistics.holdouts import Holdout
 from lstd_agent.statistics.pooled import PooledModel
+from lstd_agent.statistics.return_moments import ReturnMoments
 from lstd_agent.statistics.sparse_counts import SparseCounts
 from lstd_agent.statistics.sparse_trials import SparseTrials
 from lstd_agent.statistics.start_groups import StartGroups, ValuesOf
@@ -157,6 +158,10 @@ class Walk(Protocol):
     def features(self, t: int) -> FloatArray:
         """Features (m, d) at a timestep, up to t_max + 1."""
 
+    @property
+    def returns(self) -> Sequence[ReturnMoments] | None:
+        """Sums for λ-returns along trials, by batch, where rows are trials."""
+
     def basis(self, *, intercept: bool) -> FeatureBasis:
         """Return the basis in which weights of features f or (f, 1) are unknown."""
 
@@ -232,6 +237,10 @@ class SampledStatistics(Statistics, Protocol):
     @property
     def backups(self) -> tuple[Backup, ...]:
         """Backups to choose from by the data, in order of preference."""
+
+    @property
+    def single_steps(self) -> str:
+        """Why single steps alone are to choose from, where they are, else nothing."""
 
     def holdouts(self, batches: Sequence[Any]) -> Sequence[Holdout]:
         """Return halves of the trials to fit, with the others; none where there are not enough."""

@@ -23,7 +23,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense
-from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn
+from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, why_single_steps
 from lstd_agent.statistics.christoffel import MIN_SAMPLES, RANGE_TOLERANCE, Christoffel
 from lstd_agent.statistics.coordinates import FEWEST_REDUCED, Coordinates, Reduction
 from lstd_agent.statistics.equations import Moments
@@ -58,9 +58,6 @@ _SINGLE_STEPS = (
 # Features whose root mean square is smaller, as that of bumps far from all that was seen, are 0:
 # divided by it, what they are elsewhere would exceed the range of doubles.
 _UNSEEN = 1e-100
-
-# Of fewer trials none are held out.
-_FEWEST_HELD_OUT = 8
 
 # Sparse factors of so many windows are kept.
 _N_FACTORS = 4
@@ -161,19 +158,27 @@ class MomentStatistics:
         return np.concatenate([dense(self._rows(some)) for some in chunk_rows(states)])
 
     @property
+    def single_steps(self) -> str:
+        """Why single steps alone are to choose from, where they are."""
+        return why_single_steps(self._dense_trials is not None, self.candidate_features.shape[1])
+
+    @property
     def backups(self) -> tuple[Backup, ...]:
-        """Single steps and, where the trials are kept, λ-returns."""
-        if self._trials is None or self._is_sparse:
-            return ("one_step",)
-        return ("one_step", *map(LambdaReturn, DECAYS))
+        """Single steps and, where trials are kept and features not too many, λ-returns."""
+        return ("one_step",) if self.single_steps else ("one_step", *map(LambdaReturn, DECAYS))
+
+    @property
+    def _dense_trials(self) -> TrialMoments | None:
+        return None if self._is_sparse else self._trials
 
     def holdouts(self, batches: Sequence[MomentSums | KeptTrials]) -> list[Holdout]:
         """Return the halves of trials that were kept, each with the other."""
-        if self._trials is None or self.n_trials < _FEWEST_HELD_OUT:
-            return []
-        return trial_holdouts(
-            lambda half: self.of(TrialMoments.of(half, self._rows)), self._trials.kept, self._rows
-        )
+        decays = () if self.single_steps else DECAYS
+        found = trial_holdouts(self.of, self._dense_trials, self._rows, decays)
+        if found:
+            # What the halves are going to sum serves all trials.
+            self._take(found[0].fitted.sums + found[1].fitted.sums)
+        return found
 
     def of(self, sums: MomentSums | TrialMoments, main: int | None = None) -> MomentStatistics:
         """Return the statistics of other portions, with the same features and stored trials.
@@ -235,7 +240,7 @@ class MomentStatistics:
         if self._trials is None:
             raise InvalidInputError(_SINGLE_STEPS)
         check_dense(self.candidate_features.shape[1])
-        return TrialWalk(self._trials.kept, self._rows, self.feature_scale, self.intercept)
+        return TrialWalk(self._trials, self._rows, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""

@@ -21,6 +21,7 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense
 from lstd_agent.statistics.coordinates import Coordinates
+from lstd_agent.statistics.return_moments import ReturnMoments
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.moment_sums import MomentSums
 
@@ -48,10 +49,15 @@ class TrialMoments:
 
     @classmethod
     def of(
-        cls, kept: KeptTrials, features: RowsOf, n_batches: int = 1, first: int = 0
+        cls,
+        kept: KeptTrials,
+        features: RowsOf,
+        n_batches: int = 1,
+        first: int = 0,
+        decays: tuple[float, ...] = (),
     ) -> TrialMoments:
         """Return the moments of a batch, of so many that share the memory for them."""
-        return cls([BatchMoments(kept, features, _MAX_KEPT_BYTES // n_batches, first)])
+        return cls([BatchMoments(kept, features, _MAX_KEPT_BYTES // n_batches, first, decays)])
 
     def __add__(self, other: TrialMoments) -> TrialMoments:
         return TrialMoments(self.parts + other.parts)
@@ -119,14 +125,30 @@ class BatchMoments:
         How many bytes of moments to keep for the next time.
     first : int
         The place of its first trial among those of all batches.
+    decays : tuple of float
+        The λ that are going to be asked for, if one of them is.
+
+    Attributes
+    ----------
+    returns : ReturnMoments
+        The same of λ-returns.
     """
 
-    def __init__(self, kept: KeptTrials, features: RowsOf, room: int, first: int = 0) -> None:
+    def __init__(
+        self,
+        kept: KeptTrials,
+        features: RowsOf,
+        room: int,
+        first: int = 0,
+        decays: tuple[float, ...] = (),
+    ) -> None:
         self.kept = kept
         self.first = first
         self.features = features
         self._room = room
         self._found: dict[tuple[int, ...], list[FloatArray]] = {}
+        self._decays = decays
+        self.returns = ReturnMoments(kept, features, room, decays)
         self._reduced: tuple[Coordinates, BatchMoments] | None = None
 
     @cached_property
@@ -142,7 +164,8 @@ class BatchMoments:
             rows: RowsOf = lambda states: coordinates(features(states))  # noqa: E731
             if 8 * r * trials.observations[..., 0].size <= self._room:
                 trials, rows = self._observing(coordinates), np.nan_to_num
-            self._reduced = coordinates, BatchMoments(trials, rows, self._room, self.first)
+            made = BatchMoments(trials, rows, self._room, self.first, self._decays)
+            self._reduced = coordinates, made
         return self._reduced[1]
 
     def _observing(self, coordinates: Coordinates) -> KeptTrials:

@@ -8,14 +8,18 @@ over its timesteps either way.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.features.rows import RowsOf, dense
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import Factors, FeatureBasis, Moments
 from lstd_agent.statistics.interface import CountedStatistics
+from lstd_agent.statistics.return_moments import ReturnMoments
+from lstd_agent.statistics.trial_moments import TrialMoments
 from lstd_agent.trials.kept_trials import KeptTrials
 
 
@@ -28,6 +32,8 @@ class StateWalk:
     rcond : float
         Of the basis.
     """
+
+    returns = None
 
     def __init__(self, statistics: CountedStatistics, rcond: float) -> None:
         self._statistics = statistics
@@ -96,7 +102,8 @@ class TrialWalk:
 
     Parameters
     ----------
-    trials : KeptTrials
+    moments : TrialMoments
+        Of the trials.
     rows : callable
         Features of observations, (n, k) to (n, d), dense or CSR.
     scale : ndarray, shape (d + 1,)
@@ -106,14 +113,26 @@ class TrialWalk:
     """
 
     def __init__(
-        self, trials: KeptTrials, rows: RowsOf, scale: FloatArray, intercept: float
+        self, moments: TrialMoments, rows: RowsOf, scale: FloatArray, intercept: float
     ) -> None:
-        self._trials = trials
-        self._own = trials.own
+        self._moments = moments
         self._rows = rows
         self._scale = scale
         self._intercept = intercept
         self._held: dict[int, FloatArray] = {}
+
+    @cached_property
+    def _trials(self) -> KeptTrials:
+        return self._moments.kept
+
+    @cached_property
+    def _own(self) -> BoolArray | None:
+        return self._trials.own
+
+    @property
+    def returns(self) -> list[ReturnMoments]:
+        """The sums of each batch of trials for λ-returns."""
+        return [part.returns for part in self._moments.parts]
 
     def block(self, start: int, stop: int) -> Block:
         """Each trial's transition and reward, if it has one by the policy and has not ended."""

@@ -13,7 +13,8 @@ is chosen only if it is clearly better:
   predict better by three standard errors of the difference; else one step or λ-returns;
 - vectors whose trials are kept: one step or λ-returns, the smallest λ within one standard error of
   the best;
-- condensed moments, systems with reference states: one step.
+- more than a thousand dense features, sparse ones, condensed moments, systems with reference
+  states: one step.
 
 No λ is chosen by which the mean value of the start misses the rewards by more than would be warned
 of (`lstd_agent.diagnostics`), unless single steps miss it as much: with coarse features long
@@ -32,11 +33,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep
 from lstd_agent.statistics.holdouts import Approximators, Holdout
 from lstd_agent.statistics.interface import SampledStatistics
-from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.approximators import System
+from lstd_agent.system.fit_system import fit_system, refit
 
 OPEN_TOLERANCE = 0.05
 """Values that hang on open directions by a larger share than this are not determined."""
@@ -156,7 +157,7 @@ def choose_backup(
     Choice
     """
     if statistics.backups == ("one_step",):
-        return Choice("one_step", "sums and sparse features of trials hold single steps only")
+        return Choice("one_step", statistics.single_steps)
     scores = _Scores(statistics, statistics.holdouts(batches), anchors, gain, rcond)
     return _chosen(statistics, scores, anchors, gain)
 
@@ -173,9 +174,11 @@ def _chosen(
         difference, error = _difference(scores.of(steps[0]), scores.of("model"))
         if difference >= -_DEVIATIONS * error:
             return Choice("model", "single steps do not predict better", scores.tried())
+    scores.find(steps)
     able = [b for b in steps if not scores.misses_start(b, steps[0])]
     simplest = able[_simplest([scores.of(b) for b in able])]
-    return Choice(simplest, "the simplest within a standard error of the best", scores.tried())
+    reason = statistics.single_steps or "the simplest within a standard error of the best"
+    return Choice(simplest, reason, scores.tried())
 
 
 def choose_number(
@@ -199,11 +202,6 @@ def choose_number(
     anchors : ndarray of int
     Choice
     """
-    if statistics.backups == ("one_step",):
-        raise InvalidInputError(
-            "n_anchors='auto' compares predictions of held-out trials, and sums of features do not "
-            "hold any: raise max_bytes, take dense features, or give a number"
-        )
     holdouts = statistics.holdouts(batches)
     scores = [_Scores(statistics, holdouts, each, gain, rcond) for each in candidates]
     choices = [
@@ -244,19 +242,43 @@ class _Scores:
         earned = np.cumsum(statistics.mean_rewards[::-1] - gain)
         self._range = float(np.ptp(np.append(earned, 0.0)))
         self._errors: dict[Backup, FloatArray] = {}
+        self._first: dict[int, System] = {}
+        """Of each half, for the neighbourhoods of all others."""
 
     def of(self, backup: Backup) -> FloatArray:
         """Return mean square errors and mean errors of the start (m, 2), by groups of trials."""
-        if backup not in self._errors:
-            found = [each.errors(self._fit(each, backup), self._gain) for each in self.holdouts]
-            self._errors[backup] = np.concatenate(found)
+        self.find([backup])
         return self._errors[backup]
 
-    def _fit(self, holdout: Holdout, backup: Backup) -> Approximators:
-        system = fit_system(
-            holdout.fitted, self._anchors, self._gain, rcond=self._rcond, backup=backup
+    def find(self, backups: Sequence[Backup]) -> None:
+        """Compute the errors of backups that are not known yet."""
+        missing = [backup for backup in backups if backup not in self._errors]
+        if not missing:
+            return
+        by_half = []
+        for i, holdout in enumerate(self.holdouts):
+            systems = [self._fit(i, backup) for backup in missing]
+            found = [Approximators(s.weights, s.offsets, s.windows) for s in systems]
+            by_half.append(holdout.errors(found, self._gain))
+        for backup, errors in zip(missing, zip(*by_half, strict=True), strict=True):
+            self._errors[backup] = np.concatenate(errors)
+
+    def _fit(self, i: int, backup: Backup) -> System:
+        statistics, first = self.holdouts[i].fitted, self._first.get(i)
+        if first is None:
+            self._first[i] = fit_system(
+                statistics, self._anchors, self._gain, rcond=self._rcond, backup=backup
+            )
+            return self._first[i]
+        return refit(
+            first,
+            statistics,
+            self._gain,
+            calibration="linked",
+            reference="occupancy",
+            rcond=self._rcond,
+            backup=backup,
         )
-        return Approximators(system.weights, system.offsets, system.windows)
 
     def misses_start(self, backup: Backup, other: Backup) -> bool:
         """Whether the first misses the start by more than may be, and the other by less."""

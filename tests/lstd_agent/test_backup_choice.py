@@ -143,7 +143,7 @@ def test_held_out_errors_are_those_of_predictions_against_returns() -> None:
     weights = np.array([1.0, 1 / 2, 1 / 3]) / (11 / 6)
     for i, holdout in enumerate(agent.statistics.holdouts(agent.collector.batches.sums)):
         order = [(1, 0, 2), (0, 2, 1)][i]  # every other trial, from the second and from the first
-        found = holdout.errors(system, 0.5)
+        [found] = holdout.errors([system], 0.5)
         assert_allclose(found[:3, 0], (errors**2 @ weights)[list(order)])
         assert_allclose(found[:3, 1], errors[list(order), 0])
 
@@ -166,7 +166,10 @@ def test_counts_hold_predictions_against_the_same_returns_as_their_trials() -> N
     system = Approximators(rng.normal(size=(2, 2)), rng.normal(size=2), windows)
     by_trial, by_count = (
         np.concatenate(
-            [h.errors(system, 0.1) for h in a.statistics.holdouts(list(a.collector.batches.sums))]
+            [
+                h.errors([system], 0.1)[0]
+                for h in a.statistics.holdouts(list(a.collector.batches.sums))
+            ]
         )
         for a in (kept, counted)
     )
@@ -225,6 +228,27 @@ def test_where_there_is_nothing_to_choose_from_it_says_so(walk: Any) -> None:
     condensed.collect(walk(kind="box"), lambda x: 0, n_trials=100, t_max=8, seed=0).fit()
     assert condensed.backup_.backup == "one_step"
     assert "single steps only" in str(condensed.backup_)
+
+
+def test_of_many_dense_features_single_steps_alone_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """λ-returns are to be had by name, and numbers of neighbourhoods are compared."""
+    monkeypatch.setattr("lstd_agent.statistics.backups._MOST_COMPARED", 3)
+    states, rewards = decaying(1)
+    box = spaces.Box(-np.inf, np.inf, (1,))
+    agent = given(box, states, rewards, features=Polynomial(3)).fit()
+    assert agent.backup_.backup == "one_step"
+    assert str(agent.backup_) == (
+        "one step: of so many features (4) no lambda-returns are tried: give "
+        "backup=LambdaReturn(decay) for one"
+    )
+    wanted = given(box, states, rewards, features=Polynomial(3), backup=LambdaReturn(0.6)).fit()
+    assert wanted.backup_.backup == LambdaReturn(0.6)
+    several = given(box, states, rewards, features=Polynomial(3), n_anchors="auto").fit()
+    assert several.backup_.backup == "one_step"
+    assert len(several.backup_.numbers) > 1
+    assert given(box, states, rewards, features=Polynomial(2)).fit().backup_.tried
 
 
 def draining(n_trials: int = 200) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import as_rows
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep
 from lstd_agent.statistics.moments import MomentStatistics
+from lstd_agent.statistics.trial_moments import BatchMoments, TrialMoments
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.linked import solve_backwards
 from lstd_agent.system.multistep import solve_backwards_multistep, solve_windows_multistep
@@ -280,3 +281,44 @@ def test_trials_that_were_condensed_hold_single_steps_only(
     agent.collect(walk(kind="box"), lambda x: 0, n_trials=100, t_max=8, seed=0)
     with pytest.raises(InvalidInputError, match=r"single steps only.*larger max_bytes"):
         agent.fit()
+
+
+@pytest.mark.parametrize("room", [2**30, 0])
+@pytest.mark.parametrize("decay", [0.6, 1.0])
+def test_batches_and_pieces_of_trials_add_up(
+    room: int, decay: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of batches, in pieces of three trials or timesteps, solve the system of all trials."""
+    statistics, _ = interrupted()
+    anchors, backup = np.array([0, 2, 7]), LambdaReturn(decay)
+    right = fit_system(statistics, anchors, 0.3, backup=backup)
+    trials: Any = statistics.sums.kept
+    rows = statistics._rows
+    monkeypatch.setattr("lstd_agent.statistics.return_moments.n_at_a_time", lambda width: 7)
+    parts = [BatchMoments(trials.every(4, i), rows, room, decays=(0.6, 0.9)) for i in range(4)]
+    batches = statistics.of(TrialMoments(parts))
+    for _ in range(2):  # summed, and from what is kept
+        found = fit_system(batches, anchors, 0.3, backup=backup)
+        assert np.array_equal(found.n_samples, right.n_samples)
+        assert_allclose(found.weights, right.weights, atol=1e-9 * np.abs(right.weights).max())
+        assert_allclose(found.offsets, right.offsets, atol=1e-9 * np.abs(right.weights).max())
+        assert found.open_directions.shape == right.open_directions.shape
+
+
+def test_sums_are_kept_as_far_as_there_is_room() -> None:
+    """Refits ask for the same windows again and again: features are computed once for each."""
+    statistics, _ = interrupted()
+    trials: Any = statistics.sums.kept
+    asked: list[int] = []
+
+    def rows(observed: Any) -> Any:
+        asked.append(len(observed))
+        return statistics._rows(observed)
+
+    for room, again in ((2**20, 0), (0, 1)):
+        batch = BatchMoments(trials, rows, room)
+        first = batch.returns.over(0, 5, 0.6, 1.0, is_last=False)
+        asked.clear()
+        second = batch.returns.over(0, 5, 0.6, 1.0, is_last=False)
+        assert bool(asked) == bool(again)
+        assert np.array_equal(first.X, second.X)
