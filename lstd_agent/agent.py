@@ -579,8 +579,16 @@ class SeminormLSTDAgent:
     action_coverage = delegated(ActionEvidence.action_coverage, to="_action_evidence")
 
     diagnostics = delegated(diagnose, to="_last_fit")
-    summary = delegated(describe, to="_last_fit")
     plot = delegated(draw, to="_last_fit")
+
+    def summary(self) -> str:
+        """Return an account of the fit, and of how trials are kept, as text.
+
+        Returns
+        -------
+        str
+        """
+        return describe(self._last_fit, self.collector.account)
 
     @property
     def system_(self) -> System:

@@ -153,12 +153,25 @@ class Batches:
         if not self.are_moments:
             if n_trials is None or t_max is None:
                 return TrialRecorder
-            trial = states[:1].nbytes * (t_max + 2)
-            size = self.nbytes + (trial + 8 * (t_max + 1)) * n_trials
+            size = self._size_with(n_trials, t_max, states)
             if size <= self._limit(t_max, d):
                 return TrialRecorder
-            self._go_over_to_moments(encoding, d, t_max, trial, size)
+            self._go_over_to_moments(encoding, d, t_max, states[:1].nbytes * (t_max + 2), size)
         return partial(MomentRecorder, encoding.rows)
+
+    def check_room(self, encoding: Encoding, n_trials: int, t_max: int, states: States) -> None:
+        """Raise `InvalidInputError` if whole trials to come have no room, not even as moments.
+
+        Parameters
+        ----------
+        encoding, n_trials, t_max, states
+            As of `plan`.
+        """
+        if isinstance(encoding, CountedEncoding) or self.are_moments:
+            return
+        d, size = encoding.n_features(states[:1]), self._size_with(n_trials, t_max, states)
+        if size > self._limit(t_max, d):
+            self._n_batches_of_moments(d, t_max, size)
 
     def add(self, finished: Round, encoding: Encoding) -> None:
         """Add a finished round; kept trials are condensed once they have outgrown their room."""
@@ -229,6 +242,20 @@ class Batches:
         if stored is not None:
             self.keep(stored)
 
+    def account(self, encoding: Encoding) -> str:
+        """Return how trials of vectors are kept, as text; empty where they are counted."""
+        allowed = f"(max_bytes {_in_words(self.max_bytes)})"
+        if self.are_kept:
+            first = self.sums[0]
+            room = self._limit(first.t_max, encoding.n_features(first.observations[:1, 0]))
+            size = f"{_in_words(self.nbytes)}, and there is room for {_in_words(room)}"
+            return f"as they came: {size} {allowed}"
+        if self.are_moments:
+            d = self.sums[0].feature_sums.shape[1]
+            size = _in_words(len(self.sums) * moment_bytes(self.sums[0].t_max, d))
+            return f"as moments of {d} features in {len(self.sums)} batches: {size} {allowed}"
+        return ""
+
     def check_t_max(self, t_max: int) -> None:
         """Raise `InvalidInputError` if the trials so far have another last timestep."""
         if self.t_max not in (None, t_max):
@@ -237,9 +264,25 @@ class Batches:
                 "Collect with the same t_max, or forget them with reset()"
             )
 
+    def _size_with(self, n_trials: int, t_max: int, states: States) -> int:
+        """Return how much memory kept trials and so many more would take."""
+        return self.nbytes + (states[:1].nbytes * (t_max + 2) + 8 * (t_max + 1)) * n_trials
+
     def _limit(self, t_max: int, d: int) -> int:
         """Return how much memory kept trials may take."""
         return min(self.max_bytes, max(_LITTLE, self.n_batches * moment_bytes(t_max, d)))
+
+    def _n_batches_of_moments(self, d: int, t_max: int, size: int) -> int:
+        """Return how many batches of moments have room in place of trials of so many bytes."""
+        one = moment_bytes(t_max, d)
+        if one > self.max_bytes:
+            raise InvalidInputError(
+                f"the trials would take {_in_words(size)}, the moments of {d} features over "
+                f"{t_max + 1} timesteps {_in_words(one)}, and max_bytes allows "
+                f"{_in_words(self.max_bytes)}: collect fewer or shorter trials, give fewer "
+                "features, or raise max_bytes"
+            )
+        return min(self.n_batches, self.max_bytes // one)
 
     def _go_over_to_moments(
         self, encoding: Encoding, d: int, t_max: int, trial: int, size: int
@@ -248,15 +291,7 @@ class Batches:
 
         A trial takes ``trial`` bytes, and all of them would take ``size``.
         """
-        one = moment_bytes(t_max, d)
-        n_batches = min(self.n_batches, self.max_bytes // one)
-        if not n_batches:
-            raise InvalidInputError(
-                f"the trials would take {_in_words(size)}, the moments of {d} features over "
-                f"{t_max + 1} timesteps {_in_words(one)}, and max_bytes allows "
-                f"{_in_words(self.max_bytes)}: collect fewer or shorter trials, give fewer "
-                "features, or raise max_bytes"
-            )
+        n_batches = self._n_batches_of_moments(d, t_max, size)
         self.measure(encoding)
         if not encoding.is_measured:
             raise InvalidInputError(
@@ -269,7 +304,8 @@ class Batches:
         warnings.warn(
             f"the trials would take {_in_words(size)}, and there is room for "
             f"{_in_words(self._limit(t_max, d))}: they are condensed into moments of {d} features "
-            f"({_in_words(n_batches * one)}{fewer}), so that the features cannot change any more. "
+            f"({_in_words(n_batches * moment_bytes(t_max, d))}{fewer}), so that the features "
+            "cannot change any more, and backups are of one step. "
             f"{n_stored} trials at most are stored whole. A larger max_bytes helps up to what "
             "the moments take",
             CondensedTrialsWarning,
