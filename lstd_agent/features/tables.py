@@ -194,8 +194,7 @@ class _Checked:
         self._d: int | None = None
 
     def __call__(self, observations: FloatArray) -> Rows:
-        # A copy: a function that computes in place must not change the trials.
-        rows = as_rows(self._compute(observations.copy()), len(observations))
+        rows = as_rows(self._compute(observations), len(observations))
         self._d = self._d or rows.shape[1]
         if rows.shape[1] != self._d:
             raise InvalidInputError(

@@ -22,7 +22,7 @@ from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, c
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
 from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
+from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
@@ -41,6 +41,7 @@ from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.recorders import RecorderMaker, Round, Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, single_spaces
+from lstd_agent.trials.room import DEFAULT_MAX_BYTES
 from lstd_agent.trials.same_policy import StatedPolicy
 from lstd_agent.trials.sharding import EnvSource, runner_of, spaces_of
 from lstd_agent.trials.user_loop import UserLoop

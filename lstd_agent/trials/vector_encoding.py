@@ -134,7 +134,8 @@ class VectorEncoding:
 
         Those of the terminal state are zero.
         """
-        vectors: FloatArray = np.asarray(states, dtype=np.float64)
+        # A copy: a function that computes in place must not change the trials.
+        vectors: FloatArray = np.array(states, dtype=np.float64)
         if not self.ends:
             return self._compute(vectors)
         ended = np.isnan(vectors[:, 0])
@@ -153,7 +154,7 @@ class VectorEncoding:
 
     def n_features(self, states: NDArray[Any]) -> int:
         """Return the number of features d, found with some states (n, k) that are not terminal."""
-        vectors: FloatArray = np.asarray(states, dtype=np.float64)
+        vectors: FloatArray = np.array(states, dtype=np.float64)
         if not self.is_measured:
             return int(vector_features(self.given.measured(vectors))(vectors).shape[1])
         return int(self._compute(vectors).shape[1])
