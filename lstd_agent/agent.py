@@ -39,7 +39,6 @@ from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
 from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.start_value import start_bias
-from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
 from lstd_agent.trials.collector import Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
@@ -49,6 +48,7 @@ from lstd_agent.trials.policies import Policy
 from lstd_agent.trials.recorders import Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv
+from lstd_agent.trials.room import DEFAULT_MAX_BYTES
 from lstd_agent.trials.sharding import EnvSource
 
 if TYPE_CHECKING:
@@ -579,8 +579,16 @@ class SeminormLSTDAgent:
     action_coverage = delegated(ActionEvidence.action_coverage, to="_action_evidence")
 
     diagnostics = delegated(diagnose, to="_last_fit")
-    summary = delegated(describe, to="_last_fit")
     plot = delegated(draw, to="_last_fit")
+
+    def summary(self) -> str:
+        """Return an account of the fit, and of how trials are kept, as text.
+
+        Returns
+        -------
+        str
+        """
+        return describe(self._last_fit, self.collector.account)
 
     @property
     def system_(self) -> System:

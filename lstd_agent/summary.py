@@ -11,8 +11,14 @@ from lstd_agent.system.distances import falls_back
 _COLUMNS = ("anchor", "stop", "window", "reference", "occupancy", "samples", "rank", "condition")
 
 
-def describe(fit: Fit) -> str:
+def describe(fit: Fit, kept: str) -> str:
     """Return a readable account of the fit: a table of the neighbourhoods under a few lines.
+
+    Parameters
+    ----------
+    fit : Fit
+    kept : str
+        How trials are kept; empty where there is nothing to say.
 
     Returns
     -------
@@ -47,6 +53,7 @@ def describe(fit: Fit) -> str:
     return "\n".join(
         [
             f"trials      {fit.statistics.n_trials}, timesteps 0 to {system.t_max}",
+            *([f"kept        {kept}"] if kept else []),
             f"gain        {system.gain:.6g} ({given})",
             f"value 0 at  {zero}",
             *(["distance    total variation, since no trials are stored"] if replaced else []),

@@ -239,4 +239,5 @@ def _along(
 
 
 def _rows(trials: KeptTrials, features: Callable[[Any], Any], t: int) -> FloatArray:
-    return with_ones(dense(as_rows(features(trials.observations[:, t]), trials.n_trials)))
+    observed = trials.observations[:, t].astype(np.float64)
+    return with_ones(dense(as_rows(features(observed), trials.n_trials)))

@@ -49,7 +49,7 @@ def as_rows(features: Any, n: int) -> Rows:
     Returns
     -------
     ndarray or csr_array of float64, shape (n, d)
-        Not to be written to: dense ones that fit as they are are not copied.
+        A copy: what gave them may write its next features into the same array.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def as_rows(features: Any, n: int) -> Rows:
     if np.iscomplexobj(values) or values.dtype.kind not in "fiubO":
         raise _unreal(features)
     try:
-        rows = rows.astype(np.float64, copy=False)
+        rows = rows.astype(np.float64)
     except (TypeError, ValueError):
         raise _unreal(features) from None
     if rows.ndim != 2 or rows.shape[0] != n or rows.shape[1] == 0:

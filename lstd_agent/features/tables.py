@@ -8,10 +8,8 @@ transformer. Vector observations take the last two; `lstd_agent.features.vectors
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -20,7 +18,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.features.rows import Rows, as_rows, is_sparse
+from lstd_agent.features.rows import Rows, as_rows
 
 
 @runtime_checkable
@@ -160,13 +158,8 @@ def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows
         table = features.table(n_states)
     elif isinstance(features, Transformer):
         table = features.transform(observations.reshape(n_states, -1))
-    elif callable(features):
-        table = features(observations)
-    elif is_sparse(features):
-        given: Any = features
-        table = sparse.csr_array(given, copy=True)
     else:
-        table = copy.copy(features)
+        table = features(observations) if callable(features) else features
     return as_rows(table, n_states)
 
 
@@ -184,15 +177,29 @@ def vector_features(features: Features) -> Callable[[FloatArray], Rows]:
         If the features are a table, or what they return has the wrong shape or is not finite.
     """
     if isinstance(features, Transformer):
-        return partial(_checked, features.transform)
+        return _Checked(features.transform)
     if callable(features) and not isinstance(features, TableBuilder | type):
-        return partial(_checked, features)
+        return _Checked(features)
     raise InvalidInputError(
         f"{type(features).__name__} features need Discrete observations; for vectors give a "
         "function, a transformer, RadialBasis, Polynomial or TileCoding"
     )
 
 
-def _checked(compute: Callable[[FloatArray], Any], observations: FloatArray) -> Rows:
-    """Return what a function makes of observations (n, k), checked to be features (n, d)."""
-    return as_rows(compute(observations), len(observations))
+class _Checked:
+    """A function of observations (n, k), checked to return features (n, d) of always one d."""
+
+    def __init__(self, compute: Callable[[FloatArray], Any]) -> None:
+        self._compute = compute
+        self._d: int | None = None
+
+    def __call__(self, observations: FloatArray) -> Rows:
+        rows = as_rows(self._compute(observations), len(observations))
+        self._d = self._d or rows.shape[1]
+        if rows.shape[1] != self._d:
+            raise InvalidInputError(
+                f"a function of observations returned {self._d} features before, and "
+                f"{rows.shape[1]} of {len(observations)} observations: it must return as many of "
+                "any"
+            )
+        return rows

@@ -53,7 +53,8 @@ class PairFeatureRows:
 
     def _of_action(self, states: FloatArray, action: int) -> FloatArray:
         assert self._features is not None
-        rows = np.asarray(self._features(states, np.full(len(states), action)), dtype=np.float64)
+        # Copies: a function may compute in place, and return the same array for each action.
+        rows = np.array(self._features(states.copy(), np.full(len(states), action)), np.float64)
         if rows.ndim != 2 or len(rows) != len(states) or not np.isfinite(rows).all():
             raise InvalidInputError(
                 f"pair_features of {len(states)} observations and actions must be {len(states)} "

@@ -34,14 +34,7 @@ from lstd_agent.trials.recorders import (
     Sums,
     TrialRecorder,
 )
-
-DEFAULT_MAX_BYTES = 2**30
-
-# Trials of so many bytes are always kept, within the limit: there is nothing to gain.
-_LITTLE = 2**26
-
-# A sample of whole trials is of use from two on.
-_FEWEST_STORED = 2
+from lstd_agent.trials.room import DEFAULT_MAX_BYTES, Room, in_words
 
 
 @dataclass
@@ -149,16 +142,31 @@ class Batches:
         """
         if isinstance(encoding, CountedEncoding):
             return partial(CountRecorder, encoding.n_states)
-        d = encoding.n_features(states[:1])
         if not self.are_moments:
             if n_trials is None or t_max is None:
+                encoding.n_features(states[:1])  # checked before the first step
                 return TrialRecorder
-            trial = states[:1].nbytes * (t_max + 2)
-            size = self.nbytes + (trial + 8 * (t_max + 1)) * n_trials
-            if size <= self._limit(t_max, d):
+            room = self._room(encoding, t_max, states)
+            size = self.nbytes + room.of_trials(n_trials)
+            if size <= room.limit:
                 return TrialRecorder
-            self._go_over_to_moments(encoding, d, t_max, trial, size)
+            self._go_over_to_moments(encoding, room, size)
         return partial(MomentRecorder, encoding.rows)
+
+    def check_room(self, encoding: Encoding, n_trials: int, t_max: int, states: States) -> None:
+        """Raise `InvalidInputError` if whole trials to come have no room, not even as moments.
+
+        Parameters
+        ----------
+        encoding, n_trials, t_max, states
+            As of `plan`.
+        """
+        if isinstance(encoding, CountedEncoding) or self.are_moments:
+            return
+        room = self._room(encoding, t_max, states)
+        size = self.nbytes + room.of_trials(n_trials)
+        if size > room.limit:
+            room.n_batches_of_moments(size)
 
     def add(self, finished: Round, encoding: Encoding) -> None:
         """Add a finished round; kept trials are condensed once they have outgrown their room."""
@@ -170,12 +178,11 @@ class Batches:
             stored = sums.states(self.n_stored_missing).copy()
             self._append(Round(sums.condense(encoding.rows), stored))
         else:
-            d = encoding.n_features(sums.observations[:1, 0])
+            room = self._room(encoding, sums.t_max, sums.observations[:1, 0])
             # Kept trials are whole: there is no need of a sample beside them.
             self._append(Round(sums, np.empty(0)))
-            if self.nbytes > self._limit(sums.t_max, d):
-                trial = sums.observations[0].nbytes
-                self._go_over_to_moments(encoding, d, sums.t_max, trial, self.nbytes)
+            if self.nbytes > room.limit:
+                self._go_over_to_moments(encoding, room, self.nbytes)
 
     def _append(self, finished: Round) -> None:
         """Put a round into a batch."""
@@ -229,6 +236,19 @@ class Batches:
         if stored is not None:
             self.keep(stored)
 
+    def account(self, encoding: Encoding) -> str:
+        """Return how trials of vectors are kept, as text; empty where they are counted."""
+        allowed = f"(max_bytes {in_words(self.max_bytes)})"
+        if self.are_kept:
+            limit = self._room(encoding, self.sums[0].t_max, self.sums[0].observations[:1, 0]).limit
+            size = f"{in_words(self.nbytes)}, and there is room for {in_words(limit)}"
+            return f"as they came: {size} {allowed}"
+        if self.are_moments:
+            d, n = self.sums[0].feature_sums.shape[1], len(self.sums)
+            size = in_words(n * moment_bytes(self.sums[0].t_max, d))
+            return f"as moments of {d} features in {n} batches: {size} {allowed}"
+        return ""
+
     def check_t_max(self, t_max: int) -> None:
         """Raise `InvalidInputError` if the trials so far have another last timestep."""
         if self.t_max not in (None, t_max):
@@ -237,48 +257,33 @@ class Batches:
                 "Collect with the same t_max, or forget them with reset()"
             )
 
-    def _limit(self, t_max: int, d: int) -> int:
-        """Return how much memory kept trials may take."""
-        return min(self.max_bytes, max(_LITTLE, self.n_batches * moment_bytes(t_max, d)))
+    def _room(self, encoding: Encoding, t_max: int, states: States) -> Room:
+        """Return the room for trials that start in states (n, k), at least one."""
+        trial_bytes = states[:1].nbytes * (t_max + 2)
+        wanted = self.max_bytes, self.n_batches, self.n_stored_trials
+        return Room(*wanted, t_max, encoding.n_features(states[:1]), trial_bytes)
 
-    def _go_over_to_moments(
-        self, encoding: Encoding, d: int, t_max: int, trial: int, size: int
-    ) -> None:
+    def _go_over_to_moments(self, encoding: Encoding, room: Room, size: int) -> None:
         """Condense what there is, into as many batches as have room, and say so.
 
-        A trial takes ``trial`` bytes, and all of them would take ``size``.
+        All trials would take ``size`` bytes.
         """
-        one = moment_bytes(t_max, d)
-        n_batches = min(self.n_batches, self.max_bytes // one)
-        if not n_batches:
-            raise InvalidInputError(
-                f"the trials would take {_in_words(size)}, the moments of {d} features over "
-                f"{t_max + 1} timesteps {_in_words(one)}, and max_bytes allows "
-                f"{_in_words(self.max_bytes)}: collect fewer or shorter trials, give fewer "
-                "features, or raise max_bytes"
-            )
+        n_batches = room.n_batches_of_moments(size)
         self.measure(encoding)
         if not encoding.is_measured:
             raise InvalidInputError(
-                f"the trials would take {_in_words(size)}, so that only their moments can be "
+                f"the trials would take {in_words(size)}, so that only their moments can be "
                 "kept, and mean and deviation of Standardized features are not known yet: give "
                 "Standardized(features).measured(samples), or raise max_bytes"
             )
-        n_stored = min(self.n_stored_trials, max(_FEWEST_STORED, self.max_bytes // trial))
         fewer = f", in {n_batches} batches" if n_batches < self.n_batches else ""
         warnings.warn(
-            f"the trials would take {_in_words(size)}, and there is room for "
-            f"{_in_words(self._limit(t_max, d))}: they are condensed into moments of {d} features "
-            f"({_in_words(n_batches * one)}{fewer}), so that the features cannot change any more. "
-            f"{n_stored} trials at most are stored whole. A larger max_bytes helps up to what "
-            "the moments take",
+            f"the trials would take {in_words(size)}, and there is room for "
+            f"{in_words(room.limit)}: they are condensed into moments of {room.d} features "
+            f"({in_words(room.moments(n_batches))}{fewer}), so that the features cannot change "
+            f"any more, and backups are of one step. {room.n_stored} trials at most are stored "
+            "whole. A larger max_bytes helps up to what the moments take",
             CondensedTrialsWarning,
             stacklevel=2,
         )
-        self.condense(encoding.rows, n_batches, n_stored)
-
-
-def _in_words(n_bytes: int) -> str:
-    """Return an amount of memory as text."""
-    power = max(0, min(4, (len(str(n_bytes)) - 1) // 3))
-    return f"{n_bytes / 1000**power:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
+        self.condense(encoding.rows, n_batches, room.n_stored)

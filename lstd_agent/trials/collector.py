@@ -22,7 +22,7 @@ from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, c
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
 from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
+from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
@@ -41,6 +41,7 @@ from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.recorders import RecorderMaker, Round, Sums
 from lstd_agent.trials.request import Request
 from lstd_agent.trials.rollouts import AnyEnv, single_spaces
+from lstd_agent.trials.room import DEFAULT_MAX_BYTES
 from lstd_agent.trials.same_policy import StatedPolicy
 from lstd_agent.trials.sharding import EnvSource, runner_of, spaces_of
 from lstd_agent.trials.user_loop import UserLoop
@@ -65,6 +66,8 @@ class TrialCollector:
         Their number.
     counts, kept_trials : TransitionCounts, KeptTrials
         All of them, where they are counted, and where they are kept as they came.
+    account : str
+        How trials of vectors are kept.
     encoding : Encoding or None
         Of observations; None until their space is known.
     actions : tuple of int or None
@@ -167,6 +170,11 @@ class TrialCollector:
             )
         return kept
 
+    @property
+    def account(self) -> str:
+        """How trials of vectors are kept, as text; empty where they are counted."""
+        return "" if self.encoding is None else self.batches.account(self.encoding)
+
     def _total(self) -> Sums:
         if not self.batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
@@ -266,10 +274,14 @@ class TrialCollector:
             encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
             finished = round_of_counts(encoding, counts)
         self._count_waiting()
-        self._batches.check_t_max(finished.sums.t_max)
+        sums = finished.sums
+        self._batches.check_t_max(sums.t_max)
+        if isinstance(sums, KeptTrials):
+            start = sums.observations[:1, 0]
+            self._batches.check_room(encoding, sums.n_trials, sums.t_max, start)
         self._batches.add(finished, encoding)
         self.encoding = encoding
-        actions = getattr(finished.sums, "actions", None)
+        actions = getattr(sums, "actions", None)
         if actions is not None and self.actions is None:
             self.actions = max(1, int(actions.max()) + 1), 0
 

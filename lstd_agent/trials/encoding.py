@@ -37,6 +37,9 @@ MAX_COUNTED = 10_000
 
 Discrete spaces always are."""
 
+# Of these, unlike of floats, those that are equal are alike.
+_INTEGERS = {int, np.int32, np.int64}
+
 MISSING = -1
 """Stored states of counted trials, and actions, at timesteps that a trial does not have."""
 
@@ -73,6 +76,7 @@ class CountedEncoding:
         self.n_states = self.n + ends
         self.terminal: Any = self.n
         self.dtype = np.min_scalar_type(self.n_states - 1)
+        self._numbers: dict[Any, int] = {}
         observed = self.observed(np.arange(self.n))
         if isinstance(features, Standardized) and not features.is_measured:
             features = features.measured(observed)
@@ -132,7 +136,7 @@ class CountedEncoding:
     def hold(self, observation: Any) -> int:
         """Return the state of a single observation, checked."""
         if not self.is_discrete:
-            return int(self.encode(as_batch(observation))[0])
+            return self._number_of(observation)
         try:
             state = operator.index(observation) - self.start
         except TypeError:
@@ -140,6 +144,16 @@ class CountedEncoding:
         if not 0 <= state < self.n:
             raise self._misfit(observation)
         return state
+
+    def _number_of(self, observation: Any) -> int:
+        """Return the number of a single observation of several parts: looked up, once seen."""
+        key = _key(observation)
+        number = self._numbers.get(key)
+        if number is None:
+            number = int(self.encode(as_batch(observation))[0])
+            if key is not None:
+                self._numbers[key] = number
+        return number
 
     def is_held(self, held: int, observation: Any) -> bool:
         """Tell whether a single observation, to be checked, is the one that was held."""
@@ -235,6 +249,15 @@ class CountedEncoding:
             f"observations must be integers from {self.start} to {self.start + self.n - 1}; got "
             f"{observations!r}"
         )
+
+
+def _key(observation: Any) -> Any:
+    """Return what stands for an observation, and for no other; None where nothing simple does."""
+    if type(observation) is np.ndarray and observation.dtype.kind in "iu":
+        return observation.dtype.str, observation.shape, observation.tobytes()
+    if type(observation) is tuple and all(type(part) in _INTEGERS for part in observation):
+        return observation
+    return None
 
 
 Encoding: TypeAlias = CountedEncoding | VectorEncoding

@@ -86,7 +86,11 @@ class EncodedTrials:
         self._lengths: IntArray = np.where(ended, T, lengths)
 
     def rounds(self, batches: Batches) -> Iterator[Round]:
-        """Yield the trials in rounds, as they are to be added to batches one after the other."""
+        """Yield the trials in rounds, as they are to be added to batches one after the other.
+
+        Raises `InvalidInputError` before the first if there is no room for all.
+        """
+        batches.check_room(self._encoding, len(self._rewards), self.t_max, self._states[:1, 0])
         first = 0
         while first < len(self._rewards):
             here = slice(first, first + round_size(batches.n_trials, self.t_max))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
 
 from lstd_agent.arrays import States
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
 from lstd_agent.features.parameters import same_features
 from lstd_agent.trials.action_counts import together
 from lstd_agent.trials.batches import Batches
@@ -71,9 +72,18 @@ def merge_batches(mine: Batches, encoding: Encoding, theirs: Batches, other: Enc
     mine.check_t_max(theirs.t_max)
     if mine.are_kept and theirs.are_moments:
         mine.sums[0].condense(encoding.rows).check_adds(theirs.sums[0])
+        warnings.warn(
+            "the other agent's trials were condensed into moments, so that those kept here are as "
+            "well: the features cannot change any more, and backups are of one step",
+            CondensedTrialsWarning,
+            stacklevel=2,
+        )
         mine.condense(encoding.rows, theirs.n_batches, theirs.n_stored_trials)
     elif mine.sums and not (mine.are_moments and theirs.are_kept):
         mine.sums[0].check_adds(theirs.sums[0])
+    if theirs.are_kept:
+        start = theirs.sums[0].observations[:1, 0]
+        mine.check_room(encoding, theirs.n_trials, theirs.t_max, start)
     ours, added = together(*mine.taken), together(*theirs.taken)
     if ours is not None and added is not None:
         ours.check_adds(added)

@@ -125,15 +125,12 @@ class UserLoop:
             raise _elsewhere(0, t)
         trial.advance(reward, next_observation, bool(terminated))
 
-    def _plan(self, encoding: Encoding, states: States) -> RecorderMaker:
-        return self._batches.plan(encoding, None, self._declared_t_max, states)
-
     def _plan_once(self, trial: SequentialTrials) -> None:
         """Decide how single trials are recorded, once the first has started."""
         if self._make_recorder is None:
             try:
                 states = trial.encoding.encode_held([trial.last])
-                self._make_recorder = self._plan(trial.encoding, states)
+                self._make_recorder = self._batches.plan(trial.encoding, None, None, states)
             except BaseException:
                 trial.drop()
                 raise
@@ -161,7 +158,7 @@ class UserLoop:
             )
         if self._lockstep is None:
             self.flush()
-            recorder = self._plan(encoding, state)()
+            recorder = self._batches.plan(encoding, n, self.t_max, state)()
             n_stored = min(n, self._n_to_store(recorder))
             self._lockstep = LockstepTrials(encoding, recorder, state, n_stored)
         elif len(self._lockstep.states) != n:

@@ -52,6 +52,7 @@ class VectorEncoding:
         self._compute = vector_features(features)
         # The shape of observations that need no flattening but of their own axes.
         self._shape = space.shape if isinstance(space, spaces.Box) else None
+        self._members = _boxes_in(space)
 
     def with_features(self, features: Features) -> VectorEncoding:
         """Return the same encoding with other features."""
@@ -101,8 +102,25 @@ class VectorEncoding:
         """
         if type(observation) is np.ndarray and observation.shape == self._shape:
             return observation.flatten()
-        vector: NDArray[Any] = self.encode(as_batch(observation))[0]
+        parts = self._parts(observation) if self._members else []
+        vector: NDArray[Any] = (
+            np.concatenate(parts, axis=None) if parts else self.encode(as_batch(observation))[0]
+        )
         return vector
+
+    def _parts(self, observation: Any) -> list[NDArray[Any]]:
+        """Return the arrays of an observation of Boxes; none where it needs a closer look."""
+        try:
+            if len(observation) != len(self._members):
+                return []
+            parts = [observation[name] for name in self._members]
+        except (TypeError, LookupError):
+            return []
+        plain = (
+            type(part) is np.ndarray and part.shape == shape and part.dtype.kind in "fiu"
+            for part, shape in zip(parts, self._members.values(), strict=True)
+        )
+        return parts if all(plain) else []
 
     def is_held(self, held: NDArray[Any], observation: Any) -> bool:
         """Tell whether a single observation, to be checked, is the one that was held."""
@@ -134,7 +152,8 @@ class VectorEncoding:
 
         Those of the terminal state are zero.
         """
-        vectors: FloatArray = np.asarray(states, dtype=np.float64)
+        # A copy: a function that computes in place must not change the trials.
+        vectors: FloatArray = np.array(states, dtype=np.float64)
         if not self.ends:
             return self._compute(vectors)
         ended = np.isnan(vectors[:, 0])
@@ -153,7 +172,7 @@ class VectorEncoding:
 
     def n_features(self, states: NDArray[Any]) -> int:
         """Return the number of features d, found with some states (n, k) that are not terminal."""
-        vectors: FloatArray = np.asarray(states, dtype=np.float64)
+        vectors: FloatArray = np.array(states, dtype=np.float64)
         if not self.is_measured:
             return int(vector_features(self.given.measured(vectors))(vectors).shape[1])
         return int(self._compute(vectors).shape[1])
@@ -201,6 +220,18 @@ class VectorEncoding:
             # The smallest floats that hold all of them: NaN marks the end.
             return vectors.astype(np.result_type(vectors.dtype, np.float16), copy=False)
         return vectors
+
+
+def _boxes_in(space: Space[Any]) -> dict[Any, tuple[int, ...]]:
+    """Return the shapes of the members of a Dict or Tuple of Boxes; of any other space, none."""
+    members: list[tuple[Any, Space[Any]]] = []
+    if isinstance(space, spaces.Dict):
+        members = list(space.items())
+    elif isinstance(space, spaces.Tuple):
+        members = list(enumerate(space.spaces))
+    if not all(isinstance(member, spaces.Box) for _, member in members):
+        return {}
+    return {name: member.shape or () for name, member in members}
 
 
 def no_features(observations: FloatArray) -> Rows:

@@ -174,7 +174,9 @@ def test_moments_of_other_features_do_not_merge_and_kept_trials_do() -> None:
     with pytest.raises(InvalidInputError, match="do not add to"):
         kept.merge(condensed(RadialBasis([[1.0, 0, 0]], 1.0)))
     assert kept.kept_trials.n_trials == 3
-    assert kept.merge(condensed(Polynomial(1))).n_trials == 63
+    other = condensed(Polynomial(1))
+    with pytest.warns(CondensedTrialsWarning, match="so that those kept here are as well"):
+        assert kept.merge(other).n_trials == 63
     assert agent.merge(collected(ones, 3)).n_trials == 123
     kept = collected(ones, 3)
     kept.merge(collected(RadialBasis([[1.0, 0, 0]], 1.0), 2))

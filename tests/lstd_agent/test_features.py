@@ -23,10 +23,13 @@ from lstd_agent import (
     Standardized,
     TileCoding,
 )
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.parameters import same_features
 from lstd_agent.features.rows import as_rows, is_sparse
+from lstd_agent.system.pair_features import PairFeatureRows
 from lstd_agent.trials.encoding import make_encoding
+from lstd_agent.trials.vector_encoding import VectorEncoding
 
 RNG = np.random.default_rng(0)
 
@@ -192,3 +195,41 @@ def test_features_are_the_same_by_what_they_are() -> None:
     assert same_features(StandardScaler().fit(samples), StandardScaler().fit(samples))
     assert not same_features(StandardScaler().fit(samples), StandardScaler().fit(2 * samples))
     assert not same_features(lambda x: x, lambda x: x)
+
+
+def test_functions_may_compute_in_place_and_return_one_array_again_and_again() -> None:
+    buffer = np.empty((9, 2))
+
+    def features(x: FloatArray) -> FloatArray:
+        x -= 1.0
+        buffer[: len(x)] = np.hstack((x, x**2))
+        return buffer[: len(x)]
+
+    encoding = make_encoding(spaces.Box(-9.0, 9.0, (1,), np.float64), features, False)
+    states = np.array([[1.0], [3.0]])
+    before = encoding.rows(states)
+    encoding.rows(states + 4.0)
+    assert_array_equal(before, [[0.0, 0.0], [2.0, 4.0]])
+    assert_array_equal(states, [[1.0], [3.0]])
+
+
+def test_features_of_pairs_may_be_computed_in_place() -> None:
+    buffer = np.empty((2, 1))
+
+    def of_pairs(x: FloatArray, action: IntArray) -> FloatArray:
+        x += action[:, None]
+        buffer[:] = x
+        return buffer
+
+    encoding = VectorEncoding(spaces.Box(-9.0, 9.0, (1,), np.float64), Polynomial(1), False)
+    pairs = PairFeatureRows(encoding, 3, of_pairs)
+    assert_array_equal(pairs(np.array([[1.0], [3.0]]))[..., 0], [[1, 2, 3], [3, 4, 5]])
+
+
+def test_functions_that_return_another_number_of_features_are_refused() -> None:
+    encoding = make_encoding(
+        spaces.Box(-9.0, 9.0, (1,)), lambda x: np.ones((len(x), len(x) + 1)), False
+    )
+    encoding.rows(np.zeros((2, 1)))
+    with pytest.raises(InvalidInputError, match="3 features before, and 6 of 5 observations"):
+        encoding.rows(np.zeros((5, 1)))

@@ -135,6 +135,58 @@ def test_what_has_no_room_is_refused_before_the_first_step() -> None:
     assert agent.n_trials == 0
 
 
+def test_what_has_no_room_changes_nothing_whichever_way_it_comes() -> None:
+    observations, rewards = np.zeros((30, 22, 9), np.float32), np.zeros((30, 21))
+    space = spaces.Box(-1.0, 1.0, (9,))
+    # 28,728 bytes are kept, and there is room for 20,000; moments take 8 · 21 · 181.
+    agent = SeminormLSTDAgent(Polynomial(1), max_bytes=20_000)
+    agent.add_trials(observations[:1], rewards[:1], observation_space=space)
+    other = SeminormLSTDAgent(Polynomial(1))
+    other.add_trials(observations, rewards, observation_space=space)
+    agent.attach(Blank(), t_max=20)
+    for add in (
+        lambda: agent.add_trials(observations, rewards),
+        lambda: agent.add(other.kept_trials),
+        lambda: agent.merge(other),
+        lambda: agent.observe(0, observations[:, 0], rewards[:, 0], observations[:, 1]),
+    ):
+        with pytest.raises(InvalidInputError, match=r"the moments of 10 features .*allows 20 kB"):
+            add()
+        assert agent.n_trials == 1
+    assert not agent.collector.loop.under_way
+
+
+def test_trials_in_lockstep_that_will_not_have_room_are_summed_up_from_the_first_step_on() -> None:
+    agent = SeminormLSTDAgent(lambda x: x[:, :1], max_bytes=20_000).attach(Blank(), t_max=20)
+    observed = np.random.default_rng(0).uniform(size=(22, 30, 9)).astype(np.float32)
+    with pytest.warns(CondensedTrialsWarning, match=r"would take 28\.8 kB.* for 20 kB"):
+        agent.observe(0, observed[0], observed[0, :, 0], observed[1])
+    for t in range(1, 21):
+        agent.observe(t, observed[t], observed[t, :, 0], observed[t + 1])
+    agent.end_trial()
+    kept = SeminormLSTDAgent(lambda x: x[:, :1])
+    kept.add_trials(observed.swapaxes(0, 1), observed[:-1, :, 0].T)
+    total = agent.collector.batches.total
+    assert isinstance(total, MomentSums)
+    assert_same_moments(total, sums_of(kept))
+
+
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
+def test_the_summary_says_how_trials_are_kept_and_how_much_room_there_is() -> None:
+    text = pendulum(max_bytes=10**6).fit().summary()
+    size = 40 * (32 * 3 * 4 + 31 * 8)
+    assert f"kept        as they came: {size / 1000:.3g} kB, and there is room for 1 MB" in text
+    assert "(max_bytes 1 MB)" in text
+    with pytest.warns(CondensedTrialsWarning):
+        condensed = pendulum(max_bytes=20_000).fit().summary()
+    assert "as moments of 4 features in 1 batches: 10.2 kB (max_bytes 20 kB)" in condensed
+
+
+class Blank(gym.Env[Any, Any]):
+    observation_space = spaces.Box(-1.0, 1.0, (9,))
+    action_space = spaces.Discrete(2)
+
+
 class Picture(gym.Env[Any, Any]):
     observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
     action_space = spaces.Discrete(2)

@@ -7,11 +7,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from lstd_agent import OneHot, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationError
-from lstd_agent.trials.encoding import CountedEncoding
+from lstd_agent.trials.encoding import CountedEncoding, make_encoding
+from lstd_agent.trials.observations import as_batch
 from lstd_agent.trials.rollouts import split_seed
 from unichain_gym import make_mdp
 
@@ -247,6 +249,37 @@ def test_dict_observations_reach_a_policy_as_they_are(walk: Any) -> None:
     agent.collect(walk(kind="dict"), policy, 3, 4, batched=False)
     assert agent.n_trials == 3
     assert set(seen[-1]) == {"x", "even"}
+
+
+def test_single_observations_of_several_parts_are_held_as_batches_of_them_are_encoded() -> None:
+    box, picture = spaces.Box(-9.0, 9.0, (2,)), spaces.Box(0, 255, (2, 2), np.uint8)
+    numbers = spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2, start=1)))
+    cases: list[tuple[Any, list[Any]]] = [
+        (numbers, [(2, 1), (np.int64(2), np.int64(2)), (np.uint8(0), 1)]),
+        (spaces.MultiDiscrete([3, 2], start=[5, -1]), [np.array([7, -1]), np.array([5, 0])]),
+        (spaces.Dict(b=box, a=picture), [{"a": np.eye(2, dtype=np.uint8), "b": np.ones(2)}]),
+        (spaces.Tuple((box, box)), [(np.ones(2, np.float32), np.zeros(2, np.float32))]),
+        (spaces.Tuple((box, spaces.Discrete(3))), [(np.ones(2), 2), (np.ones(2), np.int64(1))]),
+    ]
+    for space, observations in cases:
+        encoding: Any = make_encoding(space, lambda x: x, False)
+        for observation in observations * 2:  # the second time they are known
+            held = encoding.hold(observation)
+            np.testing.assert_array_equal(held, encoding.encode(as_batch(observation))[0])
+            assert encoding.is_held(held, observation)
+
+
+def test_what_only_equals_a_held_observation_is_refused_all_the_same() -> None:
+    numbers = make_encoding(spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2))), OneHot(), False)
+    numbers.hold((2, 1))
+    for other in ((2.0, 1), (3, 1), (2, 1, 0), 2):
+        with pytest.raises(InvalidInputError):
+            numbers.hold(other)
+    box = spaces.Box(-9.0, 9.0, (2,))
+    boxes = make_encoding(spaces.Dict(a=box, b=box), lambda x: x, False)
+    for wrong in ({"a": np.ones(2)}, {"a": np.ones(2), "b": np.ones(3)}, [1.0, 2.0], 2.0):
+        with pytest.raises(InvalidInputError):
+            boxes.hold(wrong)
 
 
 def test_another_observation_space_is_refused() -> None:
