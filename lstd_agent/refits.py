@@ -16,8 +16,10 @@ from lstd_agent.features.rows import Rows
 from lstd_agent.fit_options import FitOptions
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.statistics.backups import Backup
+from lstd_agent.statistics.coordinates import reduced
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.approximators import System
+from lstd_agent.system.downdates import systems_without_each
 from lstd_agent.system.selection import OPEN_TOLERANCE
 from lstd_agent.trials.recorders import Sums
 
@@ -63,11 +65,45 @@ class Refits:
                 "with n_batches > 1, collect in several rounds (several calls, or a vector "
                 "environment with fewer copies than trials; 20 rounds are good), then fit"
             )
+        near = self._near
+        if near is not None:
+            return near
         portions = self.statistics.portions(self.batches)
         return [self._refit(others) for others in sums_without_each(portions)]
 
+    @property
+    def _near(self) -> list[Refit] | None:
+        """The same found from the system of all trials, where that is faster and they are near."""
+        system, whole, options = self.system, self.statistics, self.options
+        if self.backup != "one_step" or options.calibration != "linked":
+            return None
+        others = whole.without_each(self.batches)
+        if others is None or any(_lacks_a_window(other, system.windows) for other in others):
+            return None
+        reduction = whole.reduction
+        if reduction is not None:
+            system = replace(system, weights=reduction.coordinates.of_weights(system.weights))
+        found = systems_without_each(
+            system,
+            reduced(whole),
+            [reduced(other) for other in others],
+            options.rcond,
+            gain_is_given=options.gain is not None,
+        )
+        refits = []
+        for each, other in zip(found, others, strict=True):
+            if each is None:
+                refits.append(self._refit_to(other))
+                continue
+            if reduction is not None:
+                each = replace(each, weights=reduction.coordinates.weights(each.weights))
+            refits.append(Refit(each, other.occupancy_of(system.windows)))
+        return refits
+
     def _refit(self, sums: Sums) -> Refit:
-        statistics = self.statistics.of(sums, self.system.references.main)
+        return self._refit_to(self.statistics.of(sums, self.system.references.main))
+
+    def _refit_to(self, statistics: SampledStatistics) -> Refit:
         if _lacks_a_window(statistics, self.system.windows):
             n = len(self.system.windows)
             return Refit(self.system, lambda states: np.zeros((n, len(states))))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.decompositions import svd
 from lstd_agent.errors import EvaluationError
 from lstd_agent.statistics.equations import Equations, Factors
 from lstd_agent.statistics.interface import Statistics
@@ -106,7 +107,7 @@ def _whitened(
     """Return X (r, r) and y (r, m) in features with Z = I, and the weights' way back and there."""
     if isinstance(equations, Factors):
         basis = equations.basis
-        Q, size, Vt = np.linalg.svd(equations.A[0], full_matrices=False)
+        Q, size, Vt = svd(equations.A[0])
         keep = size > rcond * size[0]
         Q, size, V = Q[:, keep], size[keep], Vt[keep].T
         B = (basis.V / basis.singular) @ (V / size)
@@ -142,7 +143,7 @@ def _sweep(X: FloatArray, y: FloatArray, w: FloatArray, window: IntArray) -> tup
     eigenvalues = _eigenvalues(X, window)
     moving = eigenvalues[np.abs(eigenvalues) > _NULL]
     alpha = float(np.min(moving.real / np.abs(moving) ** 2, initial=1.0))
-    U, singular, _ = np.linalg.svd(X)
+    U, singular, _ = svd(X, full_matrices=True)
     reached = U[:, singular > _NULL * max(1.0, singular.max(initial=0.0))]
     y = reached @ (reached.T @ y)
     enough = _TOLERANCE * max(float(np.linalg.norm(y)), 1e-300)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
+from lstd_agent.decompositions import svd
 from lstd_agent.features.rows import Rows, dense
 from lstd_agent.statistics.christoffel import Christoffel
 
@@ -57,7 +58,7 @@ class Coordinates:
             x /= np.maximum(np.linalg.norm(x, axis=1), np.finfo(float).tiny)[:, None]
             outside = _outside(x, basis)
             while outside.size:
-                _, size, Vt = np.linalg.svd(outside[:_BLOCK], full_matrices=False)
+                _, size, Vt = svd(outside[:_BLOCK])
                 more = _outside_of(Vt[size > _ROUNDING / 2.0], basis)
                 basis = np.hstack((basis, np.linalg.qr(more.T)[0]))
                 if basis.shape[1] > _LARGEST_SHARE * d:
@@ -72,6 +73,10 @@ class Coordinates:
     def weights(self, of_coordinates: FloatArray) -> FloatArray:
         """Return the weights (n, d) of features from those of coordinates (n, r)."""
         return np.asarray(of_coordinates @ self.basis.T / self.scale)
+
+    def of_weights(self, weights: FloatArray) -> FloatArray:
+        """Return the weights (n, r) of coordinates from those of features (n, d)."""
+        return np.asarray((weights * self.scale) @ self.basis)
 
     @property
     def with_one(self) -> FloatArray:

@@ -29,6 +29,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.decompositions import svd
 
 # Working arrays of batched equations hold about this many numbers, so that they stay in cache.
 _CHUNK_SIZE = 2**18
@@ -78,7 +79,7 @@ class FeatureBasis:
     @classmethod
     def of(cls, features: FloatArray, rcond: float) -> FeatureBasis:
         """Decompose features (S, d); singular values up to rcond times the largest are zero."""
-        U, singular, Vt = np.linalg.svd(features, full_matrices=False)
+        U, singular, Vt = svd(features)
         r = max(1, int((singular > rcond * singular[0]).sum()))
         if singular[0] == 0.0:  # there are no features: their basis is no state's either
             return cls(np.zeros((len(U), r)), np.ones(r), Vt[:r].T)

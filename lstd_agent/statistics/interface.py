@@ -234,6 +234,12 @@ class SampledStatistics(Statistics, Protocol):
     def portions(self, batches: Sequence[Any]) -> Sequence[Any]:
         """Return batches of sums as what adds up fastest."""
 
+    def without_each(self, batches: Sequence[Any]) -> Sequence[SampledStatistics] | None:
+        """Return the statistics without each of the batches, or None where fits take no time.
+
+        Systems of theirs are near to that of all.
+        """
+
     @property
     def backups(self) -> tuple[Backup, ...]:
         """Backups to choose from by the data, in order of preference."""

@@ -25,7 +25,7 @@ from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense
 from lstd_agent.statistics.backups import DECAYS, Backup, LambdaReturn, why_single_steps
 from lstd_agent.statistics.christoffel import MIN_SAMPLES, RANGE_TOLERANCE, Christoffel
-from lstd_agent.statistics.coordinates import FEWEST_REDUCED, Coordinates, Reduction
+from lstd_agent.statistics.coordinates import FEWEST_REDUCED, Coordinates, Reduction, reduced
 from lstd_agent.statistics.equations import Moments
 from lstd_agent.statistics.holdouts import Holdout, trial_holdouts
 from lstd_agent.statistics.interface import NOT_COUNTED, CountedStatistics, SquaredDistance
@@ -61,6 +61,9 @@ _UNSEEN = 1e-100
 
 # Sparse factors of so many windows are kept.
 _N_FACTORS = 4
+
+# Of so many dense features each fit takes long.
+_FEWEST_MANY = 1000
 
 # Decompositions of windows are kept up to so many bytes.
 _MAX_DECOMPOSED_BYTES = 2**30
@@ -144,14 +147,14 @@ class MomentStatistics:
         coordinates = self._coordinates
         if coordinates is None or self._trials is None:
             return None
-        reduced, trials = copy.copy(self), self._trials.in_coordinates(coordinates)
-        reduced.candidate_features = coordinates(self.candidate_features)
-        reduced._take(trials)
-        reduced._rows = trials.parts[0].features
-        reduced._are_scaled = True
-        vars(reduced).pop("feature_scale", None)
-        vars(reduced).update(_coordinates=None, reduction=None)
-        return Reduction(reduced, coordinates)
+        other, trials = copy.copy(self), self._trials.in_coordinates(coordinates)
+        other.candidate_features = coordinates(self.candidate_features)
+        other._take(trials)
+        other._rows = trials.features
+        other._are_scaled = True
+        vars(other).pop("feature_scale", None)
+        vars(other).update(_coordinates=None, reduction=None)
+        return Reduction(other, coordinates)
 
     def features(self, states: FloatArray) -> FloatArray:
         """Features (n, d) of encoded observations (n, k)."""
@@ -205,6 +208,13 @@ class MomentStatistics:
             TrialMoments.of(batch, self._rows, len(batches), n)
             for batch, n in zip(batches, first, strict=False)
         ]
+
+    def without_each(self, batches: Sequence[Any]) -> list[MomentStatistics] | None:
+        """Return the statistics without each of the batches, if dense features are many."""
+        trials, few = self._dense_trials, reduced(self)
+        if trials is None or few.candidate_features.shape[1] < _FEWEST_MANY:
+            return None
+        return [self.of(trials - portion) for portion in self.portions(batches)]
 
     def numbers_per_window(self, rcond: float) -> int:
         """How many numbers the moments of a window hold."""
@@ -277,9 +287,9 @@ class MomentStatistics:
     def _christoffel_of(self, window: IntArray) -> Christoffel:
         if self.reduction is None:
             return Christoffel.of(second_moments(self.sums, window), self.feature_scale)
-        reduced, coordinates = self.reduction
-        Z = second_moments(reduced.sums, window)
-        return coordinates.christoffel(Christoffel.of(Z, reduced.feature_scale))
+        other, coordinates = self.reduction
+        Z = second_moments(other.sums, window)
+        return coordinates.christoffel(Christoffel.of(Z, other.feature_scale))
 
     def independent_samples(self, windows: IntArray) -> Callable[[FloatArray], FloatArray]:
         """Occupancy times the number of samples of each window, (n, m)."""

@@ -62,6 +62,14 @@ class TrialMoments:
     def __add__(self, other: TrialMoments) -> TrialMoments:
         return TrialMoments(self.parts + other.parts)
 
+    def __sub__(self, part: TrialMoments) -> OtherMoments:
+        return OtherMoments(self, part)
+
+    @property
+    def features(self) -> RowsOf:
+        """Encoded observations (n, k) to features (n, d)."""
+        return self.parts[0].features
+
     def observed(self) -> Iterator[FloatArray]:
         """Yield the dense features (n, d) of all observations, some at a time."""
         return chain.from_iterable(part.observed() for part in self.parts)
@@ -103,6 +111,53 @@ class TrialMoments:
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window (start, stop), one entry a window."""
         return reduce(add, [part.over(windows) for part in self.parts])
+
+
+class OtherMoments:
+    """Moments of all trials but a part of them, less what the part adds.
+
+    For so many features that each window is not to be summed again for each batch without.
+
+    Parameters
+    ----------
+    whole, part : TrialMoments
+    """
+
+    kept = counts = None
+
+    def __init__(self, whole: TrialMoments, part: TrialMoments) -> None:
+        self._whole, self._part, self.features = whole, part, whole.features
+        self.n_trials, self.t_max = whole.n_trials - part.n_trials, whole.t_max
+        self.trials_at = whole.trials_at - part.trials_at
+        self.reward_sums = whole.reward_sums - part.reward_sums
+
+    def in_coordinates(self, coordinates: Coordinates) -> OtherMoments:
+        """Return the moments of coordinates in place of features."""
+        return OtherMoments(
+            self._whole.in_coordinates(coordinates), self._part.in_coordinates(coordinates)
+        )
+
+    @cached_property
+    def feature_sums(self) -> FloatArray:
+        """Σ f at each timestep, shape (t_max + 1, d)."""
+        return np.asarray(self._whole.feature_sums - self._part.feature_sums)
+
+    @cached_property
+    def following(self) -> FloatArray:
+        """Σ f' at each timestep, shape (t_max + 1, d)."""
+        return np.asarray(self._whole.following - self._part.following)
+
+    @cached_property
+    def squares(self) -> FloatArray:
+        """Σ f² over all timesteps, shape (d,)."""
+        return np.asarray(self._whole.squares - self._part.squares)
+
+    def over(self, windows: IntArray) -> MomentSums:
+        """Return the sums over each window (start, stop), one entry a window."""
+        sums, part = self._whole.over(windows), self._part.over(windows)
+        return MomentSums(
+            self.n_trials, *(getattr(sums, name) - getattr(part, name) for name in _NAMES)
+        )
 
 
 class _Means(NamedTuple):

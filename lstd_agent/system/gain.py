@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lstd_agent.decompositions import svd
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.coordinates import reduced
 from lstd_agent.statistics.interface import SampledStatistics, Statistics
@@ -88,7 +89,7 @@ def corrected_gain(statistics: Statistics, rcond: float) -> float:
     scale = statistics.feature_scale[:, None]
     solved = minimize(equations, rcond).weights[0] * scale
     rewards, ones, back = solved[:, 0], solved[:, 1], solved[:, 2:] / scale.T
-    U, singular, _ = np.linalg.svd(np.eye(len(back)) - back)
+    U, singular, _ = svd(np.eye(len(back)) - back)
     is_null = singular <= _NULL * singular[0]
     null = U[:, -1]
     coefficient = float(null @ ones)

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import KeptTrials, LambdaReturn, SeminormLSTDAgent
+from lstd_agent.decompositions import svd
 from lstd_agent.statistics.coordinates import FEWEST_REDUCED
 
 pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
@@ -110,3 +111,51 @@ def test_features_that_are_not_alike_stay_what_they_are(monkeypatch: Any) -> Non
         monkeypatch.setattr("lstd_agent.statistics.moments.FEWEST_REDUCED", fewest)
         found.append(fitted(cells, trials, anchors=[0], backup="one_step").system_)
     assert_array_equal(found[0].weights, found[1].weights)
+
+
+@pytest.mark.parametrize("gain", [None, -1.0])
+@pytest.mark.parametrize("features", ["few", "many"])
+def test_a_batch_is_left_out_of_what_all_led_to_as_by_a_fit_of_its_own(
+    features: str, gain: Any, monkeypatch: Any
+) -> None:
+    x = np.linspace(-3.5, 3.5, 11)[:, None]
+    found: list[Any] = []
+    for fewest in (10**6, 1):
+        monkeypatch.setattr("lstd_agent.statistics.moments._FEWEST_MANY", fewest)
+        rows = few if features == "few" else many
+        agent = fitted(rows, walks(), anchors=[0, 3, 9], backup="one_step", gain=gain)
+        found.append([agent.standard_errors(x, 0), agent.standard_errors(x, 20)])
+        found[-1].append(agent.standard_errors(x, 4))
+    assert np.isfinite(found[0]).sum() > 15
+    assert_allclose(found[1], found[0], rtol=1e-3)
+
+
+def test_what_a_batch_alone_determines_is_fitted_afresh_without_it(monkeypatch: Any) -> None:
+    trials = walks()
+    observations = trials.observations.copy()
+    observations[::6] += 20.0  # the first batch is elsewhere
+    elsewhere = KeptTrials(observations, trials.rewards)
+
+    def both(x: Any) -> Any:
+        return np.hstack((few(x), few(x - 20.0)))
+
+    found = []
+    for fewest in (10**6, 1):
+        monkeypatch.setattr("lstd_agent.statistics.moments._FEWEST_MANY", fewest)
+        agent = fitted(both, elsewhere, backup="one_step")
+        x = np.array([[0.0], [1.0], [20.0]])
+        found.append([agent.standard_errors(x, t) for t in (0, 20)])
+    assert np.isinf(found[0])[:, 2].all()
+    assert_allclose(found[1], found[0], rtol=1e-3)
+
+
+def test_matrices_that_divide_and_conquer_fails_for_are_decomposed(monkeypatch: Any) -> None:
+    A = np.random.default_rng(0).normal(size=(3, 5, 4))
+
+    def fails(*args: Any, **kwargs: Any) -> Any:
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    monkeypatch.setattr(np.linalg, "svd", fails)
+    for matrices in (A, A[0]):
+        U, values, Vt = svd(matrices)
+        assert_allclose(U * values[..., None, :] @ Vt, matrices, atol=1e-12)

@@ -1,0 +1,34 @@
+"""Singular values that are found even where the fast method for them breaks down."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray
+
+
+class Singular(NamedTuple):
+    """Matrices A = U diag(σ) V^T, shapes (..., m, r), (..., r) and (..., r, n)."""
+
+    U: FloatArray
+    values: FloatArray
+    Vt: FloatArray
+
+
+def svd(matrices: FloatArray, *, full_matrices: bool = False) -> Singular:
+    """Return the singular value decomposition of finite matrices (..., m, n).
+
+    LAPACK's divide and conquer fails for some matrices that have next to nothing in many columns;
+    its iteration does not, and takes longer.
+    """
+    try:
+        return Singular(*np.linalg.svd(matrices, full_matrices=full_matrices))
+    except np.linalg.LinAlgError:
+        from scipy.linalg import svd as svd_of_one  # takes long to import
+
+    each = matrices.reshape(-1, *matrices.shape[-2:])
+    found = [svd_of_one(one, full_matrices=full_matrices, lapack_driver="gesvd") for one in each]
+    parts = [np.stack(part) for part in zip(*found, strict=True)]
+    return Singular(*(part.reshape(*matrices.shape[:-2], *part.shape[1:]) for part in parts))

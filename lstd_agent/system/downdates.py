@@ -1,0 +1,203 @@
+r"""Linked systems of many dense features without each batch of trials, for the price of a few fits.
+
+A window is decomposed once, for all trials. With :math:`K = Z^{\dagger/2} X = U \Sigma V^T`, as of
+Thm ``epb_minimizer``, that gives L and R with :math:`L X R = I`, and N that makes nothing of X:
+
+.. math:: L = U^T Z^{\dagger/2}, \quad R = V \Sigma^{-1}, \quad N X = 0 .
+
+Without a batch the sums are X', Z' and y', a little less of each, and the system is solved for the
+same directions, w' = R z, by a few steps of minimal residuals (Saad & Schultz 1986, GMRES) of
+
+.. math:: L X' R z = L y',
+
+whose matrix is near the identity. Where N is not empty, as in windows whose successors are all
+their own unknowns, :math:`u = N^T + L^T a` makes nothing of X' if
+:math:`(L X' R)^T a = -(N X' R)^T`. Least squares leave the residual
+:math:`Z' u (u^T Z' u)^{-1} u^T y'`, which is taken away from y' first; the gain is that for which
+there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.decompositions import svd
+from lstd_agent.statistics.equations import Equations, Moments
+from lstd_agent.statistics.interface import SampledStatistics
+from lstd_agent.system.approximators import System
+from lstd_agent.system.gain import mean_tail_reward
+from lstd_agent.system.minimizer import above_rounding, inverse_square_root
+
+# Beside the change that a batch makes; the rest of it is far below its noise.
+_TOLERANCE = 1e-8
+_MOST_STEPS = 100
+
+
+# Beside 1: what of the samples that tell of a residual are not those of the batch.
+_LEAST = 1e-6
+
+
+class _NotNearError(Exception):
+    """What a batch alone determines is to be fitted afresh without it."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Inverse:
+    """L (ρ, d), R (d, ρ) and N (q, d) of the sums of a window."""
+
+    L: FloatArray
+    R: FloatArray
+    N: FloatArray
+
+    @classmethod
+    def of(cls, sums: Moments, size: FloatArray, rcond: float) -> _Inverse:
+        """Decompose sums of features of these sizes (d,)."""
+        sizes = np.outer(size, size)
+        Z = sums.Z / sizes
+        M = inverse_square_root(Z, rcond)[0]
+        M = M[M.any(axis=1)]
+        U, singular, Vt = svd(M @ (sums.X[0] / sizes))
+        keep = above_rounding(singular[None], Z, rcond)[0]
+        left = M.T @ U / size[:, None]
+        return cls(left[:, keep].T, (Vt[keep] / singular[keep, None] / size).T, left[:, ~keep].T)
+
+    def solve(self, X: FloatArray, right: FloatArray, *, transposed: bool = False) -> FloatArray:
+        """Return z with L X R z = right (ρ,)."""
+        from scipy.sparse.linalg import LinearOperator, gmres  # takes long to import
+
+        def product(z: FloatArray) -> FloatArray:
+            if transposed:
+                return np.asarray(self.R.T @ (X.T @ (self.L.T @ z)))
+            return np.asarray(self.L @ (X @ (self.R @ z)))
+
+        matrix = LinearOperator((len(right), len(right)), matvec=product, dtype=np.float64)
+        z, failed = gmres(matrix, right, rtol=_TOLERANCE, restart=_MOST_STEPS, maxiter=1)
+        if failed:
+            raise _NotNearError
+        return np.asarray(z)
+
+    def left_null(self, sums: Moments) -> tuple[FloatArray, FloatArray]:
+        """Return the columns u (d, q) that make nothing of X, and Z u (u^T Z u)^{-1}."""
+        X, u = sums.X[0], self.N.T
+        if u.size:
+            right = (self.N @ X) @ self.R
+            moved = [self.solve(X, each, transposed=True) for each in right]
+            u = u - self.L.T @ np.stack(moved, axis=1)
+        Zu = sums.Z[0] @ u
+        eigenvalues, Q = np.linalg.eigh(u.T @ Zu)  # the identity, of all trials
+        if (eigenvalues < _LEAST).any():
+            raise _NotNearError
+        return u, Zu @ (Q / eigenvalues) @ Q.T
+
+    def minimizer(self, sums: Moments, y: FloatArray, near: FloatArray) -> FloatArray:
+        """Return w (d,), from one that is near."""
+        X = sums.X[0]
+        u, residuals = self.left_null(sums)
+        y = y - residuals @ (u.T @ y)
+        return np.asarray(near + self.R @ self.solve(X, self.L @ (y - X @ near)))
+
+
+def systems_without_each(
+    system: System,
+    whole: SampledStatistics,
+    others: Sequence[SampledStatistics],
+    rcond: float,
+    *,
+    gain_is_given: bool,
+) -> list[System | None]:
+    """Return a linked system of single steps, fitted to all trials, without each batch of them.
+
+    Parameters
+    ----------
+    system : System
+    whole : SampledStatistics
+        Of all trials.
+    others : sequence of SampledStatistics
+        Of all trials but each batch.
+    rcond : float
+        Relative cutoff of the pseudoinverses.
+    gain_is_given : bool
+        Whether the gain is not to be estimated.
+
+    Returns
+    -------
+    list of System or None
+        None without a batch that alone determines something.
+    """
+    windows, (n, d) = system.windows, system.weights.shape
+    gains = np.full(len(others), system.gain)
+    if not gain_is_given:
+        gains = _gains(system, whole, others, rcond)
+    is_near = np.isfinite(gains)
+    weights, offsets = np.zeros((len(others), n, d)), np.zeros((len(others), n))
+    for k in reversed(range(n)):
+        is_last = k == n - 1
+        near = system.weights[k] if is_last else np.append(system.weights[k], system.offsets[k])
+        sums_of = partial(_closed if is_last else _open, window=windows[k : k + 1], rcond=rcond)
+        inverse = _Inverse.of(sums_of(whole), whole.feature_scale[: len(near)], rcond)
+        for b in np.flatnonzero(is_near).tolist():
+            other, sums = others[b], sums_of(others[b])
+            y = sums.y[0, :, :2] @ [1.0, -gains[b]]
+            if not is_last:
+                y = y + sums.y[0, :, 2:] @ np.append(weights[b, k + 1], offsets[b, k + 1])
+            try:
+                w = inverse.minimizer(sums, y, near)
+            except _NotNearError:
+                is_near[b] = False
+                continue
+            weights[b, k] = w[:d]
+            offsets[b, k] = -other.zero(windows[-1])[1] @ w if is_last else w[d]
+    nothing = np.zeros((0, 0, 0))
+    return [
+        replace(system, weights=w, offsets=o, gain=float(g), open_directions=nothing)
+        if near
+        else None
+        for w, o, g, near in zip(weights, offsets, gains, is_near, strict=True)
+    ]
+
+
+def _gains(
+    system: System, whole: SampledStatistics, others: Sequence[SampledStatistics], rcond: float
+) -> FloatArray:
+    """Return the gain without each batch, estimated as of all trials; NaN where it is not near."""
+    if system.gain == mean_tail_reward(whole):
+        return np.array([mean_tail_reward(other) for other in others])
+    last = whole.t_max
+    tail = np.array([[(last + 1) // 2, last]])
+
+    def gain(sums: Moments) -> float:
+        try:
+            u, _ = inverse.left_null(sums)
+        except _NotNearError:
+            return np.nan
+        rewards, ones = (u.T @ sums.y[0])[0, :2] if u.shape[1] == 1 else (np.nan, 1.0)
+        return float(rewards / ones)
+
+    sums = _closed_with_one(whole, tail, rcond)
+    inverse = _Inverse.of(sums, whole.feature_scale, rcond)
+    found = [gain(_closed_with_one(other, tail, rcond)) for other in others]
+    return np.asarray(system.gain + np.array(found) - gain(sums))
+
+
+def _closed(statistics: SampledStatistics, window: IntArray, rcond: float) -> Moments:
+    return _sums(statistics.equations(window, None, rcond))
+
+
+def _open(statistics: SampledStatistics, window: IntArray, rcond: float) -> Moments:
+    return _sums(statistics.linked_equations(window, rcond))
+
+
+def _closed_with_one(statistics: SampledStatistics, window: IntArray, rcond: float) -> Moments:
+    sums = _open(statistics, window, rcond)
+    return replace(sums, X=sums.X - sums.y[:, :, 2:])
+
+
+def _sums(means: Equations) -> Moments:
+    assert isinstance(means, Moments)
+    n = float(means.n_samples[0])
+    return replace(means, X=n * means.X, Z=n * means.Z, y=n * means.y)
