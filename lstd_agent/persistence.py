@@ -105,6 +105,8 @@ class SavedAgent:
     def options(self, features: Any, distance: Any) -> dict[str, Any]:
         """Return what the agent was made with, functions as they are given."""
         facts = self.facts
+        if isinstance(features, Standardized) and facts["features"]["type"] == "Standardized":
+            features = features.features  # mean and deviation are the file's
         held = unpack_features(facts["features"], self.arrays, features)
         # What was given may be what the file's features were standardized from.
         known = isinstance(held, Standardized) and held.features is features

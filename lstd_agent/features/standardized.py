@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.parameters import as_vectors, frozen_array
-from lstd_agent.features.tables import is_table
+from lstd_agent.features.tables import TableBuilder, is_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Standardized:
     deviation: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        if is_table(self.features) or isinstance(self.features, type):
+        if is_table(self.features) or isinstance(self.features, TableBuilder | type):
             raise InvalidInputError(
                 "only functions and transformers of observations can be standardized; got "
                 f"{self.features!r}"

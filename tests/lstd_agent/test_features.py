@@ -17,6 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from lstd_agent import (
     FourierBasis,
     Kernel,
+    OneHot,
     Polynomial,
     RadialBasis,
     RandomFourier,
@@ -138,6 +139,7 @@ def test_standardized_features_are_those_of_standardized_observations() -> None:
         (lambda: RandomFourier(3, -1.0), "width must be positive"),
         (lambda: RandomFourier(3, [1.0, 2.0])(np.zeros((3, 1))), "of 2 dimensions; got 1"),
         (lambda: Standardized(np.eye(3)), "only functions and transformers"),
+        (lambda: Standardized(OneHot()), r"only functions and transformers .* got OneHot\(\)"),
         (lambda: Standardized(Polynomial(1), [0.0]), "both mean and deviation"),
         (lambda: Standardized(Polynomial(1), [0.0], [0.0]), "deviation positive"),
         (lambda: Polynomial(1)(np.float64(3.0)), r"one a row; got the number 3\.0"),  # type: ignore[arg-type]

@@ -366,3 +366,19 @@ def test_all_features_that_are_values_are_saved(features: Any, tmp_path: Path) -
     assert_array_equal(loaded.predict(STATES), agent.predict(STATES))
     loaded.fit()
     assert_array_equal(loaded.predict(STATES), agent.predict(STATES))
+
+
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
+def test_standardized_functions_are_given_as_they_were_or_by_themselves(tmp_path: Path) -> None:
+    def function(x: Any) -> Any:
+        return np.hstack((x, x**2))
+
+    agent = SeminormLSTDAgent(Standardized(function), 1)
+    agent.collect(gym.make("Pendulum-v1"), lambda x: [0.0], 30, 30, seed=0, batched=False)
+    agent.fit()
+    agent.save(tmp_path / "agent.npz")
+    measured: Any = agent.features
+    for given in (function, Standardized(function), measured):
+        loaded: Any = SeminormLSTDAgent.load(tmp_path / "agent.npz", features=given)
+        assert_array_equal(loaded.features.mean, measured.mean)
+        assert_array_equal(loaded.predict([0.0, 1.0, 2.0]), agent.predict([0.0, 1.0, 2.0]))
