@@ -78,7 +78,7 @@ class FeatureBasis:
     @classmethod
     def of(cls, features: FloatArray, rcond: float) -> FeatureBasis:
         """Decompose features (S, d); singular values up to rcond times the largest are zero."""
-        U, singular, Vt = np.linalg.svd(features, full_matrices=False)
+        U, singular, Vt = thin_svd(features)
         r = max(1, int((singular > rcond * singular[0]).sum()))
         if singular[0] == 0.0:  # there are no features: their basis is no state's either
             return cls(np.zeros((len(U), r)), np.ones(r), Vt[:r].T)
@@ -128,6 +128,25 @@ class SparseEquations:
 
 
 Equations: TypeAlias = Moments | Factors
+
+
+def thin_svd(matrices: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return U, σ and V^T of matrices (..., k, d), σ descending, without the rest of the bases."""
+    try:
+        U, singular, Vt = np.linalg.svd(matrices, full_matrices=False)
+    except np.linalg.LinAlgError:
+        # Divide and conquer does not converge for some in a million; QR iteration does.
+        from scipy.linalg import svd  # takes long to import
+
+        each = [
+            svd(matrix, full_matrices=False, lapack_driver="gesvd")
+            for matrix in matrices.reshape(-1, *matrices.shape[-2:])
+        ]
+        U, singular, Vt = (
+            np.reshape(part, matrices.shape[:-2] + part[0].shape)
+            for part in zip(*each, strict=True)
+        )
+    return U, singular, Vt
 
 
 def window_sums(windows: IntArray, t_max: int) -> sparse.csr_array:

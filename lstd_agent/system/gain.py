@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.statistics.equations import thin_svd
 from lstd_agent.statistics.interface import SampledStatistics, Statistics
 from lstd_agent.system.fit_system import CalibrationName
 from lstd_agent.system.krylov import gain_by_iteration
@@ -86,7 +87,7 @@ def corrected_gain(statistics: Statistics, rcond: float) -> float:
     scale = statistics.feature_scale[:, None]
     solved = minimize(equations, rcond).weights[0] * scale
     rewards, ones, back = solved[:, 0], solved[:, 1], solved[:, 2:] / scale.T
-    U, singular, _ = np.linalg.svd(np.eye(len(back)) - back)
+    U, singular, _ = thin_svd(np.eye(len(back)) - back)
     is_null = singular <= _NULL * singular[0]
     null = U[:, -1]
     coefficient = float(null @ ones)

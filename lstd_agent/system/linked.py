@@ -36,7 +36,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.statistics.equations import window_chunks
+from lstd_agent.statistics.equations import thin_svd, window_chunks
 from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.approximators import Solution
 from lstd_agent.system.minimizer import Minimizer, minimize
@@ -156,6 +156,6 @@ def _compress(directions: FloatArray) -> FloatArray:
     """Return columns that span the same, those that are next to nothing left out."""
     if directions.shape[1] == 0:
         return directions
-    U, size, _ = np.linalg.svd(directions, full_matrices=False)
+    U, size, _ = thin_svd(directions)
     keep = size > OPEN * max(1.0, size[0])
     return np.asarray(U[:, keep] * np.minimum(size[keep], 1.0))

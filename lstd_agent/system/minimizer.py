@@ -31,7 +31,7 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.equations import Equations, Factors, Moments
+from lstd_agent.statistics.equations import Equations, Factors, Moments, thin_svd
 from lstd_agent.system.solvers import SolverName, solve_factors, solve_moments
 
 DEFAULT_RCOND = 1e-10
@@ -152,7 +152,7 @@ def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArr
 
 def _minimize_moments(moments: Moments, rcond: float, directions: bool) -> Minimizer:
     M = inverse_square_root(moments.Z, rcond)
-    U, singular, Vt = np.linalg.svd(M @ moments.X, full_matrices=False)
+    U, singular, Vt = thin_svd(M @ moments.X)
     # X is a difference from Z: what is smaller than the rounding errors of that is nothing, even
     # if it is all there is, as with features that are constant.
     rounding = _ROUNDING * np.sqrt(np.abs(moments.Z).max(axis=(1, 2)))
@@ -171,10 +171,10 @@ def _minimize_moments(moments: Moments, rcond: float, directions: bool) -> Minim
 
 def _minimize_factors(factors: Factors, rcond: float, directions: bool) -> Minimizer:
     basis = factors.basis
-    L, size, _ = np.linalg.svd(factors.A, full_matrices=False)
+    L, size, _ = thin_svd(factors.A)
     L *= (size > rcond * size[:, :1])[:, None, :]
     Lt = L.transpose(0, 2, 1)
-    U, singular, Vt = np.linalg.svd(Lt @ factors.B, full_matrices=False)
+    U, singular, Vt = thin_svd(Lt @ factors.B)
     # B is a difference from A, so the size of A is what its rounding errors are relative to.
     keep = singular > rcond * size[:, :1]
     target = (Lt @ _columns(factors.c, factors.A)).transpose(0, 2, 1) @ U

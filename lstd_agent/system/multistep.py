@@ -28,6 +28,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep, Targets
+from lstd_agent.statistics.equations import thin_svd
 from lstd_agent.statistics.interface import Statistics
 from lstd_agent.system.approximators import Solution
 from lstd_agent.system.crossing import crossing_of, go_back
@@ -130,7 +131,7 @@ def _compression(scaled: FloatArray, at_boundary: FloatArray) -> FloatArray:
     both = np.vstack((scaled, at_boundary))[:, 1:]
     if both.shape[1] == 0:
         return np.eye(1)
-    _, size, Vt = np.linalg.svd(both, full_matrices=False)
+    _, size, Vt = thin_svd(both)
     keep = size > OPEN * max(1.0, size[0])
     turn = np.zeros((1 + len(Vt.T), 1 + keep.sum()))
     turn[0, 0] = 1.0
