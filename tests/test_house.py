@@ -13,7 +13,8 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "delegation", "drafts", "progress", "figure_style", "standard_errors"),
+    ("errors", "arrays", "decompositions", "delegation", "drafts", "progress"),
+    ("figure_style", "standard_errors"),
     ("features",),
     ("trials",),
     ("statistics",),

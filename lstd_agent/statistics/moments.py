@@ -123,6 +123,7 @@ class MomentStatistics:
     def _take(self, sums: Any) -> None:
         self.sums: MomentSums | TrialMoments = sums
         self._trials: TrialMoments | None = sums if self._are_kept else None
+        self._walked = self._trials
         self.t_max, self.n_trials = self.sums.t_max, self.sums.n_trials
         self.trials_at = self.sums.trials_at
         self.settled = self.t_max + 1
@@ -179,8 +180,8 @@ class MomentStatistics:
         decays = () if self.single_steps else DECAYS
         found = trial_holdouts(self.of, self._dense_trials, self._rows, decays)
         if found:
-            # What the halves are going to sum serves all trials.
-            self._take(found[0].fitted.sums + found[1].fitted.sums)
+            # What is summed along the halves' trials serves all of them.
+            self._walked = found[0].fitted.sums + found[1].fitted.sums
         return found
 
     def of(self, sums: MomentSums | TrialMoments, main: int | None = None) -> MomentStatistics:
@@ -247,10 +248,10 @@ class MomentStatistics:
 
     def walk(self, rcond: float) -> TrialWalk:
         """Return the walk along trials, which must have been kept."""
-        if self._trials is None:
+        if self._walked is None:
             raise InvalidInputError(_SINGLE_STEPS)
         check_dense(self.candidate_features.shape[1])
-        return TrialWalk(self._trials, self._rows, self.feature_scale, self.intercept)
+        return TrialWalk(self._walked, self._rows, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""

@@ -182,16 +182,28 @@ class TrialSums:
         self._second_moments = np.zeros((r, r))
         self._targets = np.zeros((r, n_columns))
         self._n_samples = 0
+        self._waiting: list[tuple[FloatArray, FloatArray]] = []
 
     def add(self, block: Block, targets: FloatArray) -> None:
         """Add the targets of a timestep, trial by trial."""
         f = self._walk.unknown(block.start, self._basis, 0)[block.state]
-        self._second_moments += f.T @ f
-        self._targets += f.T @ targets
+        self._waiting.append((f, targets))
         self._n_samples += block.n_samples
+        # Adding up a product takes as long as making one of few rows.
+        if sum(len(rows) for rows, _ in self._waiting) >= f.shape[1]:
+            self._multiply()
+
+    def _multiply(self) -> None:
+        """Add the products of all timesteps that wait for it."""
+        if self._waiting:
+            f, targets = map(np.concatenate, zip(*self._waiting, strict=True))
+            self._second_moments += f.T @ f
+            self._targets += f.T @ targets
+            self._waiting = []
 
     def equations(self) -> Moments:
         """Return the moments X, Z and y of all timesteps so far."""
+        self._multiply()
         r, n = len(self._second_moments), self._n_samples
         Z, means = self._second_moments / n, self._targets / n
         X, y = Z - means[:, :r], means[:, r:]

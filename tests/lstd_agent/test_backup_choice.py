@@ -15,6 +15,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.backups import LambdaReturn
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.holdouts import Approximators
+from lstd_agent.statistics.return_moments import ReturnMoments
 from lstd_agent.study.exact import ExactStatistics, full_distributions
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
@@ -228,6 +229,24 @@ def test_where_there_is_nothing_to_choose_from_it_says_so(walk: Any) -> None:
     condensed.collect(walk(kind="box"), lambda x: 0, n_trials=100, t_max=8, seed=0).fit()
     assert condensed.backup_.backup == "one_step"
     assert "single steps only" in str(condensed.backup_)
+
+
+@pytest.mark.filterwarnings("ignore::lstd_agent.FitWarning")  # such features do not fit
+def test_each_half_is_walked_once_for_whatever_is_tried_and_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both λ are summed together, and what the halves summed serves the fit of all trials."""
+    states, rewards = decaying(3)
+    walked, original = [], ReturnMoments._sums
+
+    def sums(self: ReturnMoments, start: int, stop: int, *others: Any) -> Any:
+        walked.append((start, stop))
+        return original(self, start, stop, *others)
+
+    monkeypatch.setattr(ReturnMoments, "_sums", sums)
+    agent = given(spaces.Box(-9, 9, (1,)), states, rewards, features=Polynomial(2), n_anchors=1)
+    assert agent.fit().backup_.backup == LambdaReturn(0.6)
+    assert walked == [(0, 61)] * 2
 
 
 def test_of_many_dense_features_single_steps_alone_are_tried(

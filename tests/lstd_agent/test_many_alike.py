@@ -11,7 +11,6 @@ from gymnasium import spaces
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import KeptTrials, LambdaReturn, SeminormLSTDAgent
-from lstd_agent.decompositions import svd
 from lstd_agent.statistics.coordinates import FEWEST_REDUCED
 
 pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
@@ -147,15 +146,3 @@ def test_what_a_batch_alone_determines_is_fitted_afresh_without_it(monkeypatch: 
         found.append([agent.standard_errors(x, t) for t in (0, 20)])
     assert np.isinf(found[0])[:, 2].all()
     assert_allclose(found[1], found[0], rtol=1e-3)
-
-
-def test_matrices_that_divide_and_conquer_fails_for_are_decomposed(monkeypatch: Any) -> None:
-    A = np.random.default_rng(0).normal(size=(3, 5, 4))
-
-    def fails(*args: Any, **kwargs: Any) -> Any:
-        raise np.linalg.LinAlgError("SVD did not converge")
-
-    monkeypatch.setattr(np.linalg, "svd", fails)
-    for matrices in (A, A[0]):
-        U, values, Vt = svd(matrices)
-        assert_allclose(U * values[..., None, :] @ Vt, matrices, atol=1e-12)

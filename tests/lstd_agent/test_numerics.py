@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy import sparse
 
+from lstd_agent.decompositions import svd
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.equations import FeatureBasis, Moments
@@ -219,6 +220,23 @@ def test_a_feature_basis_is_orthonormal_and_spans_the_features() -> None:
     assert basis.U.shape == (9, 2)
     assert_allclose(basis.U.T @ basis.U, np.eye(2), atol=1e-14)
     assert_allclose(basis.U * basis.singular @ basis.V.T, F, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4), (2, 4, 6), (5, 3)])
+def test_matrices_are_decomposed_where_divide_and_conquer_does_not_converge(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it did not for the equations of 200 bumps, finite and of full rank."""
+
+    def fails(*args: Any, **options: Any) -> None:
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    matrices = np.random.default_rng(0).normal(size=shape)
+    expected = np.linalg.svd(matrices, compute_uv=False)
+    monkeypatch.setattr(np.linalg, "svd", fails)
+    U, singular, Vt = svd(matrices)
+    assert_allclose(singular, expected, rtol=1e-13)
+    assert_allclose((U * singular[..., None, :]) @ Vt, matrices, atol=1e-13)
 
 
 def test_rounding_errors_are_not_taken_for_moments() -> None:
