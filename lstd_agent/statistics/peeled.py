@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.errors import EvaluationError
 
 # Beside the diagonal of scaled Z.
 SHIFT = 1e-10
@@ -35,6 +36,11 @@ class Shifted:
 
     Z is singular: of the tiles that a sample is in, some always come together. Z + εI tells what is
     in the range of Z from what is not, and nearly solves for the former.
+
+    Raises
+    ------
+    EvaluationError
+        If the factors do not fit into memory.
     """
 
     def __init__(self, Z: sparse.csc_array) -> None:
@@ -42,9 +48,15 @@ class Shifted:
 
         shifted = sparse.csc_array(Z + SHIFT * sparse.eye_array(Z.shape[0]))
         # Positive definite: any order is stable, and this one leaves few numbers to fill in.
-        self._factors = splu(
-            shifted, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
-        )
+        mode = {"SymmetricMode": True}
+        try:
+            self._factors = splu(shifted, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=mode)
+        except MemoryError:
+            raise EvaluationError(
+                f"the factors of {Z.shape[0]} sparse features that samples share do not fit into "
+                f"memory ({Z.nnz} pairs of them come together in samples): use fewer or coarser "
+                "features, those of fewer dimensions at a time, or fewer trials"
+            ) from None
 
     def solve(self, right: FloatArray) -> FloatArray:
         """Return Z† times right-hand sides (k,) or (k, m) in the range of Z."""

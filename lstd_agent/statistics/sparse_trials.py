@@ -19,8 +19,9 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.errors import EvaluationError
 from lstd_agent.features.rows import Rows, is_sparse
-from lstd_agent.statistics.closing import ends_of_trials, those_before, undetermined_ends
+from lstd_agent.statistics.closing import LeftOut, ends_at_unseen, undetermined_ends
 from lstd_agent.statistics.factored import Factored
 
 if TYPE_CHECKING:
@@ -192,18 +193,37 @@ class SparseTrials:
         window : ndarray of int, shape (2,)
         one : bool
             Whether to take the feature for constants, if there is one.
+
+        Raises
+        ------
+        EvaluationError
+            If no sample is left.
         """
         samples = self._possibly_closed(window, one)
         constant = self._constant(samples.features.shape[1])
         Z, is_closed = Factored(samples.features), constant is None
         while not is_closed:
-            samples = _without_unseen_ends(samples)
+            unseen = ends_at_unseen(*samples[:2], samples.trial)
+            samples = _at(samples, ~unseen)
             Z = Factored(samples.features)
             lost = undetermined_ends(Z, samples.successors, samples.trial)
             samples, is_closed = _at(samples, ~lost), not lost.any()
         if self._whole is None:
             self._closed[window_key(window, one)] = samples
+        left_out = self._left_out(window, samples)
+        if left_out.number == left_out.of:
+            raise EvaluationError(str(left_out))
         return RowEquations.of(samples, Z, constant)
+
+    def _left_out(self, window: IntArray, closed: Samples) -> LeftOut:
+        n = self.n_samples(window)
+        return LeftOut(int(window[0]), int(window[1]), n - len(closed.trial), n)
+
+    @property
+    def most_left_out(self) -> LeftOut | None:
+        """Of the window of which the largest part tells nothing, once there is a fit."""
+        found = [self._left_out(np.array(key[:2]), closed) for key, closed in self._closed.items()]
+        return max(found, key=lambda window: window.share, default=None)
 
     def _possibly_closed(self, window: IntArray, one: bool) -> Samples:
         """Return the samples of a window, or what is left of them where all trials are known."""
@@ -274,24 +294,3 @@ class SparseTrials:
 def _at(samples: Samples, kept: IntArray | BoolArray) -> Samples:
     f, successors, rewards, trial = samples
     return Samples(f[kept], successors[kept], rewards[kept], trial[kept])
-
-
-def _without_unseen_ends(samples: Samples) -> Samples:
-    """Leave out samples at the ends of trials that lead to a feature that no sample has.
-
-    What follows a sample is a sample itself, but for the last of each trial.
-    """
-    f, successors, _, trial = samples
-    n_with = np.bincount(f.indices, weights=f.data != 0.0, minlength=f.shape[1])
-    left_out = np.zeros(len(trial), dtype=bool)
-    before, ends = those_before(trial), ends_of_trials(trial)
-    while True:
-        ends = ends[ends >= 0]
-        leads_out = abs(successors[ends]) @ (n_with == 0.0).astype(np.float64) > 0.0
-        if not leads_out.any():
-            return _at(samples, ~left_out)
-        lost = ends[leads_out]
-        left_out[lost] = True
-        rows = f[lost]
-        n_with -= np.bincount(rows.indices, weights=rows.data != 0.0, minlength=f.shape[1])
-        ends[leads_out] = before[lost]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -13,10 +14,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from lstd_agent import KeptTrials, Polynomial, SeminormLSTDAgent, Standardized, TileCoding
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.statistics import sparse_trials
 from lstd_agent.statistics.factored import Factored
-from lstd_agent.statistics.peeled import Peeled
+from lstd_agent.statistics.peeled import Peeled, Shifted
 from lstd_agent.statistics.sparse_trials import RowEquations, SparseTrials
 from lstd_agent.statistics.trial_moments import TrialMoments
 from lstd_agent.system import krylov
@@ -160,6 +161,28 @@ def test_samples_that_lead_to_what_the_others_do_not_span_are_left_out() -> None
     _, kept = np.unique(equations.trial, return_counts=True)
     assert kept.sum() == n
     assert kept.max() <= 26
+
+
+def test_samples_that_tell_nothing_are_told_of() -> None:
+    agent = fitted(tiles(34), damped(150, 60), anchors=[0, 5])
+    left_out = agent.diagnostics().left_out
+    assert left_out is not None
+    assert left_out.of == 150 * 30
+    warning = rf"^{left_out.number} of the 4500 samples of timesteps 30 to 59 lead to observations"
+    assert 450 < left_out.number < 4500
+    assert any(re.match(warning, text) for text in agent.diagnostics().warnings)
+    with pytest.raises(EvaluationError, match=r"^40 of the 40 samples of timesteps 10 to 19 lead"):
+        fitted(tiles(59), damped(4, 20), anchors=[0, 5])
+
+
+def test_factors_that_do_not_fit_into_memory_are_refused(monkeypatch: Any) -> None:
+    def out_of_memory(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("scipy.sparse.linalg.splu", out_of_memory)
+    message = r"^the factors of 3 sparse features .* memory \(5 pairs .*\): use fewer or coarser"
+    with pytest.raises(EvaluationError, match=message):
+        Shifted(sparse.csc_array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 1.0]]))
 
 
 def left_out_one_at_a_time(F: Any, following: Any, trial: Any) -> Any:
