@@ -53,7 +53,7 @@ class Factored:
 
     @cached_property
     def _shifted(self) -> Shifted:
-        return Shifted(self.Z)
+        return self.peeled.factors or Shifted(self.Z)
 
     def scaled(self, f: sparse.csr_array) -> sparse.csr_array:
         """Return features (n, d) as (n, k): those that samples have, scaled."""

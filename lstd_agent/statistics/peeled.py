@@ -31,6 +31,10 @@ _IN_RANGE = 1e-6
 _N_PROBES = 8
 
 
+# Where fewer samples have features of their own, none go, and the core is all of Z.
+_FEWEST = 0.1
+
+
 class Shifted:
     """Z + εI in factors, of sums Z (k, k) of products of scaled features.
 
@@ -87,13 +91,14 @@ class Peeled:
 
         self.F = F
         self._rows, self._own = with_features_of_their_own(F)
+        if len(self._rows) < _FEWEST * F.shape[0]:
+            self._rows, self._own = self._rows[:0], self._own[:0]
         self._left = np.setdiff1d(np.arange(F.shape[0]), self._rows)
         core = F[self._left]
         size = np.sqrt(core.power(2).sum(axis=0))
         self._core = np.flatnonzero(size)
         self._scale = sparse.diags_array(1.0 / size[self._core])
         self._F = sparse.csr_array(core[:, self._core] @ self._scale)
-        self._Z = Shifted(sparse.csc_array(self._F.T @ self._F))
         peeled = F[self._rows]
         self._B = sparse.csr_array(peeled[:, self._core] @ self._scale)
         self._T: Any = splu(
@@ -101,6 +106,15 @@ class Peeled:
         )
         self._other = np.setdiff1d(np.arange(F.shape[1]), np.append(self._core, self._own))
         self._O = peeled[:, self._other]
+
+    @cached_property
+    def _Z(self) -> Shifted:
+        return Shifted(sparse.csc_array(self._F.T @ self._F))
+
+    @property
+    def factors(self) -> Shifted | None:
+        """Those of all of Z, if no samples went."""
+        return None if len(self._rows) else self._Z
 
     def solve(self, right: FloatArray) -> FloatArray:
         """Return some w (k,) or (k, m) with F^T F w = right, in its range."""

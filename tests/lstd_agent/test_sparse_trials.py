@@ -15,7 +15,7 @@ from scipy import sparse
 
 from lstd_agent import KeptTrials, Polynomial, SeminormLSTDAgent, Standardized, TileCoding
 from lstd_agent.errors import EvaluationError, InvalidInputError
-from lstd_agent.statistics import sparse_trials
+from lstd_agent.statistics import peeled, sparse_trials
 from lstd_agent.statistics.factored import Factored
 from lstd_agent.statistics.peeled import Peeled, Shifted
 from lstd_agent.statistics.sparse_trials import RowEquations, SparseTrials
@@ -201,8 +201,12 @@ def left_out_one_at_a_time(F: Any, following: Any, trial: Any) -> Any:
             return ~kept
 
 
-def test_ends_that_tell_nothing_are_those_found_one_at_a_time() -> None:
+@pytest.mark.parametrize("fewest_peeled", [0.0, 1.1])
+def test_ends_that_tell_nothing_are_those_found_one_at_a_time(
+    fewest_peeled: float, monkeypatch: Any
+) -> None:
     """Chains of them, in several rounds."""
+    monkeypatch.setattr(peeled, "_FEWEST", fewest_peeled)
     trials = damped(12, 30)
     moments = TrialMoments.of(trials, tiles(6))
     F, following, rewards, trial = moments.parts[0].between(5, 31)
@@ -219,12 +223,12 @@ def test_weights_of_peeled_samples_have_their_values() -> None:
     stairs = np.eye(30) + np.diag(rng.uniform(0.5, 1.5, 29), -1)
     core = rng.normal(size=(20, 6)) @ rng.normal(size=(6, 8))
     F = sparse.csr_array(np.block([[stairs, rng.normal(size=(30, 8))], [np.zeros((20, 30)), core]]))
-    peeled = Peeled(F)
+    found = Peeled(F)
     values = F @ rng.normal(size=38)
-    assert_allclose(F @ peeled.solve(F.T @ values), values, atol=1e-8)
-    assert_allclose(F @ peeled.null, 0.0, atol=1e-8)
-    assert np.linalg.matrix_rank(peeled.null, tol=1e-6) == 2
-    assert_array_equal(peeled.are_alone, np.arange(50) < 30)
+    assert_allclose(F @ found.solve(F.T @ values), values, atol=1e-8)
+    assert_allclose(F @ found.null, 0.0, atol=1e-8)
+    assert np.linalg.matrix_rank(found.null, tol=1e-6) == 2
+    assert_array_equal(found.are_alone, np.arange(50) < 30)
 
 
 def test_sums_along_trials_shorten_the_iteration() -> None:
