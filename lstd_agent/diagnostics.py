@@ -19,6 +19,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.fit import Fit
 from lstd_agent.misfit import Misfit, check_start, in_a_line
+from lstd_agent.statistics.closing import LeftOut
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.selection import Choice
 from lstd_agent.tail import check_tail
@@ -30,6 +31,9 @@ FEW_SAMPLES = 10
 
 # Fewer transitions do not show that a class of states is never left.
 _ENOUGH_TRANSITIONS = 100
+
+# Leaving out more of a window's samples may change what the others tell: it is by where they led.
+_MOST_LEFT_OUT = 0.1
 
 # More starts, and more groups of them, than a warning has room for.
 _N_NAMED, _N_MISFITS = 8, 3
@@ -86,6 +90,9 @@ class Diagnostics:
         Of the backup: asked for, or by the data, with what was tried.
     features : FeatureSizes
         How large features are, and which of them vary too little.
+    left_out : LeftOut or None
+        Of many sparse features: the samples that tell nothing, since they lead to what no others
+        determine, in the window of which they are the largest part; as the last fit found them.
 
     warnings : list of str
         What is wrong, with what to do; empty where nothing is known to be.
@@ -125,6 +132,7 @@ class Diagnostics:
     condition: FloatArray
     choice: Choice
     features: FeatureSizes
+    left_out: LeftOut | None
 
     @property
     def start_agrees(self) -> bool:
@@ -164,6 +172,9 @@ class Diagnostics:
                 "that of the second half of all timesteps: give add_trials() a t_max that more "
                 "trials reach"
             )
+
+        if self.left_out is not None and self.left_out.share > _MOST_LEFT_OUT:
+            yield str(self.left_out)
 
     def _of_start(self) -> Iterator[str]:
         if self.features.warning:
@@ -265,7 +276,7 @@ def diagnose(fit: Fit) -> Diagnostics:
     Diagnostics
     """
     statistics, system = fit.statistics, fit.system
-    states = statistics.starts
+    states, sparse = statistics.starts, statistics.sparse_trials
     neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
     observations = [fit.encoding.decode(state) for state in states]
     share = fit.occupancy_of(states)[neighborhood, np.arange(len(states))]
@@ -286,6 +297,7 @@ def diagnose(fit: Fit) -> Diagnostics:
         condition=system.condition,
         choice=fit.choice,
         features=_feature_sizes(fit),
+        left_out=None if sparse is None else sparse.most_left_out,
     )
 
 

@@ -19,7 +19,9 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.errors import EvaluationError
 from lstd_agent.features.rows import Rows, is_sparse
+from lstd_agent.statistics.closing import LeftOut, ends_at_unseen, undetermined_ends
 from lstd_agent.statistics.factored import Factored
 
 if TYPE_CHECKING:
@@ -63,9 +65,7 @@ class RowEquations:
     Attributes
     ----------
     Z : Factored
-        F^T F.
-    F : csr_array, shape (n, k)
-        Features of samples, those of a trial in order of time.
+        F^T F of the features of samples, those of a trial in order of time.
     steps : csr_array, shape (n, k)
         F - F', of successors within the window.
     trial : ndarray of int, shape (n,)
@@ -77,7 +77,6 @@ class RowEquations:
     """
 
     Z: Factored
-    F: sparse.csr_array
     steps: sparse.csr_array
     trial: IntArray
     y: FloatArray
@@ -87,15 +86,14 @@ class RowEquations:
     def of(cls, samples: Samples, Z: Factored, constant: FloatArray | None) -> RowEquations:
         """Return those of samples, with Z of theirs."""
         f, successors, rewards, trial = samples
-        F = Z.scaled(f)
         y = np.asarray(f.T @ np.stack((rewards, np.ones(len(rewards))), axis=1))
-        return cls(Z, F, sparse.csr_array(F - Z.scaled(successors)), trial, y, constant)
+        return cls(Z, sparse.csr_array(Z.F - Z.scaled(successors)), trial, y, constant)
 
     @property
     def scaled_constant(self) -> FloatArray:
-        """Weights of the value 1, scaled, in the range of Z as all others are."""
+        """Weights of the value 1, scaled."""
         assert self.constant is not None
-        return self.Z.in_range(self.constant[self.Z.seen] / self.Z.scale.diagonal())
+        return np.asarray(self.constant[self.Z.seen] / self.Z.scale.diagonal())
 
 
 class SparseTrials:
@@ -182,7 +180,7 @@ class SparseTrials:
             np.concatenate((inside.rewards, end.rewards)),
             np.concatenate((inside.trial, end.trial)),
         )
-        return RowEquations.of(samples, Factored.of(samples.features), None), end
+        return RowEquations.of(samples, Factored(samples.features), None), end
 
     def closed_equations(self, window: IntArray, *, one: bool) -> RowEquations:
         """Return the equations of a window whose successors are all its own unknowns.
@@ -195,26 +193,37 @@ class SparseTrials:
         window : ndarray of int, shape (2,)
         one : bool
             Whether to take the feature for constants, if there is one.
+
+        Raises
+        ------
+        EvaluationError
+            If no sample is left.
         """
         samples = self._possibly_closed(window, one)
         constant = self._constant(samples.features.shape[1])
-        # Rows that are alike have the same product with anything.
-        probe = np.random.default_rng(0).uniform(1.0, 2.0, samples.features.shape[1])
-        while True:
-            if constant is not None:
-                samples = _without_unseen_ends(samples)
-            Z = Factored.of(samples.features)
-            if self._whole is None:
-                self._closed[window_key(window, one)] = samples
-            if constant is None:
-                return RowEquations.of(samples, Z, constant)
-            f, successors, _, trial = samples
-            last = _ends(trial)
-            last = last[~np.isin(successors[last] @ probe, f @ probe)]
-            outside = last[Z.are_outside(successors[last])]
-            if not outside.size:
-                return RowEquations.of(samples, Z, constant)
-            samples = _without(samples, _with_those_before(outside, trial, Z.are_alone(f)))
+        Z, is_closed = Factored(samples.features), constant is None
+        while not is_closed:
+            unseen = ends_at_unseen(*samples[:2], samples.trial)
+            samples = _at(samples, ~unseen)
+            Z = Factored(samples.features)
+            lost = undetermined_ends(Z, samples.successors, samples.trial)
+            samples, is_closed = _at(samples, ~lost), not lost.any()
+        if self._whole is None:
+            self._closed[window_key(window, one)] = samples
+        left_out = self._left_out(window, samples)
+        if left_out.number == left_out.of:
+            raise EvaluationError(str(left_out))
+        return RowEquations.of(samples, Z, constant)
+
+    def _left_out(self, window: IntArray, closed: Samples) -> LeftOut:
+        n = self.n_samples(window)
+        return LeftOut(int(window[0]), int(window[1]), n - len(closed.trial), n)
+
+    @property
+    def most_left_out(self) -> LeftOut | None:
+        """Of the window of which the largest part tells nothing, once there is a fit."""
+        found = [self._left_out(np.array(key[:2]), closed) for key, closed in self._closed.items()]
+        return max(found, key=lambda window: window.share, default=None)
 
     def _possibly_closed(self, window: IntArray, one: bool) -> Samples:
         """Return the samples of a window, or what is left of them where all trials are known."""
@@ -267,7 +276,7 @@ class SparseTrials:
             An occupancy of fewer samples is 0.
         """
         f = self.samples(*window.tolist()).features
-        n, Z = f.shape[0], Factored.of(f)
+        n, Z = f.shape[0], Factored(f)
 
         def occupancy(features: Rows) -> FloatArray:
             x = self._stacked([sparse.csr_array(features)])
@@ -282,56 +291,6 @@ class SparseTrials:
         return occupancy
 
 
-def _ends(trial: IntArray) -> IntArray:
-    """Return the places of the last sample of each trial."""
-    _, from_last = np.unique(trial[::-1], return_index=True)
-    return np.asarray(len(trial) - 1 - from_last)
-
-
-def _before(trial: IntArray) -> IntArray:
-    """Return the places of the samples that come before in the same trials, or -1."""
-    before = np.full(len(trial), -1)
-    order = np.argsort(trial, kind="stable")
-    same = trial[order[1:]] == trial[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
-    return before
-
-
-def _with_those_before(ends: IntArray, trial: IntArray, alone: BoolArray) -> IntArray:
-    """Return ends of trials, and the samples before that lead to no others than these."""
-    before, found = _before(trial), [ends]
-    while ends.size:
-        ends = before[ends[alone[ends]]]
-        ends = ends[ends >= 0]
-        found.append(ends)
-    return np.concatenate(found)
-
-
-def _without(samples: Samples, places: IntArray) -> Samples:
-    return _at(samples, np.setdiff1d(np.arange(len(samples.trial)), places))
-
-
 def _at(samples: Samples, kept: IntArray | BoolArray) -> Samples:
     f, successors, rewards, trial = samples
     return Samples(f[kept], successors[kept], rewards[kept], trial[kept])
-
-
-def _without_unseen_ends(samples: Samples) -> Samples:
-    """Leave out samples at the ends of trials that lead to a feature that no sample has.
-
-    What follows a sample is a sample itself, but for the last of each trial.
-    """
-    f, successors, _, trial = samples
-    n_with = np.bincount(f.indices, weights=f.data != 0.0, minlength=f.shape[1])
-    left_out = np.zeros(len(trial), dtype=bool)
-    before, ends = _before(trial), _ends(trial)
-    while True:
-        ends = ends[ends >= 0]
-        leads_out = abs(successors[ends]) @ (n_with == 0.0).astype(np.float64) > 0.0
-        if not leads_out.any():
-            return _without(samples, np.flatnonzero(left_out))
-        lost = ends[leads_out]
-        left_out[lost] = True
-        rows = f[lost]
-        n_with -= np.bincount(rows.indices, weights=rows.data != 0.0, minlength=f.shape[1])
-        ends[leads_out] = before[lost]

@@ -136,7 +136,8 @@ class _Window:
         self._tolerance, self._unsolved = _TOLERANCE, _UNSOLVED
         if known:
             self._tolerance, self._unsolved = _TOLERANCE_OF_CHANGE, _UNSOLVED_CHANGE
-        self._Z, self._F, self._steps = equations.Z, equations.F, equations.steps
+        self._Z, self._F, self._steps = equations.Z, equations.Z.F, equations.steps
+        self._peeled = self._Z.peeled
         decayed = sparse.eye_array(len(equations.trial)) - _DECAY * _followed(equations.trial)
         # Upper triangular, since trials are in order of time: nothing is filled in.
         self._traces: Any = splu(sparse.csc_array(decayed), "NATURAL", diag_pivot_thresh=0.0)
@@ -156,7 +157,7 @@ class _Window:
         return np.asarray(self._steps.T @ (self._F @ u))
 
     def _returns(self, w: FloatArray, trans: str = "N") -> FloatArray:
-        return self._Z.solve(self._F.T @ self._traces.solve(self._F @ w, trans))
+        return self._peeled.solve(self._F.T @ self._traces.solve(self._F @ w, trans))
 
     def minimizer(self, y: FloatArray) -> FloatArray:
         """Return w (d,), 0 of features that were not seen."""
@@ -166,8 +167,9 @@ class _Window:
             Zu = self._Z.Z @ u
             right = right - Zu * ((u @ right) / (u @ Zu))
         start = self._start("weights", np.zeros_like(right))
-        right = right - self._Z.in_range(self._X(start))
-        return self._unscaled("weights", start + self._solution(self._X, self._returns, right))
+        right = right - self._X(start)
+        found = start + self._solution(self._X, self._returns, right)
+        return self._unscaled("weights", self._Z.least(found))
 
     def left_null(self) -> FloatArray:
         """Return u (d,) with u^T X = 0, where X makes nothing of constants."""
@@ -177,17 +179,17 @@ class _Window:
         """Return the scaled solution by more trials, as far as these tell of it."""
         if name not in self._known:
             return otherwise
-        return self._Z.in_range(self._known[name][self._Z.seen] / self._Z.scale.diagonal())
+        return np.asarray(self._known[name][self._Z.seen] / self._Z.scale.diagonal())
 
     def _unscaled(self, name: str, scaled: FloatArray) -> FloatArray:
         w = np.zeros(len(self.equations.y))
-        w[self._Z.seen] = self._Z.scale @ scaled
+        w[self._Z.seen] = self._Z.scale.diagonal() * scaled
         self.solved[name] = w
         return w
 
     def _null(self) -> FloatArray:
         start = self._start("null", self.equations.scaled_constant)
-        right = self._Z.in_range(self._Xt(start))
+        right = self._peeled.in_range(self._Xt(start))
         found = start - self._solution(self._Xt, partial(self._returns, trans="T"), right)
         self._unscaled("null", found)
         return found
@@ -202,7 +204,7 @@ class _Window:
                 return w
             enough = 0.3 * self._tolerance * size / left
             more = w + minimal_residual(matrix, self._Z, residual, nearly, enough)
-            residual = right - self._Z.in_range(matrix(more))
+            residual = right - self._peeled.in_range(matrix(more))
             before, left = left, self._Z.size(residual)
             if left > before:  # what is left are rounding errors, which have no solution
                 left = before
@@ -238,7 +240,7 @@ def minimal_residual(
     tolerance : float
         Beside the right-hand side: of what is left.
     """
-    Z, solve = factored.Z, factored.solve
+    Z, solve = factored.Z, factored.peeled.solve
     first = solve(right)
     size = np.sqrt(max(float(first @ (Z @ first)), 0.0))
     if size == 0.0:

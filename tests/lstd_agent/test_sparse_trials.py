@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -13,9 +14,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from lstd_agent import KeptTrials, Polynomial, SeminormLSTDAgent, Standardized, TileCoding
-from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics import sparse_trials
+from lstd_agent.errors import EvaluationError, InvalidInputError
+from lstd_agent.statistics import peeled, sparse_trials
 from lstd_agent.statistics.factored import Factored
+from lstd_agent.statistics.peeled import Peeled, Shifted
 from lstd_agent.statistics.sparse_trials import RowEquations, SparseTrials
 from lstd_agent.statistics.trial_moments import TrialMoments
 from lstd_agent.system import krylov
@@ -116,7 +118,7 @@ def test_errors_by_what_a_batch_changes_are_those_of_separate_fits(monkeypatch: 
 def test_minimal_residuals_solve_a_system_that_dense_elimination_solves() -> None:
     rng = np.random.default_rng(0)
     F = rng.normal(size=(200, 30)) * (rng.random((200, 30)) < 0.3)
-    Z = Factored(sparse.csr_array(F.T @ F))
+    Z = Factored(sparse.csr_array(F))
     X = Z.Z.toarray() + 0.3 * rng.normal(size=(30, 30))
     right = rng.normal(size=30)
     found = minimal_residual(lambda w: X @ w, Z, right)
@@ -151,7 +153,8 @@ def test_samples_that_lead_to_what_the_others_do_not_span_are_left_out() -> None
     equations = statistics.closed_equations(np.array([5, 31]), one=False)
     n = len(equations.trial)
     assert 0 < n < 12 * 26
-    F, following = equations.F.toarray(), (equations.F - equations.steps).toarray()
+    F = equations.Z.F.toarray()
+    following = F - equations.steps.toarray()
     whole = np.linalg.matrix_rank(F, tol=1e-6)
     assert np.linalg.matrix_rank(np.vstack((F, following)), tol=1e-6) == whole
     # What was left out of a trial is its end.
@@ -160,14 +163,82 @@ def test_samples_that_lead_to_what_the_others_do_not_span_are_left_out() -> None
     assert kept.max() <= 26
 
 
+def test_samples_that_tell_nothing_are_told_of() -> None:
+    agent = fitted(tiles(34), damped(150, 60), anchors=[0, 5])
+    left_out = agent.diagnostics().left_out
+    assert left_out is not None
+    assert left_out.of == 150 * 30
+    warning = rf"^{left_out.number} of the 4500 samples of timesteps 30 to 59 lead to observations"
+    assert 450 < left_out.number < 4500
+    assert any(re.match(warning, text) for text in agent.diagnostics().warnings)
+    with pytest.raises(EvaluationError, match=r"^40 of the 40 samples of timesteps 10 to 19 lead"):
+        fitted(tiles(59), damped(4, 20), anchors=[0, 5])
+
+
+def test_factors_that_do_not_fit_into_memory_are_refused(monkeypatch: Any) -> None:
+    def out_of_memory(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("scipy.sparse.linalg.splu", out_of_memory)
+    message = r"^the factors of 3 sparse features .* memory \(5 pairs .*\): use fewer or coarser"
+    with pytest.raises(EvaluationError, match=message):
+        Shifted(sparse.csc_array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+
+
+def left_out_one_at_a_time(F: Any, following: Any, trial: Any) -> Any:
+    """Which samples tell nothing, by singular values and one trial after another."""
+    kept = np.ones(len(trial), dtype=bool)
+    while True:
+        U = np.linalg.svd(F[kept].T, full_matrices=False)
+        span = U[0][:, U[1] > 1e-6 * U[1][0]]
+        ends = [np.flatnonzero(kept & (trial == i))[-1:] for i in np.unique(trial)]
+        for end in np.concatenate(ends):
+            x = following[end]
+            if np.linalg.norm(x - span @ (span.T @ x)) > 1e-5:
+                kept[end] = False
+                break
+        else:
+            return ~kept
+
+
+@pytest.mark.parametrize("fewest_peeled", [0.0, 1.1])
+def test_ends_that_tell_nothing_are_those_found_one_at_a_time(
+    fewest_peeled: float, monkeypatch: Any
+) -> None:
+    """Chains of them, in several rounds."""
+    monkeypatch.setattr(peeled, "_FEWEST", fewest_peeled)
+    trials = damped(12, 30)
+    moments = TrialMoments.of(trials, tiles(6))
+    F, following, rewards, trial = moments.parts[0].between(5, 31)
+    expected = left_out_one_at_a_time(F.toarray(), following.toarray(), trial)
+    assert 20 < expected.sum() < len(trial) - 50
+    equations = SparseTrials(moments, 1.0).closed_equations(np.array([5, 31]), one=False)
+    assert_array_equal(equations.trial, trial[~expected])
+    assert_allclose(equations.y[:, 0], F[~expected].T @ rewards[~expected])
+
+
+def test_weights_of_peeled_samples_have_their_values() -> None:
+    """A staircase of features, each of which the one before uncovers, over a core."""
+    rng = np.random.default_rng(0)
+    stairs = np.eye(30) + np.diag(rng.uniform(0.5, 1.5, 29), -1)
+    core = rng.normal(size=(20, 6)) @ rng.normal(size=(6, 8))
+    F = sparse.csr_array(np.block([[stairs, rng.normal(size=(30, 8))], [np.zeros((20, 30)), core]]))
+    found = Peeled(F)
+    values = F @ rng.normal(size=38)
+    assert_allclose(F @ found.solve(F.T @ values), values, atol=1e-8)
+    assert_allclose(F @ found.null, 0.0, atol=1e-8)
+    assert np.linalg.matrix_rank(found.null, tol=1e-6) == 2
+    assert_array_equal(found.are_alone, np.arange(50) < 30)
+
+
 def test_sums_along_trials_shorten_the_iteration() -> None:
     """Values pass along a cycle of 300 tiles in a few directions, not in 300."""
     n = 300
     F = sparse.eye_array(n, format="csr")
     steps = sparse.csr_array(F - sparse.csr_array(np.roll(np.eye(n), 1, axis=1)))
-    trial, Z = np.zeros(n, dtype=np.int64), Factored.of(F)
+    trial, Z = np.zeros(n, dtype=np.int64), Factored(F)
     y = np.stack((np.sin(np.arange(n)), np.ones(n)), axis=1)
-    window = _Window(RowEquations(Z, F, steps, trial, y, np.ones(n)))
+    window = _Window(RowEquations(Z, steps, trial, y, np.ones(n)))
     right = y[:, 0] - y[:, 0].mean()
     found = window.minimizer(right)
     assert_allclose(found - np.roll(found, -1), right, atol=1e-9)
