@@ -81,8 +81,6 @@ class Refits:
         if others is None or any(_lacks_a_window(other, system.windows) for other in others):
             return None
         reduction = whole.reduction
-        if reduction is not None:
-            system = replace(system, weights=reduction.coordinates.of_weights(system.weights))
         found = systems_without_each(
             system,
             reduced(whole),

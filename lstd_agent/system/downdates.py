@@ -6,11 +6,11 @@ Thm ``epb_minimizer``, that gives L and R with :math:`L X R = I`, and N that mak
 .. math:: L = U^T Z^{\dagger/2}, \quad R = V \Sigma^{-1}, \quad N X = 0 .
 
 Without a batch the sums are X', Z' and y', a little less of each, and the system is solved for the
-same directions, w' = R z, by a few steps of minimal residuals (Saad & Schultz 1986, GMRES) of
+same directions, w' = R z, by elimination, which takes a small part of the time:
 
-.. math:: L X' R z = L y',
+.. math:: L X' R z = L y' .
 
-whose matrix is near the identity. Where N is not empty, as in windows whose successors are all
+The matrix is near the identity. Where N is not empty, as in windows whose successors are all
 their own unknowns, :math:`u = N^T + L^T a` makes nothing of X' if
 :math:`(L X' R)^T a = -(N X' R)^T`. Least squares leave the residual
 :math:`Z' u (u^T Z' u)^{-1} u^T y'`, which is taken away from y' first; the gain is that for which
@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,13 +34,11 @@ from lstd_agent.system.approximators import System
 from lstd_agent.system.gain import mean_tail_reward
 from lstd_agent.system.minimizer import above_rounding, inverse_square_root
 
-# Beside the change that a batch makes; the rest of it is far below its noise.
-_TOLERANCE = 1e-8
-_MOST_STEPS = 100
-
-
 # Beside 1: what of the samples that tell of a residual are not those of the batch.
 _LEAST = 1e-6
+
+# A matrix that should be near the identity, and is worse conditioned than this, is singular.
+_SINGULAR = 1e-8
 
 
 class _NotNearError(Exception):
@@ -47,7 +46,7 @@ class _NotNearError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class _Inverse:
+class _Directions:
     """L (ρ, d), R (d, ρ) and N (q, d) of the sums of a window."""
 
     L: FloatArray
@@ -55,7 +54,7 @@ class _Inverse:
     N: FloatArray
 
     @classmethod
-    def of(cls, sums: Moments, size: FloatArray, rcond: float) -> _Inverse:
+    def of(cls, sums: Moments, size: FloatArray, rcond: float) -> _Directions:
         """Decompose sums of features of these sizes (d,)."""
         sizes = np.outer(size, size)
         Z = sums.Z / sizes
@@ -66,40 +65,42 @@ class _Inverse:
         left = M.T @ U / size[:, None]
         return cls(left[:, keep].T, (Vt[keep] / singular[keep, None] / size).T, left[:, ~keep].T)
 
-    def solve(self, X: FloatArray, right: FloatArray, *, transposed: bool = False) -> FloatArray:
-        """Return z with L X R z = right (ρ,)."""
-        from scipy.sparse.linalg import LinearOperator, gmres  # takes long to import
+    def of_others(self, sums: Moments) -> _Others:
+        """Return what sums without a batch make of the directions."""
+        from scipy.linalg import lapack  # takes long to import
 
-        def product(z: FloatArray) -> FloatArray:
-            if transposed:
-                return np.asarray(self.R.T @ (X.T @ (self.L.T @ z)))
-            return np.asarray(self.L @ (X @ (self.R @ z)))
-
-        matrix = LinearOperator((len(right), len(right)), matvec=product, dtype=np.float64)
-        z, failed = gmres(matrix, right, rtol=_TOLERANCE, restart=_MOST_STEPS, maxiter=1)
-        if failed:
+        X = sums.X[0]
+        LX, NX = self.L @ X, self.N @ X
+        K = LX @ self.R
+        factor, pivots, failed = lapack.dgetrf(K)
+        inverse_condition, _ = lapack.dgecon(factor, np.linalg.norm(K, 1))
+        if failed or not inverse_condition > _SINGULAR:
             raise _NotNearError
-        return np.asarray(z)
-
-    def left_null(self, sums: Moments) -> tuple[FloatArray, FloatArray]:
-        """Return the columns u (d, q) that make nothing of X, and Z u (u^T Z u)^{-1}."""
-        X, u = sums.X[0], self.N.T
-        if u.size:
-            right = (self.N @ X) @ self.R
-            moved = [self.solve(X, each, transposed=True) for each in right]
-            u = u - self.L.T @ np.stack(moved, axis=1)
+        a, _ = lapack.dgetrs(factor, pivots, (NX @ self.R).T, trans=1)
+        u = self.N.T - self.L.T @ a
         Zu = sums.Z[0] @ u
         eigenvalues, Q = np.linalg.eigh(u.T @ Zu)  # the identity, of all trials
         if (eigenvalues < _LEAST).any():
             raise _NotNearError
-        return u, Zu @ (Q / eigenvalues) @ Q.T
+        return _Others(self, factor, pivots, u, Zu @ (Q / eigenvalues) @ Q.T)
 
-    def minimizer(self, sums: Moments, y: FloatArray, near: FloatArray) -> FloatArray:
-        """Return w (d,), from one that is near."""
-        X = sums.X[0]
-        u, residuals = self.left_null(sums)
-        y = y - residuals @ (u.T @ y)
-        return np.asarray(near + self.R @ self.solve(X, self.L @ (y - X @ near)))
+
+class _Others(NamedTuple):
+    """Factors of L X' R, columns u (d, q) that make nothing of X', and Z' u (u^T Z' u)^{-1}."""
+
+    directions: _Directions
+    factor: FloatArray
+    pivots: IntArray
+    u: FloatArray
+    residuals: FloatArray
+
+    def minimizer(self, y: FloatArray) -> FloatArray:
+        """Return w (d,)."""
+        from scipy.linalg import lapack
+
+        y = y - self.residuals @ (self.u.T @ y)
+        z, _ = lapack.dgetrs(self.factor, self.pivots, self.directions.L @ y)
+        return np.asarray(self.directions.R @ z)
 
 
 def systems_without_each(
@@ -129,7 +130,8 @@ def systems_without_each(
     list of System or None
         None without a batch that alone determines something.
     """
-    windows, (n, d) = system.windows, system.weights.shape
+    windows, d = system.windows, len(whole.feature_scale) - 1
+    n = len(windows)
     gains = np.full(len(others), system.gain)
     if not gain_is_given:
         gains = _gains(system, whole, others, rcond)
@@ -137,16 +139,16 @@ def systems_without_each(
     weights, offsets = np.zeros((len(others), n, d)), np.zeros((len(others), n))
     for k in reversed(range(n)):
         is_last = k == n - 1
-        near = system.weights[k] if is_last else np.append(system.weights[k], system.offsets[k])
         sums_of = partial(_closed if is_last else _open, window=windows[k : k + 1], rcond=rcond)
-        inverse = _Inverse.of(sums_of(whole), whole.feature_scale[: len(near)], rcond)
+        size = whole.feature_scale[: d + (not is_last)]
+        directions = _Directions.of(sums_of(whole), size, rcond)
         for b in np.flatnonzero(is_near).tolist():
             other, sums = others[b], sums_of(others[b])
             y = sums.y[0, :, :2] @ [1.0, -gains[b]]
             if not is_last:
                 y = y + sums.y[0, :, 2:] @ np.append(weights[b, k + 1], offsets[b, k + 1])
             try:
-                w = inverse.minimizer(sums, y, near)
+                w = directions.of_others(sums).minimizer(y)
             except _NotNearError:
                 is_near[b] = False
                 continue
@@ -172,14 +174,14 @@ def _gains(
 
     def gain(sums: Moments) -> float:
         try:
-            u, _ = inverse.left_null(sums)
+            u = directions.of_others(sums).u
         except _NotNearError:
             return np.nan
         rewards, ones = (u.T @ sums.y[0])[0, :2] if u.shape[1] == 1 else (np.nan, 1.0)
         return float(rewards / ones)
 
     sums = _closed_with_one(whole, tail, rcond)
-    inverse = _Inverse.of(sums, whole.feature_scale, rcond)
+    directions = _Directions.of(sums, whole.feature_scale, rcond)
     found = [gain(_closed_with_one(other, tail, rcond)) for other in others]
     return np.asarray(system.gain + np.array(found) - gain(sums))
 
