@@ -23,16 +23,12 @@ from lstd_agent.errors import FitWarning
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.equations import Moments
 from lstd_agent.study.problems import population_counts, random_chain, random_features
-from lstd_agent.system.solvers import SolverName
 from unichain_gym import MarkovChain, TabularMDP
 
 # The environment of most rows, and how many copies of it step together.
 ENV, VECTOR = "h100", 50_000
 
 N_TILINGS = 8  # as in Sutton & Barto (2018), section 10.1
-
-# From so many dense features on, singular values take minutes.
-_MANY = 2_000
 
 VectorEnv: TypeAlias = gym.vector.VectorEnv[Any, Any, Any]
 
@@ -136,8 +132,7 @@ def vector_fits(kind: str, size: int) -> tuple[Work, Work]:
         features = RandomFourier(size, 0.3)
     else:
         features = RadialBasis.grid([-1.0, -1.0], [1.0, 1.0], 7)
-    solver: SolverName = "qr" if kind == "dense" and size >= _MANY else "svd"
-    agent = SeminormLSTDAgent(features, anchors=[0, 10], backup="one_step", solver=solver)
+    agent = SeminormLSTDAgent(features, anchors=[0, 10], backup="one_step")
     agent.attach(Plane()).add(trials)
 
     def fit() -> None:

@@ -74,10 +74,6 @@ class Coordinates:
         """Return the weights (n, d) of features from those of coordinates (n, r)."""
         return np.asarray(of_coordinates @ self.basis.T / self.scale)
 
-    def of_weights(self, weights: FloatArray) -> FloatArray:
-        """Return the weights (n, r) of coordinates from those of features (n, d)."""
-        return np.asarray((weights * self.scale) @ self.basis)
-
     @property
     def with_one(self) -> FloatArray:
         """The basis of scaled features (f, 1), shape (d + 1, r + 1)."""
