@@ -118,6 +118,19 @@ def test_trials_that_outgrow_their_room_are_condensed_on_the_way() -> None:
     assert_same_moments(total, sums_of(reference))
 
 
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.CondensedTrialsWarning")
+@pytest.mark.parametrize("max_bytes", [10**6, 60_000])
+def test_environments_may_write_all_their_observations_into_one_array(max_bytes: int) -> None:
+    totals = []
+    for copy in (True, False):
+        env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 4, copy=copy)
+        agent = SeminormLSTDAgent(Polynomial(2), max_bytes=max_bytes, n_batches=1)
+        agent.collect(env, still, 120, 30, seed=0)
+        totals.append(agent.collector.batches.total)
+    for name, value in vars(totals[0]).items():
+        assert_array_equal(value, getattr(totals[1], name))
+
+
 def test_what_has_no_room_is_refused_before_the_first_step() -> None:
     class Counting(gym.Wrapper[Any, Any, Any, Any]):
         n_steps = 0
