@@ -131,6 +131,18 @@ def test_environments_may_write_all_their_observations_into_one_array(max_bytes:
         assert_array_equal(value, getattr(totals[1], name))
 
 
+def test_trials_that_were_added_do_not_change_with_the_arrays_that_were_given() -> None:
+    observations, rewards = np.ones((3, 5, 9)), np.ones((3, 4))
+    added = SeminormLSTDAgent(Polynomial(1)).attach(Blank())
+    added.add(KeptTrials.of(observations, rewards))
+    logged = SeminormLSTDAgent(Polynomial(1))
+    logged.add_trials(observations, rewards, observation_space=Blank.observation_space)
+    observations[:], rewards[:] = 0.0, 0.0
+    for agent in (added, logged):
+        assert_array_equal(agent.kept_trials.observations, 1.0)
+        assert_array_equal(agent.kept_trials.rewards, 1.0)
+
+
 def test_what_has_no_room_is_refused_before_the_first_step() -> None:
     class Counting(gym.Wrapper[Any, Any, Any, Any]):
         n_steps = 0
