@@ -131,6 +131,19 @@ def test_environments_may_write_all_their_observations_into_one_array(max_bytes:
         assert_array_equal(value, getattr(totals[1], name))
 
 
+def test_an_observation_that_is_none_is_named_with_its_timestep() -> None:
+    class Failing(gym.ObservationWrapper[Any, Any, Any]):
+        n = 0
+
+        def observation(self, observation: Any) -> Any:
+            self.n += 1
+            return observation * (np.nan if self.n == 8 else 1.0)
+
+    env = SyncVectorEnv([lambda: Failing(gym.make("Pendulum-v1"))] * 2)
+    with pytest.raises(InvalidInputError, match=r"finite; got \[nan nan nan\] at timestep 7"):
+        SeminormLSTDAgent(Polynomial(1)).collect(env, still, 2, 30, seed=0)
+
+
 def test_trials_that_were_added_do_not_change_with_the_arrays_that_were_given() -> None:
     observations, rewards = np.ones((3, 5, 9)), np.ones((3, 4))
     added = SeminormLSTDAgent(Polynomial(1)).attach(Blank())
