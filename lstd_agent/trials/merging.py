@@ -42,7 +42,10 @@ def round_of_counts(encoding: Encoding, counts: TransitionCounts) -> Round:
 
 def round_of_trials(batches: Batches, encoding: Encoding, trials: KeptTrials) -> Round:
     """Return logged trials as a round, recorded as the batches' own are."""
-    trials = KeptTrials.of(**vars(trials))
+    # Copies, as encoded states are: what becomes of arrays that were given changes nothing.
+    parts = [(name, part) for name, part in vars(trials).items() if part is not None]
+    copies = {name: np.array(part) for name, part in parts if name != "observations"}
+    trials = KeptTrials.of(trials.observations, **copies)
     states = encoding.encode_logged(trials.observations)
     return encoding.round_of(replace(trials, observations=states), batches.n_stored_missing)
 

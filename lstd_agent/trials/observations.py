@@ -30,6 +30,11 @@ def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
     batch : array, dict or tuple
         n observations as a vector environment returns them.
 
+    Returns
+    -------
+    ndarray, shape (n, k)
+        A copy: an environment may write its next observations into the same array.
+
     Raises
     ------
     InvalidInputError
@@ -42,7 +47,7 @@ def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
         parts = [flatten_batch(part, b) for part, b in zip(space.spaces, batch, strict=True)]
         return np.concatenate(parts, axis=1)
     check_flattens(space)
-    array = np.asarray(batch)
+    array = np.array(batch)
     if isinstance(space, spaces.Discrete):
         return _one_hot(array - space.start, int(space.n), space)
     if isinstance(space, spaces.MultiDiscrete):

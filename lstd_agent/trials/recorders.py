@@ -211,9 +211,9 @@ class TrialRecorder:
     ) -> None:
         """Keep the next timestep's transitions of all trials, arrays of n rows."""
         if not self._states:
-            self._states.append(state.copy())
-        # Copies, since an environment may write its next observations into the same array.
-        self._states.append(next_state.copy())
+            self._states.append(state)
+        self._states.append(next_state)
+        # A copy, as encoded states are: an environment may write into the same array again.
         self._rewards.append(reward.copy())
         if taken is not None:
             self._taken.append(taken)

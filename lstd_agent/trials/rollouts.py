@@ -139,12 +139,19 @@ class _Rounds:
             self._make_recorder = self.plan(states)
         return self._make_recorder()
 
+    def _encoded(self, observations: Any, t: int) -> States:
+        """Return the states of all copies; an error names the timestep."""
+        try:
+            return self.encoding.encode(observations)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{error} at timestep {t}") from None
+
     def in_lockstep(self, n: int, n_stored: int) -> None:
         """Run one trial in each copy of a vector environment; add up the first n."""
         env, encoding, t_max = self.env, self.encoding, self.t_max
         mode = env.metadata.get("autoreset_mode")
         observation, info = self._reset()
-        states = encoding.encode(observation)[:n]
+        states = self._encoded(observation, 0)[:n]
         recorder, actions = self._recorder(states), self._action_recorder()
         trials = LockstepTrials(encoding, recorder, states, n_stored, actions)
         exploration, taken = self.exploration, None
@@ -169,7 +176,7 @@ class _Rounds:
                     # Copies whose trial has ended go on, unobserved, so that the others can.
                     observation, info = env.reset(options={"reset_mask": ended})
             rewards = as_rewards(reward, env.num_envs, t)
-            trials.advance(rewards[:n], encoding.encode(following)[:n], newly_ended, taken)
+            trials.advance(rewards[:n], self._encoded(following, t + 1)[:n], newly_ended, taken)
             self.bar.update(n)
         self.keep(trials.finish())
 

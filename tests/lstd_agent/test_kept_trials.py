@@ -118,6 +118,44 @@ def test_trials_that_outgrow_their_room_are_condensed_on_the_way() -> None:
     assert_same_moments(total, sums_of(reference))
 
 
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.CondensedTrialsWarning")
+@pytest.mark.parametrize("max_bytes", [10**6, 60_000])
+def test_environments_may_write_all_their_observations_into_one_array(max_bytes: int) -> None:
+    totals = []
+    for copy in (True, False):
+        env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 4, copy=copy)
+        agent = SeminormLSTDAgent(Polynomial(2), max_bytes=max_bytes, n_batches=1)
+        agent.collect(env, still, 120, 30, seed=0)
+        totals.append(agent.collector.batches.total)
+    for name, value in vars(totals[0]).items():
+        assert_array_equal(value, getattr(totals[1], name))
+
+
+def test_an_observation_that_is_none_is_named_with_its_timestep() -> None:
+    class Failing(gym.ObservationWrapper[Any, Any, Any]):
+        n = 0
+
+        def observation(self, observation: Any) -> Any:
+            self.n += 1
+            return observation * (np.nan if self.n == 8 else 1.0)
+
+    env = SyncVectorEnv([lambda: Failing(gym.make("Pendulum-v1"))] * 2)
+    with pytest.raises(InvalidInputError, match=r"finite; got \[nan nan nan\] at timestep 7"):
+        SeminormLSTDAgent(Polynomial(1)).collect(env, still, 2, 30, seed=0)
+
+
+def test_trials_that_were_added_do_not_change_with_the_arrays_that_were_given() -> None:
+    observations, rewards = np.ones((3, 5, 9)), np.ones((3, 4))
+    added = SeminormLSTDAgent(Polynomial(1)).attach(Blank())
+    added.add(KeptTrials.of(observations, rewards))
+    logged = SeminormLSTDAgent(Polynomial(1))
+    logged.add_trials(observations, rewards, observation_space=Blank.observation_space)
+    observations[:], rewards[:] = 0.0, 0.0
+    for agent in (added, logged):
+        assert_array_equal(agent.kept_trials.observations, 1.0)
+        assert_array_equal(agent.kept_trials.rewards, 1.0)
+
+
 def test_what_has_no_room_is_refused_before_the_first_step() -> None:
     class Counting(gym.Wrapper[Any, Any, Any, Any]):
         n_steps = 0
