@@ -38,7 +38,7 @@ def steps(n: int) -> Any:
 def large(monkeypatch: Any) -> None:
     """Let few states be as many as are not factored at once."""
     monkeypatch.setattr(dominant, "_MOST_FACTORED", 10)
-    monkeypatch.setattr(dominant, "_LOCAL", 1.0)
+    monkeypatch.setattr(dominant, "_LOCAL", 0.0)
 
 
 @pytest.mark.usefixtures("large")

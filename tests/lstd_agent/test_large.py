@@ -65,6 +65,7 @@ def test_transitions_that_are_not_local_are_solved_as_dense_ones_are(
         states = following
     counts = recorder.sums(n_trials)
     monkeypatch.setattr(dominant, "_MOST_FACTORED", most_factored)
+    monkeypatch.setattr(dominant, "_LOCAL", 0.0)
     windows = np.array([[0, 7], [7, 30], [30, 60]])
     found = []
     for fewest, beside in ((1000, 32), (2, 32), (2, 0), (2, None)):
