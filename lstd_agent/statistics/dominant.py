@@ -58,18 +58,13 @@ class DominantSolver:
     ----------
     system : csc_array, shape (n, n)
         A, with rows or columns of which none sums to less than 0.
-
-    Raises
-    ------
-    RuntimeError
-        If a factor is singular.
     """
 
     def __init__(self, system: sparse.csc_array) -> None:
         n = system.shape[0]
-        self._system = system
-        self._work = elimination_work(system) if n > _MOST_FACTORED else 0.0
-        self._iteration = _Iteration(system) if self._work > (_LOCAL * n) ** 2 else None
+        self.system = system
+        is_local = n <= _MOST_FACTORED or elimination_work(system) <= (_LOCAL * n) ** 2
+        self._iteration = None if is_local else _Iteration(system)
 
     def solve(self, right: FloatArray, transposed: bool = False) -> FloatArray:
         """Return the solution for right-hand sides (n,) or (n, m), or that of the transpose.
@@ -78,6 +73,8 @@ class DominantSolver:
         ------
         EvaluationError
             If elimination would fill in and iterations do not converge.
+        RuntimeError
+            If a factor is singular.
         """
         if self._iteration is not None:
             columns = right.reshape(len(right), -1).T
@@ -85,19 +82,20 @@ class DominantSolver:
             found = [x for x in solved if x is not None]
             if len(found) == len(solved):
                 return np.stack(found, axis=1).reshape(right.shape)
-            if self._work > _MOST_WORK:
-                raise EvaluationError(
-                    f"the transitions among {len(right)} states are out of reach: they are not "
-                    "local, so that elimination would fill in, and parts of them are linked too "
-                    "weakly for iterations. Use features of several states each"
-                )
+            check_fill(self.system)
         return np.asarray(self._factors.solve(right, "T" if transposed else "N"))
+
+    def nearly(self, right: FloatArray, transposed: bool = False) -> FloatArray:
+        """Return about the solution (n,): after one sweep, where iterations solve it."""
+        if self._iteration is not None:
+            return self._iteration.sweep(right, transposed)
+        return self.solve(right, transposed)
 
     @cached_property
     def _factors(self) -> Any:
         from scipy.sparse.linalg import splu  # takes long to import
 
-        return splu(self._system)
+        return splu(self.system)
 
 
 class _Iteration:
@@ -137,18 +135,24 @@ class _Iteration:
         delta = float(self._uncertain(one, z, residual, False).max())
         return float(z.max()) / (1.0 - delta) if z.min() >= 0.0 and delta < 0.5 else None
 
+    def sweep(self, right: FloatArray, transposed: bool) -> FloatArray:
+        """Return about the solution (n,), by a sweep forwards and one backwards."""
+        if transposed:
+            return np.asarray(self._swept(right, True) / self._diagonal)
+        return self._swept(right / self._diagonal, False)
+
+    def _swept(self, right: FloatArray, transposed: bool) -> FloatArray:
+        if transposed:
+            return np.asarray(self._lower.solve(self._upper.solve(right, "T"), "T"))
+        return np.asarray(self._upper.solve(self._lower.solve(right)))
+
     def _proposal(
         self, b: FloatArray, transposed: bool, enough: float
     ) -> tuple[FloatArray, FloatArray]:
         """Return x and b - D⁻¹ A x, made as small as rounding lets it, or as is enough."""
         from scipy.sparse.linalg import LinearOperator, gmres
 
-        first, second, how = self._lower, self._upper, "N"
-        if transposed:
-            first, second, how = second, first, "T"
-        sweeps = LinearOperator(
-            self._A.shape, lambda r: second.solve(first.solve(r.ravel(), how), how)
-        )
+        sweeps = LinearOperator(self._A.shape, lambda r: self._swept(r.ravel(), transposed))
         A = self._A.T if transposed else self._A
         x, residual = np.zeros_like(b), b
         for _ in range(_RUNS):
@@ -184,6 +188,17 @@ class _Iteration:
             else np.diff(self._A.indptr)
         )
         return np.abs(residual) + _EPSILON * (1.0 + 0.5 * np.sqrt(k)) * terms
+
+
+def check_fill(system: sparse.csc_array) -> None:
+    """Raise `EvaluationError` if factors of a system would take too long, and all memory."""
+    n = system.shape[0]
+    if n > _MOST_FACTORED and elimination_work(system) > _MOST_WORK:
+        raise EvaluationError(
+            f"equations of {n} unknowns are out of reach: transitions are not local, so that "
+            "elimination would fill in, and parts are linked too weakly for iterations. Use "
+            "features of several states each, or collect more trials"
+        )
 
 
 def elimination_work(system: sparse.csc_array) -> float:

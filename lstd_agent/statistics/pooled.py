@@ -28,6 +28,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import EvaluationError
 from lstd_agent.statistics.dominant import DominantSolver
 from lstd_agent.trials.counting import TransitionCounts
 
@@ -127,10 +128,21 @@ class SumsUntil:
         """Return sums of what each visit gives, of x (k,) or (k, m) by state.
 
         They are h with (D - N) h = D x, where D counts the transitions whose end has a sum.
+
+        Raises
+        ------
+        EvaluationError
+            If ``main`` is met so rarely that rounding hides it, or factors would take all memory.
         """
         if not self.states.size:
             return np.zeros(x.shape)
-        return self._solver.solve((self._told if x.ndim == 1 else self._told[:, None]) * x)
+        try:
+            return self._solver.solve((self._told if x.ndim == 1 else self._told[:, None]) * x)
+        except RuntimeError as error:
+            raise EvaluationError(
+                f"some of {len(self.states)} states lead to state {self._main} so rarely that "
+                f"rounding hides it ({error}): collect more trials, or use backup='one_step'"
+            ) from error
 
     @property
     def open_share(self) -> FloatArray:

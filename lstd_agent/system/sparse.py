@@ -19,17 +19,22 @@ X_{sm}^T)` on (s, m) is orthogonal to the columns m, and all is solved if
 .. math:: w_m = X_{mm}^{-1} (y_m - X_{me} w_e), \quad (u^T X_e) w_e = u^T y .
 
 Of all such w_e that of the smallest w is taken. Where :math:`u^T X_e = 0` (constants again) the
-residual is :math:`Z u (u^T y) / (u^T Z u)`, and y without it has a solution.
+residual is :math:`Z u (u^T y) / (u^T Z u)`, and y without it has a solution. Where samples are few,
+e are many, and the smallest w is found by least squares of both unknowns, each product made easier
+by a sweep of X_mm.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
-from lstd_agent.statistics.dominant import DominantSolver
+from lstd_agent.statistics.dominant import DominantSolver, check_fill
 from lstd_agent.statistics.pooled import leading_to
 from lstd_agent.statistics.sparse_counts import SparseCounts
 from lstd_agent.system.approximators import Solution
@@ -38,8 +43,12 @@ from lstd_agent.system.approximators import Solution
 _DIAGONAL = 1e-11
 _N_REFINEMENTS = 3
 
-# Of more columns than this the square part is not taken for all but a few.
+# The smallest solution is found by a table of what so many columns change, and of more by least
+# squares (LSQR) to this tolerance, whose exit status says whether there were too many steps.
 _MOST_BESIDE = 32
+_SMALL, _MOST_STEPS, _UNFINISHED = 1e-13, 2000, 7
+
+Within: TypeAlias = Callable[[FloatArray], FloatArray]
 
 # What is smaller beside its terms is rounding, and what is larger no solution.
 _ROUNDING = 1e-10
@@ -96,6 +105,7 @@ def least_squares(Z: sparse.csr_array, X: sparse.csr_array, y: FloatArray) -> Fl
     A = A[:, columns] @ sparse.diags_array(1.0 / size[columns])
     top = scale @ Z[rows][:, rows] @ scale
     exact = sparse.block_array([[top, A], [A.T, None]], format="csc")
+    check_fill(exact)
     shift = np.concatenate((np.full(rows.size, _DIAGONAL), np.full(columns.size, -_DIAGONAL)))
     try:
         factors = splu(sparse.csc_array(exact + sparse.diags_array(shift)))
@@ -121,33 +131,93 @@ def _eliminated(diagonal: FloatArray, X: sparse.csc_array, y: FloatArray) -> Flo
     m = rows[rows != most]
     e = np.append(most, np.setdiff1d(np.flatnonzero(size > 0.0), rows))
     square = sparse.csc_array(X[m][:, m])
-    if m.size == 0 or e.size > _MOST_BESIDE or not _all_lead_out(square):
+    if m.size == 0 or not _all_lead_out(square):
         return None
-    Xe = X[:, e].toarray()
-    u = np.zeros(len(diagonal))
+    Xe, beside = X[:, e], X[m][:, e]
+    u, w = np.zeros(len(diagonal)), np.zeros(X.shape[1])
     u[most] = 1.0
     try:
         solver = DominantSolver(square)
         u[m] = -solver.solve(X[[most]][:, m].toarray()[0], transposed=True)
-        along = u @ Xe
-        if (np.abs(along) <= _ROUNDING * (np.abs(u) @ np.abs(Xe))).all():
+        along = Xe.T @ u
+        if (np.abs(along) <= _ROUNDING * (abs(Xe).T @ np.abs(u))).all():
             along[:] = 0.0
             y = y - diagonal * u * ((u @ y) / (u @ (diagonal * u)))
-        solved = solver.solve(np.column_stack((y[m], Xe[m])))
+        w[e] = _smallest(solver, beside, y[m], along, float(u @ y), size[m], size[e])
+        w[m] = solver.solve(y[m] - beside @ w[e])
     except RuntimeError:  # a factor is singular
         return None
-    # All solutions: w + changes x, along^T x = u^T y.
-    w, changes = np.zeros(X.shape[1]), np.zeros((X.shape[1], e.size))
-    w[m], changes[m], changes[e] = solved[:, 0], -solved[:, 1:], np.eye(e.size)
-    free = np.eye(e.size)
-    if along.any():
-        w = w + changes @ (along * ((u @ y) / (along @ along)))
-        free = np.linalg.svd(along[None])[2][1:].T
-    scaled = size[:, None] * (changes @ free)
-    w = w - changes @ (free @ np.linalg.lstsq(scaled, size * w, rcond=None)[0])
     left = np.abs(X[rows] @ w - y[rows])
     terms = abs(X[rows]) @ np.abs(w) + np.abs(y[rows])
     return w if np.isfinite(w).all() and (left <= _UNSOLVED * terms.max()).all() else None
+
+
+def _smallest(
+    solver: DominantSolver,
+    beside: sparse.csc_array,
+    y: FloatArray,
+    along: FloatArray,
+    wanted: float,
+    size: FloatArray,
+    size_beside: FloatArray,
+) -> FloatArray:
+    """Return w_e with along^T w_e = wanted for which w_m and w_e are least by their sizes."""
+    beside = sparse.csc_array(beside @ sparse.diags_array(1.0 / size_beside))
+    along = along / size_beside
+    square = float(along @ along)
+    first = np.zeros(len(along))
+    if square > 0.0:
+        first, along = along * (wanted / square), along / np.sqrt(square)
+
+    def within(x: FloatArray) -> FloatArray:
+        """Leave out what would change along^T w_e."""
+        return np.asarray(x - np.multiply.outer(along, along @ x))
+
+    found = _by_table if len(along) <= _MOST_BESIDE else _by_steps
+    x = found(solver, beside, y - beside @ first, size, within)
+    return np.asarray((first + within(x)) / size_beside)
+
+
+def _by_table(
+    solver: DominantSolver,
+    beside: sparse.csc_array,
+    y: FloatArray,
+    size: FloatArray,
+    within: Within,
+) -> FloatArray:
+    """Return x of which a part ``within`` and w_m = X_mm⁻¹ (y - beside x) are least."""
+    parts = within(np.eye(beside.shape[1]))
+    table = np.vstack((parts, size[:, None] * solver.solve(beside @ parts)))
+    right = np.append(np.zeros(len(parts)), size * solver.solve(y))
+    return np.asarray(np.linalg.lstsq(table, right, rcond=None)[0])
+
+
+def _by_steps(
+    solver: DominantSolver,
+    beside: sparse.csc_array,
+    y: FloatArray,
+    size: FloatArray,
+    within: Within,
+) -> FloatArray:
+    """Do the same without solving for each column: w_m is an unknown, too."""
+    from scipy.sparse.linalg import LinearOperator, lsqr
+
+    k, A = beside.shape[1], solver.system @ sparse.diags_array(1.0 / size)
+
+    def product(v: FloatArray) -> FloatArray:
+        return solver.nearly(beside @ within(v[:k]) + A @ v[k:])
+
+    def transposed_product(v: FloatArray) -> FloatArray:
+        v = solver.nearly(v, transposed=True)
+        return np.append(within(beside.T @ v), A.T @ v)
+
+    operator = LinearOperator(
+        (len(y), k + len(y)), matvec=product, rmatvec=transposed_product, dtype=np.float64
+    )
+    v, how, *_ = lsqr(operator, solver.nearly(y), atol=_SMALL, btol=_SMALL, iter_lim=_MOST_STEPS)
+    if how == _UNFINISHED:
+        raise RuntimeError("least squares did not converge")
+    return np.asarray(v[:k])
 
 
 def _all_lead_out(square: sparse.csc_array) -> bool:

@@ -53,7 +53,7 @@ def test_sparse_systems_are_the_dense_ones(env: str, anchors: Any, monkeypatch: 
 def test_transitions_that_are_not_local_are_solved_as_dense_ones_are(
     n_trials: int, most_factored: int, monkeypatch: Any
 ) -> None:
-    """By iteration and by factors, also where trials end in states that none was seen to leave."""
+    """In each way there is, also where trials end in states that none was seen to leave."""
     n = 300
     rng = np.random.default_rng(0)
     recorder = CountRecorder(n)
@@ -65,22 +65,25 @@ def test_transitions_that_are_not_local_are_solved_as_dense_ones_are(
         states = following
     counts = recorder.sums(n_trials)
     monkeypatch.setattr(dominant, "_MOST_FACTORED", most_factored)
+    monkeypatch.setattr(dominant, "_LOCAL", 0.0)
     windows = np.array([[0, 7], [7, 30], [30, 60]])
     found = []
-    for fewest, eliminated in ((1000, True), (2, True), (2, False)):
+    for fewest, beside in ((1000, 32), (2, 32), (2, 0), (2, None)):
         monkeypatch.setattr(sparse_counts, "_FEWEST_SPARSE", fewest)
-        if not eliminated:  # the saddle-point matrix itself
-            monkeypatch.setattr(sparse_system, "_MOST_BESIDE", 0)
+        monkeypatch.setattr(sparse_system, "_MOST_BESIDE", beside)
+        if beside is None:  # the saddle-point matrix itself
+            monkeypatch.setattr(sparse_system, "_all_lead_out", lambda square: False)
         statistics = CountStatistics(counts, np.eye(n))
         assert (statistics.sparse_counts is None) == (fewest == 1000)
         gain = corrected_gain(statistics, 1e-10)
         system = fit_system(statistics, windows[:, 0], 0.1)
         values = system.weights + system.offsets[:, None]
         found.append((gain, values[system.occupancy > 0.0]))
-    (_, dense_values), (gain, values), (saddle_gain, saddle_values) = found
-    assert gain == pytest.approx(saddle_gain, rel=1e-7)
-    assert_allclose(values, saddle_values, atol=1e-7 * np.ptp(saddle_values))
-    assert_allclose(values, dense_values, atol=1e-7 * np.ptp(dense_values))
+    (_, dense_values), *eliminated, (saddle_gain, saddle_values) = found
+    for gain, values in eliminated:
+        assert gain == pytest.approx(saddle_gain, rel=1e-7)
+        assert_allclose(values, saddle_values, atol=1e-7 * np.ptp(saddle_values))
+        assert_allclose(values, dense_values, atol=1e-7 * np.ptp(dense_values))
 
 
 def test_a_constant_for_each_of_two_closed_classes_is_left_open_and_kept_small() -> None:

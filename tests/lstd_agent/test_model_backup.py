@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from numpy.testing import assert_allclose
+from scipy import sparse
 
 from lstd_agent import OneHot, Polynomial, SeminormLSTDAgent
-from lstd_agent.errors import InvalidInputError
+from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.fit import Fit
 from lstd_agent.fit_options import FitOptions
 from lstd_agent.statistics.counts import CountStatistics
@@ -250,3 +251,12 @@ def test_random_graphs_are_solved_without_filling_them_in(S: int) -> None:
     residual = r + P @ v - v
     assert v[0] == 0.0
     assert np.abs(residual[1:]).max() < 1e-9 * np.abs(v).max()
+
+
+def test_a_main_state_that_is_met_too_rarely_is_an_error_that_says_so() -> None:
+    """Of 60 states each leads up nine times as often as down, where the main one is."""
+    i = np.arange(1, 60)
+    origin, target = np.append(i, i), np.append(i - 1, np.minimum(i + 1, 59))
+    counts = sparse.csr_array((np.repeat([1.0, 9.0], 59), (origin, target)), shape=(60, 60))
+    with pytest.raises(EvaluationError, match="some of 59 states lead to state 0 so rarely"):
+        pooled_model(counts, np.ones(60), 0.0, 0, 10)
