@@ -34,6 +34,9 @@ _N_PROBES = 8
 # Where fewer samples have features of their own, none go, and the core is all of Z.
 _FEWEST = 0.1
 
+# Features of their own are looked for as long as more samples than this find one at a time.
+_SMALLEST_ROUND = 1e-3
+
 
 class Shifted:
     """Z + εI in factors, of sums Z (k, k) of products of scaled features.
@@ -118,6 +121,8 @@ class Peeled:
 
     def solve(self, right: FloatArray) -> FloatArray:
         """Return some w (k,) or (k, m) with F^T F w = right, in its range."""
+        if self.factors is not None:
+            return self.factors.solve(right)
         values = self._T.solve(right[self._own], "T")
         weights = self._Z.solve(self._scale @ right[self._core] - self._B.T @ values)
         return self._joined(weights, values)
@@ -175,7 +180,10 @@ def are_open(x: sparse.csr_array, null: FloatArray) -> BoolArray:
 
 
 def with_features_of_their_own(F: sparse.csr_array) -> tuple[IntArray, IntArray]:
-    """Return samples with a feature that no other has, once those before went, and that feature."""
+    """Return samples with a feature that no other has, once those before went, and that feature.
+
+    Not all of them are found where there are few at a time.
+    """
     n = F.shape[0]
     has = sparse.csr_array((np.where(F.data != 0.0, 1.0, 0.0), F.indices, F.indptr), shape=F.shape)
     of_feature = sparse.csr_array(has.T)
@@ -183,7 +191,7 @@ def with_features_of_their_own(F: sparse.csr_array) -> tuple[IntArray, IntArray]
     rows, own = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     while True:
         single = np.flatnonzero(of_feature @ left == 1.0)
-        if not single.size:
+        if single.size <= _SMALLEST_ROUND * n:
             return np.concatenate(rows), np.concatenate(own)
         place = (of_feature[single] @ (left * np.arange(n))).astype(np.int64)
         found, first = np.unique(place, return_index=True)
