@@ -112,7 +112,6 @@ def _count_errors(
 def trial_holdouts(
     make: Callable[[TrialMoments], Any],
     moments: TrialMoments | None,
-    rows: RowsOf,
     decays: tuple[float, ...],
 ) -> list[Holdout]:
     """Return each half of kept trials, with the other, where there are enough.
@@ -129,7 +128,7 @@ def trial_holdouts(
             "n_anchors='auto' compares predictions of held-out trials, and sums of features do not "
             "hold any: raise max_bytes, take dense features, or give a number"
         )
-    trials = moments.kept
+    trials, rows = moments.kept, moments.features
     halves = [trials.every(2, i) for i in range(2)]
     if trials.n_trials < _FEWEST_HELD_OUT or not all(half.trials_at.all() for half in halves):
         return []  # a half has nothing to say of some timestep

@@ -178,7 +178,7 @@ class MomentStatistics:
     def holdouts(self, batches: Sequence[MomentSums | KeptTrials]) -> list[Holdout]:
         """Return the halves of trials that were kept, each with the other."""
         decays = () if self.single_steps else DECAYS
-        found = trial_holdouts(self.of, self._dense_trials, self._rows, decays)
+        found = trial_holdouts(self.of, self._dense_trials, decays)
         if found:
             # What is summed along the halves' trials serves all of them.
             self._walked = found[0].fitted.sums + found[1].fitted.sums
@@ -251,7 +251,7 @@ class MomentStatistics:
         if self._walked is None:
             raise InvalidInputError(_SINGLE_STEPS)
         check_dense(self.candidate_features.shape[1])
-        return TrialWalk(self._walked, self._rows, self.feature_scale, self.intercept)
+        return TrialWalk(self._walked, self._walked.features, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""

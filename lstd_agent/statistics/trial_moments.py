@@ -7,7 +7,7 @@ trials stay what is kept, and the moments of a window are summed from them when 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce
 from itertools import chain
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense
+from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense, is_sparse
 from lstd_agent.statistics.coordinates import Coordinates
 from lstd_agent.statistics.return_moments import ReturnMoments
 from lstd_agent.trials.kept_trials import KeptTrials
@@ -57,7 +57,8 @@ class TrialMoments:
         decays: tuple[float, ...] = (),
     ) -> TrialMoments:
         """Return the moments of a batch, of so many that share the memory for them."""
-        return cls([BatchMoments(kept, features, _MAX_KEPT_BYTES // n_batches, first, decays)])
+        part = BatchMoments(kept, features, _MAX_KEPT_BYTES // n_batches, first, decays)
+        return cls([part.observing_features()])
 
     def __add__(self, other: TrialMoments) -> TrialMoments:
         return TrialMoments(self.parts + other.parts)
@@ -218,16 +219,29 @@ class BatchMoments:
             trials, features = self.kept, self.features
             rows: RowsOf = lambda states: coordinates(features(states))  # noqa: E731
             if 8 * r * trials.observations[..., 0].size <= self._room:
-                trials, rows = self._observing(coordinates), np.nan_to_num
+                trials, rows = self._observing(map(coordinates, self.observed())), np.nan_to_num
             made = BatchMoments(trials, rows, self._room, self.first, self._decays)
             self._reduced = coordinates, made
         return self._reduced[1]
 
-    def _observing(self, coordinates: Coordinates) -> KeptTrials:
-        """Return the trials as if coordinates were observed, and NaN where a trial has ended."""
+    def observing_features(self) -> BatchMoments:
+        """Return the same with features in place of observations, if they take less memory.
+
+        Those of pictures, or of a network, are computed once then.
+        """
+        observations = self.kept.observations
+        rows = self.features(observations[:1, 0])
+        if is_sparse(rows) or 8 * rows.shape[1] > observations[0, 0].nbytes:
+            return self
+        trials = self._observing(self.observed())
+        return BatchMoments(trials, np.nan_to_num, self._room, self.first, self._decays)
+
+    def _observing(self, blocks: Iterable[FloatArray]) -> KeptTrials:
+        """Return the trials as if these were observed, and NaN where a trial has ended."""
         observed = self.kept.observations
-        values = np.zeros((*observed.shape[:2], coordinates.basis.shape[1]))
-        values[self._is_used] = np.concatenate([coordinates(f) for f in self.observed()])
+        used = np.concatenate(list(blocks))
+        values = np.zeros((*observed.shape[:2], used.shape[1]))
+        values[self._is_used] = used
         values[np.isnan(observed).any(axis=2)] = np.nan
         return replace(self.kept, observations=values)
 

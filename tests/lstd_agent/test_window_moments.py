@@ -156,3 +156,35 @@ def test_stored_trials_are_not_converted_to_doubles() -> None:
         trials, vector_features(lambda x: x[:, :2] + 1.0), trials.states()
     )
     assert statistics.candidate_features.shape == (1, 2)
+
+
+def test_features_that_take_less_memory_than_observations_are_computed_once() -> None:
+    """As those of pictures or of a network: all else is made of them."""
+    rng = np.random.default_rng(0)
+    seen = np.clip(rng.normal(128.0, 20.0, (60, 22, 48)), 0, 255).astype(np.uint8)
+    trials = KeptTrials(seen, seen[:, :-1, 0] / 255.0)
+    found = []
+    for with_waste in (False, True):  # features that take more memory are computed again
+        n_computed = 0
+
+        def features(x: Any, with_waste: bool = with_waste) -> Any:
+            nonlocal n_computed
+            n_computed += len(x)
+            few = np.stack((x[:, :24].mean(axis=1), x[:, 24:].mean(axis=1)), axis=1) / 255.0
+            return np.hstack((few, np.zeros((len(x), 8 * with_waste))))
+
+        agent = SeminormLSTDAgent(features, anchors=[0, 3])
+        agent.attach(Pictures())
+        for batch in range(6):
+            agent.add(trials.every(6, batch))
+        agent.fit()
+        few = trials.observations[:5, 0]
+        found.append((agent.predict(few, 0), agent.standard_errors(few, 0)))
+        n_passes = n_computed / seen[..., 0].size
+        assert n_passes > 6.0 if with_waste else n_passes < 6.0
+    assert_allclose(found[0], found[1], rtol=1e-8)
+
+
+class Pictures(gym.Env[Any, Any]):
+    observation_space = spaces.Box(0, 255, (48,), np.uint8)
+    action_space = spaces.Discrete(2)
