@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce
-from itertools import chain
+from itertools import chain, pairwise
 from operator import add
 from typing import Any, NamedTuple
 
@@ -319,7 +319,7 @@ class BatchMoments:
 
     def over(self, windows: IntArray) -> MomentSums:
         """Return the sums over each window, one entry a window."""
-        wanted = list(self._parts_of(windows))
+        wanted = [self._parts_of(*window) for window in windows.tolist()]
         missing = sorted(set(chain.from_iterable(wanted)) - self._found.keys())
         found = dict(self._found)
         if missing:
@@ -333,17 +333,11 @@ class BatchMoments:
         sums = [reduce(_add_each, (found[part] for part in parts)) for parts in wanted]
         return MomentSums(self.kept.n_trials, *map(np.stack, zip(*sums, strict=True)))
 
-    def _parts_of(self, windows: IntArray) -> Iterator[list[tuple[int, int]]]:
-        """Yield for each window what makes it up: windows found, and others between edges."""
-        edges = np.unique(np.append(windows, [*chain.from_iterable(self._found)]))
-        for start, stop in windows.tolist():
-            parts = []
-            while start < stop:
-                known = [last for first, last in self._found if first == start < last <= stop]
-                end = max(known) if known else int(edges[np.searchsorted(edges, start, "right")])
-                parts.append((start, end))
-                start = end
-            yield parts or [(stop, stop)]
+    def _parts_of(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return windows that make up one, as the tail of which the gain is told is part of it."""
+        t_max = self.kept.t_max
+        inside = [t for t in ((t_max + 1) // 2, t_max) if start < t < stop]
+        return list(pairwise([start, *inside, stop]))
 
 
 def _add_each(a: list[FloatArray], b: list[FloatArray]) -> list[FloatArray]:
