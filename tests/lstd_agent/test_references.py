@@ -146,6 +146,7 @@ class VisitsByTimestep:
     """Statistics of given distributions, one-hot features, and no reward."""
 
     support_threshold = 0.0
+    reduction = None
     terminal = None
 
     def __init__(self, states: list[int]) -> None:
