@@ -282,7 +282,8 @@ class Batches:
             f"{in_words(room.limit)}: they are condensed into moments of {room.d} features "
             f"({in_words(room.moments(n_batches))}{fewer}), so that the features cannot change "
             f"any more, and backups are of one step. {room.n_stored} trials at most are stored "
-            "whole. A larger max_bytes helps up to what the moments take",
+            "whole. They are kept while they take less than max_bytes and less than moments would: "
+            "a larger n_batches keeps more of them",
             CondensedTrialsWarning,
             stacklevel=2,
         )
