@@ -16,7 +16,6 @@ from lstd_agent.features.rows import Rows
 from lstd_agent.fit_options import FitOptions
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.statistics.backups import Backup
-from lstd_agent.statistics.coordinates import reduced
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.approximators import System
 from lstd_agent.system.downdates import systems_without_each
@@ -80,23 +79,13 @@ class Refits:
         others = whole.without_each(self.batches)
         if others is None or any(_lacks_a_window(other, system.windows) for other in others):
             return None
-        reduction = whole.reduction
         found = systems_without_each(
-            system,
-            reduced(whole),
-            [reduced(other) for other in others],
-            options.rcond,
-            gain_is_given=options.gain is not None,
+            system, whole, others, options.rcond, gain_is_given=options.gain is not None
         )
-        refits = []
-        for each, other in zip(found, others, strict=True):
-            if each is None:
-                refits.append(self._refit_to(other))
-                continue
-            if reduction is not None:
-                each = replace(each, weights=reduction.coordinates.weights(each.weights))
-            refits.append(Refit(each, other.occupancy_of(system.windows)))
-        return refits
+        return [
+            self._refit_to(other) if each is None else Refit(each, other.occupancy_of(each.windows))
+            for each, other in zip(found, others, strict=True)
+        ]
 
     def _refit(self, sums: Sums) -> Refit:
         return self._refit_to(self.statistics.of(sums, self.system.references.main))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,23 +69,24 @@ class Coordinates:
 
     def __call__(self, features: Rows) -> FloatArray:
         """Return the coordinates (n, r) of features (n, d)."""
-        return np.asarray(dense(features) @ (self.basis / self.scale[:, None]))
+        return np.asarray(dense(features) @ self._of_features)
+
+    @cached_property
+    def _of_features(self) -> FloatArray:
+        return np.asarray(self.basis / self.scale[:, None])
 
     def weights(self, of_coordinates: FloatArray) -> FloatArray:
         """Return the weights (n, d) of features from those of coordinates (n, r)."""
         return np.asarray(of_coordinates @ self.basis.T / self.scale)
 
-    @property
-    def with_one(self) -> FloatArray:
-        """The basis of scaled features (f, 1), shape (d + 1, r + 1)."""
-        d, r = self.basis.shape
-        whole = np.zeros((d + 1, r + 1))
-        whole[:d, :r], whole[d, r] = self.basis, 1.0
-        return whole
+    def directions(self, of_coordinates: FloatArray) -> FloatArray:
+        """Return columns (..., d + 1, q) of scaled (f, 1) from those of coordinates and 1."""
+        inside, one = of_coordinates[..., :-1, :], of_coordinates[..., -1:, :]
+        return np.concatenate((self.basis @ inside, one), axis=-2)
 
     def christoffel(self, of_coordinates: Christoffel) -> Christoffel:
         """Return the Christoffel function of features (f, 1) from that of coordinates."""
-        basis = np.asarray(self.with_one @ of_coordinates.basis)
+        basis = self.directions(of_coordinates.basis)
         return replace(of_coordinates, scale=np.append(self.scale, 1.0), basis=basis)
 
 

@@ -70,9 +70,13 @@ class Factored:
 
     def are_outside(self, x: sparse.csr_array) -> BoolArray:
         """Tell which features (m, d) are not in the range of Z."""
+        return self._have_unseen(x) | are_open(self.scaled(x), self.peeled.null)
+
+    def _have_unseen(self, x: sparse.csr_array) -> BoolArray:
+        """Tell which features (m, d) have what no sample has."""
         unseen = np.ones(x.shape[1])
         unseen[self.seen] = 0.0
-        return np.asarray((abs(x) @ unseen > 0.0) | are_open(self.scaled(x), self.peeled.null))
+        return np.asarray(abs(x) @ unseen > 0.0)
 
     def leverages(self, right: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the share (m,) of columns q (k, m) outside the range of Z, and q^T Z† q."""
@@ -84,10 +88,8 @@ class Factored:
 
     def scaled_columns(self, x: sparse.csr_array) -> Iterator[tuple[IntArray, FloatArray]]:
         """Yield places of features (m, d) with nothing but what samples have, and them (k, m)."""
-        unseen = np.ones(x.shape[1])
-        unseen[self.seen] = 0.0
-        known = np.flatnonzero(abs(x) @ unseen == 0.0)
+        known = np.flatnonzero(~self._have_unseen(x))
         size = max(1, _CHUNK_SIZE // max(1, self.seen.size))
         for first in range(0, known.size, size):
             rows = known[first : first + size]
-            yield rows, (x[rows][:, self.seen] @ self.scale).toarray().T
+            yield rows, self.scaled(x[rows]).toarray().T

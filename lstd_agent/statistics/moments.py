@@ -251,7 +251,7 @@ class MomentStatistics:
         if self._walked is None:
             raise InvalidInputError(_SINGLE_STEPS)
         check_dense(self.candidate_features.shape[1])
-        return TrialWalk(self._walked, self._walked.features, self.feature_scale, self.intercept)
+        return TrialWalk(self._walked, self.feature_scale, self.intercept)
 
     def occupancy(self, windows: IntArray) -> FloatArray:
         """Christoffel function of each window at each candidate, shape (n, M)."""

@@ -124,8 +124,6 @@ class OtherMoments:
     whole, part : TrialMoments
     """
 
-    kept = counts = None
-
     def __init__(self, whole: TrialMoments, part: TrialMoments) -> None:
         self._whole, self._part, self.features = whole, part, whole.features
         self.n_trials, self.t_max = whole.n_trials - part.n_trials, whole.t_max
@@ -215,12 +213,11 @@ class BatchMoments:
     def in_coordinates(self, coordinates: Coordinates) -> BatchMoments:
         """Return the moments of coordinates in place of features, always the same."""
         if self._reduced is None or self._reduced[0] is not coordinates:
-            r = coordinates.basis.shape[1]
-            trials, features = self.kept, self.features
-            rows: RowsOf = lambda states: coordinates(features(states))  # noqa: E731
-            if 8 * r * trials.observations[..., 0].size <= self._room:
-                trials, rows = self._observing(map(coordinates, self.observed())), np.nan_to_num
-            made = BatchMoments(trials, rows, self._room, self.first, self._decays)
+            r, features = coordinates.basis.shape[1], self.features
+            if 8 * r * self.kept.observations[..., 0].size <= self._room:
+                made = self._observing(map(coordinates, self.observed()))
+            else:
+                made = self._with(self.kept, lambda states: coordinates(features(states)))
             self._reduced = coordinates, made
         return self._reduced[1]
 
@@ -233,17 +230,20 @@ class BatchMoments:
         rows = self.features(observations[:1, 0])
         if is_sparse(rows) or 8 * rows.shape[1] > observations[0, 0].nbytes:
             return self
-        trials = self._observing(self.observed())
-        return BatchMoments(trials, np.nan_to_num, self._room, self.first, self._decays)
+        return self._observing(self.observed())
 
-    def _observing(self, blocks: Iterable[FloatArray]) -> KeptTrials:
-        """Return the trials as if these were observed, and NaN where a trial has ended."""
+    def _observing(self, blocks: Iterable[FloatArray]) -> BatchMoments:
+        """Return the same as if these were observed, and NaN where a trial has ended."""
         observed = self.kept.observations
         used = np.concatenate(list(blocks))
         values = np.zeros((*observed.shape[:2], used.shape[1]))
         values[self._is_used] = used
         values[np.isnan(observed).any(axis=2)] = np.nan
-        return replace(self.kept, observations=values)
+        return self._with(replace(self.kept, observations=values), np.nan_to_num)
+
+    def _with(self, trials: KeptTrials, features: RowsOf) -> BatchMoments:
+        """Return the moments of trials that take the place of these."""
+        return BatchMoments(trials, features, self._room, self.first, self._decays)
 
     def observed(self) -> Iterator[FloatArray]:
         """Yield the dense features (n, d) of all observations, some at a time."""

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray
-from lstd_agent.features.rows import RowsOf, dense
+from lstd_agent.features.rows import dense
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.equations import Factors, FeatureBasis, Moments
 from lstd_agent.statistics.interface import CountedStatistics
@@ -104,19 +104,14 @@ class TrialWalk:
     ----------
     moments : TrialMoments
         Of the trials.
-    rows : callable
-        Features of observations, (n, k) to (n, d), dense or CSR.
     scale : ndarray, shape (d + 1,)
         Sizes of the features (f, 1), for rank decisions.
     intercept : float
         The 1 of (f, 1), or 0 in tasks that end.
     """
 
-    def __init__(
-        self, moments: TrialMoments, rows: RowsOf, scale: FloatArray, intercept: float
-    ) -> None:
+    def __init__(self, moments: TrialMoments, scale: FloatArray, intercept: float) -> None:
         self._moments = moments
-        self._rows = rows
         self._scale = scale
         self._intercept = intercept
         self._held: dict[int, FloatArray] = {}
@@ -150,7 +145,7 @@ class TrialWalk:
         if t not in self._held:
             # A timestep is asked for once more as the one that comes after the one before it.
             self._held = {u: f for u, f in self._held.items() if u == t + 1}
-            self._held[t] = dense(self._rows(self._trials.observations[:, t]))
+            self._held[t] = dense(self._moments.features(self._trials.observations[:, t]))
         return self._held[t]
 
     def basis(self, *, intercept: bool) -> FeatureBasis:

@@ -28,6 +28,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.decompositions import svd
+from lstd_agent.statistics.coordinates import reduced
 from lstd_agent.statistics.equations import Equations, Moments
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.approximators import System
@@ -130,6 +131,8 @@ def systems_without_each(
     list of System or None
         None without a batch that alone determines something.
     """
+    reduction = whole.reduction
+    whole, others = reduced(whole), [reduced(other) for other in others]
     windows, d = system.windows, len(whole.feature_scale) - 1
     n = len(windows)
     gains = np.full(len(others), system.gain)
@@ -154,6 +157,8 @@ def systems_without_each(
                 continue
             weights[b, k] = w[:d]
             offsets[b, k] = -other.zero(windows[-1])[1] @ w if is_last else w[d]
+    if reduction is not None:
+        weights = reduction.coordinates.weights(weights)
     nothing = np.zeros((0, 0, 0))
     return [
         replace(system, weights=w, offsets=o, gain=float(g), open_directions=nothing)

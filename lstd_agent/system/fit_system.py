@@ -198,13 +198,10 @@ def _solve(
 
 def _of_features(found: Solution, coordinates: Coordinates) -> Solution:
     """Return the solution of features from that of their coordinates."""
-    return replace(
-        found,
-        weights=coordinates.weights(found.weights),
-        open_directions=coordinates.with_one @ found.open_directions
-        if found.open_directions.size
-        else found.open_directions,
-    )
+    opened = found.open_directions
+    if opened.size:  # they are kept track of
+        opened = coordinates.directions(opened)
+    return replace(found, weights=coordinates.weights(found.weights), open_directions=opened)
 
 
 def _solve_linked(

@@ -34,6 +34,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
+from lstd_agent.statistics.closing import those_before
 from lstd_agent.statistics.factored import Factored
 from lstd_agent.statistics.sparse_trials import RowEquations, SparseTrials, window_key
 from lstd_agent.system.approximators import Solution
@@ -283,8 +284,6 @@ def minimal_residual(
 
 def _followed(trial: IntArray) -> sparse.csr_array:
     """Return the 0-1 matrix (n, n) of samples and those that follow them in their trials."""
-    n = len(trial)
-    order = np.argsort(trial, kind="stable")
-    same = trial[order[1:]] == trial[order[:-1]]
-    here, after = order[:-1][same], order[1:][same]
-    return sparse.csr_array((np.ones(len(here)), (here, after)), shape=(n, n))
+    n, before = len(trial), those_before(trial)
+    after = np.flatnonzero(before >= 0)
+    return sparse.csr_array((np.ones(len(after)), (before[after], after)), shape=(n, n))
