@@ -19,8 +19,7 @@ from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
 from lstd_agent.fit import Comparison
 from lstd_agent.improvement.policy_iteration import PolicyIteration
 from lstd_agent.improvement.record import Iteration
-from lstd_agent.semigradient.agent import SeminormTDAgent
-from lstd_agent.statistics.backups import LambdaReturn, MultiStep
+from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.selection import Choice
@@ -54,7 +53,6 @@ __all__ = [
     "RandomFourier",
     "Restart",
     "SeminormLSTDAgent",
-    "SeminormTDAgent",
     "Standardized",
     "System",
     "TileCoding",

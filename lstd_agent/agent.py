@@ -14,34 +14,32 @@ from dataclasses import fields
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.action_values import ActionEvidence
 from lstd_agent.delegation import chained, delegated
-from lstd_agent.diagnostics import check_own_trials, check_single_class, diagnose
+from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, NotFittedError
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Fit
-from lstd_agent.fit_options import AgentTailName, FitOptions
+from lstd_agent.rows.counts import CountRows
+from lstd_agent.rows.kept import TrialRows
+from lstd_agent.backups import WantedBackup
+from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
 from lstd_agent.persistence import SavedAgent, read, save
 from lstd_agent.plotting import draw
-from lstd_agent.statistics.backups import WantedBackup
-from lstd_agent.statistics.interface import SampledStatistics
-from lstd_agent.statistics.making import make_statistics
 from lstd_agent.summary import describe
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
-from lstd_agent.system.fit_system import CalibrationName
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import SearchName
 from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
-from lstd_agent.system.solvers import SolverName
-from lstd_agent.system.start_value import start_bias
 from lstd_agent.trials.collector import Termination, TrialCollector
 from lstd_agent.trials.counting import CountsLike, TransitionCounts
-from lstd_agent.trials.encoding import Encoding, ObservationKind
+from lstd_agent.trials.encoding import CountedEncoding, Encoding, ObservationKind
 from lstd_agent.trials.exploration import Explore
 from lstd_agent.trials.kept_trials import KeptTrials
 from lstd_agent.trials.policies import Policy
@@ -100,10 +98,6 @@ class SeminormLSTDAgent:
         Discrete observations nothing hangs on it from 1e-12 to 1e-8, unless a neighbourhood's
         ``condition`` comes near its inverse: then its samples hardly determine the values, and
         fewer features or wider neighbourhoods help.
-    solver : {"svd", "qr", "lsmr"}
-        How least squares are solved: by singular values, which find the smallest weights; by QR
-        with pivots, which is several times as fast with hundreds of features; or by iterations,
-        which tell no ranks. Values that are determined are the same (`lstd_agent.system.solvers`).
     n_stored_trials : int
         How many trials' observations to keep, each (t_max + 1) k numbers, for the distance that
         pairs trials and, with vector observations, for reference states.
@@ -215,7 +209,6 @@ class SeminormLSTDAgent:
         gain: float | None = None,
         on_termination: Termination = "raise",
         rcond: float = DEFAULT_RCOND,
-        solver: SolverName = "svd",
         n_stored_trials: int = 2000,
         n_batches: int = 20,
         observations: ObservationKind = "auto",
@@ -232,7 +225,6 @@ class SeminormLSTDAgent:
         self.backup = backup
         self.gain = gain
         self.rcond = rcond
-        self.solver = solver
         vars(self).update(vars(self._fit_options))  # numbers as Python's own
         self.standardize = standardize
         features = self._standardized(features)
@@ -558,10 +550,10 @@ class SeminormLSTDAgent:
             If the tail has not settled, the samples do not determine the values of the start, or
             its mean value is not what the rewards seen from there on add up to.
         """
-        statistics, batches, encoding = self._samples
-        check_single_class(statistics, encoding)
-        check_own_trials(statistics)
-        self._fitted = Fit.of(statistics, batches, encoding, self._fit_options)
+        source, encoding = self._source
+        check_single_class(source, encoding)
+        check_own_trials(source)
+        self._fitted = Fit.of(source, encoding, self._fit_options, self._n_batches_of(source))
         if found := self.diagnostics().warnings:
             warnings.warn("; ".join(found), FitWarning, stacklevel=2)
         return self
@@ -596,11 +588,6 @@ class SeminormLSTDAgent:
         return self._last_fit.system
 
     @property
-    def fitted_statistics_(self) -> SampledStatistics:
-        """The statistics that the system was fitted to."""
-        return self._last_fit.statistics
-
-    @property
     def neighborhoods_(self) -> list[Neighborhood]:
         """The fitted neighbourhoods, in order of time."""
         return self.system_.neighborhoods
@@ -617,7 +604,15 @@ class SeminormLSTDAgent:
         It hangs on no reference state, so that policies compare by it: n steps from the start
         earn about ``n * gain_ + start_bias_``, n being large enough to settle.
         """
-        return start_bias(self.system_, self.fitted_statistics_)
+        return self._last_fit.start_bias
+
+    @property
+    def gain_error_(self) -> float:
+        return self._last_fit.jackknife.gain_error
+
+    @property
+    def start_bias_error_(self) -> float:
+        return self._last_fit.jackknife.start_bias_error
 
     @property
     def backup_(self) -> Choice:
@@ -635,18 +630,27 @@ class SeminormLSTDAgent:
         return self._last_fit.main_reference
 
     @property
-    def statistics(self) -> SampledStatistics:
-        """The sufficient statistics of all trials collected so far."""
-        return self._samples[0]
-
-    @property
-    def _samples(self) -> tuple[SampledStatistics, list[Sums], Encoding]:
-        """All trials as a fit takes them: their statistics, their batches, and what is observed."""
+    def _source(self) -> tuple[CountRows | TrialRows, Encoding]:
+        """The rows of all trials, and what is observed."""
         batches, encoding = self.collector.batches, self.collector.encoding
         if encoding is None or not batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        statistics = make_statistics(encoding, batches.total, batches.trials)
-        return statistics, list(batches.sums), encoding
+        if isinstance(encoding, CountedEncoding):
+            terminal = encoding.terminal if encoding.ends else None
+            sample = None
+            if batches.trials is not None and len(batches.trials):
+                st=batches.trials; L=(st>=0).sum(axis=1)
+                sample = KeptTrials(np.concatenate((st, st[:, -1:]),axis=1), np.zeros(st.shape), None if (L==st.shape[1]).all() else L)
+            return CountRows(batches.sums, encoding.table_rows, terminal, sample=sample, rcond=self.rcond), encoding
+        total = batches.total
+        order = np.random.default_rng(0).permutation(total.n_trials)
+        total = KeptTrials(*(None if x is None else x[order] for x in (total.observations,total.rewards,total.lengths,total.actions,total.explored)))
+        return TrialRows(total, encoding.rows, encoding.ends, self.max_bytes, self.rcond), encoding
+
+    def _n_batches_of(self, source: Any) -> int:
+        if source.are_places:
+            return len(source.batches)
+        return min(self.n_batches, source.n_trials)
 
     @property
     def _last_fit(self) -> Fit:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
-from lstd_agent.errors import InvalidInputError
-from lstd_agent.fit_options import FitOptions
-from lstd_agent.refits import Occupancies, Refits, determined_by_model, of_each
-from lstd_agent.statistics.interface import SampledStatistics
-from lstd_agent.statistics.start_groups import StartGroups
+from lstd_agent.errors import InvalidInputError, check_choice
+from lstd_agent.features.rows import Rows, dense
+from lstd_agent.fit_options import Fitted, FitOptions
+from lstd_agent.standard_errors import Jackknife, quantile_of_t, start_bias
 from lstd_agent.system.approximators import System
+from lstd_agent.system.model import pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.recorders import Sums
 
-# Of the noise of a start, which is only looked at for being too large, so many groups tell.
-_N_GROUPS = 4
+# An observation is in the bulk of a window if this share of the window's own samples is farther out.
+_OUTLIERS = 0.01
+
+# So many samples of a window show where its bulk is.
+_N_BULK = 1000
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,15 @@ class Comparison:
     Attributes
     ----------
     difference : float
-        Value of the first less that of the second.
+        Value of the first less that of the second, in units of reward.
     standard_error : float
+    degrees : int
+        Degrees of freedom of the standard error: one less than there are batches of trials.
+
+    Methods
+    -------
+    interval(level)
+        A confidence interval.
 
     Examples
     --------
@@ -43,6 +52,24 @@ class Comparison:
 
     difference: float
     standard_error: float
+    degrees: int = 19
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return a confidence interval, by Student's distribution.
+
+        Parameters
+        ----------
+        level : float
+            Share of such intervals that hold the true difference.
+
+        Returns
+        -------
+        low, high : float
+        """
+        if not 0.0 < level < 1.0:
+            raise InvalidInputError(f"level must be above 0 and below 1; got {level!r}")
+        half = quantile_of_t(level, self.degrees) * self.standard_error
+        return self.difference - half, self.difference + half
 
     def __str__(self) -> str:
         error = self.standard_error
@@ -58,141 +85,61 @@ class Fit:
 
     Attributes
     ----------
-    statistics : SampledStatistics
-        Of all trials.
-    batches : list of sums
-        The same trials in batches, for standard errors.
+    source : CountRows or TrialRows
+        The rows of all trials.
     encoding : Encoding
         Of the observations.
     options : FitOptions
-    system : System
-    choice : Choice
-        Of the backup: asked for, or by the data.
+    fitted : Fitted
+    n_batches : int
+        Of trials, for standard errors.
     """
 
-    statistics: SampledStatistics
-    batches: Sequence[Sums]
+    source: Any
     encoding: Encoding
     options: FitOptions
-    system: System
-    choice: Choice
+    fitted: Fitted
+    n_batches: int
 
     @classmethod
-    def of(
-        cls,
-        statistics: SampledStatistics,
-        batches: Sequence[Sums],
-        encoding: Encoding,
-        options: FitOptions,
-    ) -> Fit:
+    def of(cls, source: Any, encoding: Encoding, options: FitOptions, n_batches: int) -> Fit:
         """Fit a system to trials."""
-        return cls(statistics, batches, encoding, options, *options.fit(statistics, batches))
+        return cls(source, encoding, options, options.fit(source), n_batches)
+
+    @property
+    def system(self) -> System:
+        """The fitted system."""
+        return self.fitted.system
+
+    @property
+    def choice(self) -> Choice:
+        """The backup: asked for, or chosen by the data."""
+        return self.fitted.choice
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return calibrated relative values.
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-            Any that the space holds; those never seen too: see `coverage`.
-        t : int or array_like of int, shape (m,), optional
-            Timesteps at which the observations are made; beyond ``t_max`` the last
-            neighbourhood answers. Without it each state is answered by the neighbourhood
-            that has most samples of it.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            Estimates of b(s) - b(main reference state); in linked systems of vectors, of b(s).
-
-        Raises
-        ------
-        InvalidInputError
-            If an observation or a timestep is out of range.
-        """
+        """See `SeminormLSTDAgent.predict`."""
         states, neighborhood, shape = self._answering(observations, t)
         return self.system.values(self.encoding.rows(states), neighborhood).reshape(shape)
 
     def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return how well the neighbourhood that predicts has seen the observations.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            The share of the neighbourhood's samples that was at the observation; 0 where it was
-            never seen and the prediction is all generalization. For vector observations what
-            the Christoffel function says of it (see `lstd_agent.statistics.moments`).
-        """
+        """See `SeminormLSTDAgent.coverage`."""
         states, neighborhood, shape = self._answering(observations, t)
-        return of_each(self.occupancy_of(states), neighborhood).reshape(shape)
+        samples = of_each(self.samples_of(states), neighborhood)
+        n_samples = np.maximum(self.system.n_samples, 1)[neighborhood]
+        return np.asarray(samples / n_samples).reshape(shape)
 
     def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
-        """Return whether the samples determine the values of observations.
-
-        A value is determined if the neighbourhood that predicts it has seen the observation, and
-        what the samples leave open, there and in all later neighbourhoods, hardly changes it. Of
-        that a linked system keeps track; by ``backup="model"`` it is told by which states lead to
-        the main reference state.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray of bool, shape (m,) or ()
-        """
+        """See `SeminormLSTDAgent.determined`."""
         states, neighborhood, shape = self._answering(observations, t)
         return self.states_determined(states, neighborhood).reshape(shape)
 
     def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
-        """Return standard errors of the predictions, by batches of trials (jackknife).
-
-        The error of the offset and of an estimated gain is included; that of the choice of
-        anchors and reference states is not. Trials are batched by rounds of collection.
-
-        Parameters
-        ----------
-        observations, t
-            As in `predict`.
-
-        Returns
-        -------
-        ndarray, shape (m,) or ()
-            Infinite where the samples do not determine the value, or those of a single batch
-            alone do.
-
-        Raises
-        ------
-        NotFittedError
-            If there are fewer than two batches of trials.
-        """
+        """See `SeminormLSTDAgent.standard_errors`."""
         states, neighborhood, shape = self._answering(observations, t)
         return self.errors_of_states(states, neighborhood).reshape(shape)
 
     def compare(self, a: Any, b: Any, t: ArrayLike | None = None) -> Comparison:
-        """Return how much more the first is worth than the second, with its standard error.
-
-        Values share errors, of the gain above all, so that a difference's own standard error is
-        not what theirs add up to.
-
-        Parameters
-        ----------
-        a, b : one observation, or a batch of which the mean value counts
-        t : optional
-            As in `predict`, for both.
-
-        Returns
-        -------
-        Comparison
-            With ``difference`` and ``standard_error``.
-        """
+        """See `SeminormLSTDAgent.compare`."""
         sides = [self._answering(observations, t)[:2] for observations in (a, b)]
         features = [self.encoding.rows(states) for states, _ in sides]
 
@@ -203,35 +150,30 @@ class Fit:
             )
             return np.array([first - second])
 
-        error = float(self._refits.jackknife(difference)[0])
+        error = float(self.jackknife.errors(difference)[0])
         for f, (states, neighborhood) in zip(features, sides, strict=True):
-            unseen = self._refits.unseen_outcomes(f, states, neighborhood)
+            unseen = self._unseen_outcomes(f, states, neighborhood)
             error = float(np.hypot(error, np.linalg.norm(unseen) / len(states)))
             if not self._robust(states, neighborhood).all():
                 error = np.inf
-        return Comparison(float(difference(self.system)[0]), error)
+        degrees = len(self.jackknife.n_trials) - 1
+        return Comparison(float(difference(self.system)[0]), error, degrees)
 
     def candidate(self, index: int) -> Any:
-        """Return the (flat) observation of a candidate reference state.
-
-        Parameters
-        ----------
-        index : int
-            As in `Neighborhood.reference` and along `Neighborhood.occupancy`; None for -1 and
-            the terminal state.
-
-        Returns
-        -------
-        observation or None
-        """
-        if index in (-1, self.statistics.terminal):
+        """See `SeminormLSTDAgent.candidate`."""
+        if index in (-1, self.source.terminal):
             return None
-        return self.encoding.decode(self.statistics.candidate(index))
+        return self.encoding.decode(self.source.candidate(index))
 
     @property
     def main_reference(self) -> Any:
         """The observation whose value is 0; see `SeminormLSTDAgent.main_reference_`."""
         return self.candidate(self.system.references.main)
+
+    @property
+    def start_bias(self) -> float:
+        """The mean value of the start less that of the tail."""
+        return start_bias(self.fitted.solved, self.system.anchors, self.fitted.segments)
 
     def _answering(
         self, observations: Any, t: ArrayLike | None
@@ -252,76 +194,101 @@ class Fit:
         return states[position.ravel()], neighborhood.ravel(), position.shape
 
     def most_sampled(self, states: States) -> IntArray:
-        """Return the neighbourhoods (m,) that have most samples of encoded observations (m,)."""
-        samples = self.occupancy_of(states) * np.maximum(self.system.n_samples, 1)[:, None]
-        return np.asarray(np.argmax(samples, axis=0))
+        """Return the neighbourhoods (m,) that answer for encoded observations (m,) at any time.
+
+        Of those in whose bulk an observation lies, the one that has most samples of it; of none, the
+        one of whose bulk it is the least far out.
+        """
+        samples = self.samples_of(states)
+        if len(samples) == 1 or self.source.are_places or self.source.is_sparse:
+            return np.asarray(np.argmax(samples, axis=0))
+        depth = samples / self._bulk[:, None]
+        is_in = depth >= 1.0
+        return np.argmax(np.where(is_in.any(axis=0), np.where(is_in, samples, -1.0), depth), axis=0)
+
+    @cached_property
+    def _bulk(self) -> FloatArray:
+        """How many samples tell of the observations at the edge of each window's bulk, (n,)."""
+        windows, found = self.system.windows, []
+        for k, (start, stop) in enumerate(windows.tolist()):
+            own = self.source.some_of(start, stop, _N_BULK)
+            found.append(np.quantile(self.samples_of(own)[k], _OUTLIERS) if len(own) else 0.0)
+        return np.maximum(found, 1e-300)
 
     def candidate_values(self, k: int) -> FloatArray:
         """Return the values (M,) of the candidate reference states by neighbourhood k."""
-        features = self.statistics.candidate_features
+        features = self.source.candidate_features
         return self.system.values(features, np.full(features.shape[0], k))
 
     @cached_property
-    def occupancy_of(self) -> Occupancies:
-        """Occupancies (n, m) of encoded observations (m,) in the windows."""
-        return self.statistics.occupancy_of(self.system.windows)
+    def samples_of(self) -> Callable[[States], FloatArray]:
+        """How many samples (n, m) tell of encoded observations (m,), in each window."""
+        found: Callable[[States], FloatArray] = self.source.samples_of(
+            self.system.windows, self.fitted.segments
+        )
+        return found
 
     def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Return `determined` of encoded observations (m,) for neighbourhoods (m,)."""
-        seen = of_each(self.occupancy_of(states), neighborhood) > 0.0
+        seen = of_each(self.samples_of(states), neighborhood) > 0.0
         if self.choice.backup == "model":
-            return np.asarray(seen & self._determined_by_model[states])
-        if self.system.open_directions.size == 0:
+            return np.asarray(seen & (self._model_open_share[states] <= OPEN_TOLERANCE))
+        if not self.system.open_directions:
             return seen
-        features = self.encoding.features(states)
-        one = np.full((len(features), 1), self.statistics.intercept)
-        scaled = np.hstack((features, one)) / self.statistics.feature_scale
-        share = self.system.open_share(scaled, neighborhood)
+        features = dense(self.encoding.rows(states))
+        one = np.full((len(features), 1), self.source.constant)
+        share = self.system.open_share(np.hstack((features, one)), neighborhood)
         return np.asarray(seen & (share <= OPEN_TOLERANCE))
 
     @cached_property
-    def _determined_by_model(self) -> BoolArray:
-        return determined_by_model(self.statistics, self.system)
+    def _model_open_share(self) -> FloatArray:
+        main = self.source.main_state(int(self.system.anchors[-1]))
+        transitions, rewards = self.source.transitions(), self.source.reward_sums()
+        return pooled_model(transitions, rewards, self.system.gain, main).open_share
 
     @cached_property
-    def _refits(self) -> Refits:
-        return Refits(self.system, self.statistics, self.batches, self.options, self.choice.backup)
-
-    @cached_property
-    def _start_refits(self) -> Refits:
-        """Those that tell of the start: of many sparse features a few, since each takes long."""
-        many = self.statistics.sparse_trials is not None
-        return self._refits.of_fewer(_N_GROUPS) if many else self._refits
+    def jackknife(self) -> Jackknife:
+        """The system without each batch of trials."""
+        return Jackknife(self.fitted, self.source, self.options, self.n_batches)
 
     def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
         """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
         features = self.encoding.rows(states)
-        errors = self._refits.jackknife(lambda system: system.values(features, neighborhood))
-        errors = np.hypot(errors, self._refits.unseen_outcomes(features, states, neighborhood))
+        errors = self.jackknife.errors(lambda system: system.values(features, neighborhood))
+        errors = np.hypot(errors, self._unseen_outcomes(features, states, neighborhood))
         return np.where(self._robust(states, neighborhood), errors, np.inf)
 
     def _robust(self, states: States, neighborhood: IntArray) -> BoolArray:
         """Whether values are determined, and by more than the trials of a single batch."""
-        seen = self._refits.seen_without_each(states, neighborhood)
+        seen = self.jackknife.seen_without_each(states, neighborhood)
         return np.asarray(seen & self.states_determined(states, neighborhood))
 
-    @property
-    def gains_without_each(self) -> list[float]:
-        """The gain by all batches but each."""
-        return [other.system.gain for other in self._refits.without_each]
+    def _unseen_outcomes(
+        self, features: Rows, states: States, neighborhood: IntArray
+    ) -> FloatArray:
+        """Return what outcomes that were never seen may add to standard errors of values (m,).
 
-    def start_error(self) -> float:
-        """Return the standard error of the start's mean value as it is predicted."""
-        features = self.statistics.mean_features(0)[None]
-        first = np.zeros(1, dtype=np.int64)
-        error = self._start_refits.jackknife(lambda system: system.values(features, first))
-        return float(error[0])
+        An outcome that n samples did not show may still have a probability of 3/n (at 95 %, two
+        standard errors). The values of the other states that the neighbourhood visits show what it
+        would change.
+        """
+        system, source = self.system, self.source
+        windows, place = system.windows, neighborhood
+        if self.choice.backup == "model":  # all timesteps tell
+            windows, place = np.array([[0, system.t_max + 1]]), np.zeros_like(neighborhood)
+        moves = source.moves_of(windows, self.fitted.segments)(states)
+        n = np.maximum(of_each(moves, place), 1.0)
+        values = system.values(features, neighborhood)
+        spread = np.zeros(len(states))
+        for k in np.unique(neighborhood):
+            weight = system.occupancy[k] / max(system.occupancy[k].sum(), 1e-300)
+            others = self.candidate_values(int(k))
+            mean = weight @ others
+            here = neighborhood == k
+            spread[here] = np.sqrt(weight @ (others - mean) ** 2 + (values[here] - mean) ** 2)
+        return np.asarray(1.5 * spread / n)
 
-    def start_groups(self, matters: Callable[[StartGroups], bool]) -> StartGroups:
-        """Return what trials from like starts earn; see `lstd_agent.statistics.start_groups`."""
-        system = self.system
 
-        def values_of(features: FloatArray, t: IntArray) -> FloatArray:
-            return system.values(features, system.neighborhood_at(t))
-
-        return self.statistics.start_groups(self.batches, values_of, system.gain, matters)
+def of_each(by_neighborhood: FloatArray, neighborhood: IntArray) -> FloatArray:
+    """Return of an array (n, m) the entries of neighbourhoods (m,)."""
+    return np.asarray(by_neighborhood[neighborhood, np.arange(len(neighborhood))])

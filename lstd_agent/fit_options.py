@@ -1,41 +1,75 @@
-"""`FitOptions`: how a system is fitted, and what is decided by the data where no option says it."""
+"""`FitOptions`: how a system is fitted, and what the data decide where no option says it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.arrays import IntArray
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.backups import WantedBackup, check_backup, is_one_step
 from lstd_agent.errors import InvalidInputError, check_choice
-from lstd_agent.statistics.backups import Backup, WantedBackup, check_backup
-from lstd_agent.statistics.coordinates import reduced
-from lstd_agent.statistics.interface import SampledStatistics
+from lstd_agent.rows.factors import Segments, total
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
-from lstd_agent.system.fit_system import CALIBRATIONS, CalibrationName, fit_system, refit
-from lstd_agent.system.gain import check_gain, estimate_gain
+from lstd_agent.system.gain import Gain, check_gain, mean_reward
+from lstd_agent.system.linked import solve_alone
 from lstd_agent.system.minimizer import check_rcond
-from lstd_agent.system.model import check_model
+from lstd_agent.system.model import NOT_COUNTED, check_model
 from lstd_agent.system.neighborhoods import (
     SEARCHES,
     SearchName,
     check_anchors,
     check_n_anchors,
     find_anchors,
+    neighborhood_windows,
     only_anchors,
 )
-from lstd_agent.system.references import RULES, RuleName
-from lstd_agent.system.selection import Choice, choose_backup, choose_number
-from lstd_agent.system.solvers import SOLVERS, SolverName
-from lstd_agent.trials.recorders import Sums
+from lstd_agent.system.references import (
+    RULES,
+    ReferenceStates,
+    RuleName,
+    calibrated,
+    neighborhoods_with_references,
+)
+from lstd_agent.system.selection import Choice, Held, choose_backup, choose_number
+from lstd_agent.system.solution import Solved
+from lstd_agent.system.solve import Subsets
+from lstd_agent.system.targets import window_by_targets
 
+CalibrationName = Literal["linked", "references"]
+CALIBRATIONS: tuple[CalibrationName, ...] = ("linked", "references")
 AgentTailName = Literal["window", "settled"]
 
 NUMBERS = (1, 2, 4, 8)
 """Numbers of neighbourhoods that ``n_anchors="auto"`` tries."""
+
+# Many sparse features become dense ones for what only dense ones have, if they are no more.
+_MOST_DENSE = 5000
+
+
+class Fitted(NamedTuple):
+    """A fitted system and what it was made of.
+
+    Attributes
+    ----------
+    system : System
+    solved : list of Solved
+        Its windows, in coordinates.
+    segments : Segments
+        The factors of all trials.
+    gain : Gain
+    choice : Choice
+        Of the backup.
+    """
+
+    system: System
+    solved: list[Solved]
+    segments: Segments
+    gain: Gain
+    choice: Choice
 
 
 @dataclass(frozen=True)
@@ -45,31 +79,31 @@ class FitOptions:
     Raises
     ------
     InvalidInputError
-        If one is none, or two do not go together.
+        If a value is not one of those there are, or two do not go together.
     """
 
-    n_anchors: int | Literal["auto"] | None
-    anchors: ArrayLike | None
-    search: SearchName
-    distance: DistanceName | MMD | DistributionDistance
-    calibration: CalibrationName
-    reference: RuleName
-    tail: AgentTailName
-    backup: WantedBackup
-    gain: float | None
-    rcond: float
-    solver: SolverName
+    n_anchors: int | Literal["auto"] | None = 2
+    anchors: ArrayLike | None = None
+    search: SearchName = "exact"
+    distance: DistanceName | MMD | DistributionDistance = "mmd"
+    calibration: CalibrationName = "linked"
+    reference: RuleName = "occupancy"
+    tail: AgentTailName = "window"
+    backup: WantedBackup = "auto"
+    gain: float | None = None
+    rcond: float = 1e-10
 
     def __post_init__(self) -> None:
-        if self.n_anchors != "auto":
-            vars(self)["n_anchors"] = check_n_anchors(self.n_anchors)
+        is_auto = isinstance(self.n_anchors, str) and self.n_anchors == "auto"
+        checked = "auto" if is_auto else check_n_anchors(self.n_anchors)  # type: ignore[arg-type]
+        object.__setattr__(self, "n_anchors", checked)
         check_choice("search", self.search, SEARCHES)
         check_choice("calibration", self.calibration, CALIBRATIONS)
         check_choice("reference", self.reference, RULES)
         check_choice("tail", self.tail, ("window", "settled"))
         check_backup(self.backup)
-        vars(self).update(gain=check_gain(self.gain), rcond=check_rcond(self.rcond))
-        check_choice("solver", self.solver, SOLVERS)
+        object.__setattr__(self, "gain", check_gain(self.gain))
+        object.__setattr__(self, "rcond", check_rcond(self.rcond))
         is_linked = self.calibration == "linked"
         if self.tail == "settled" and is_linked:
             raise InvalidInputError(
@@ -83,88 +117,173 @@ class FitOptions:
                 "a number, or leave calibration and backup out"
             )
 
-    def gain_of(self, statistics: SampledStatistics) -> float:
-        """Return the gain that was given, or estimate it."""
-        if self.gain is not None:
-            return self.gain
-        return estimate_gain(statistics, self.calibration, self.rcond)
+    @property
+    def needs_dense(self) -> bool:
+        """Whether features must be dense, as for reference states and targets of several steps."""
+        several = self.backup not in ("auto", "model") and not is_one_step(self.backup)  # type: ignore[arg-type]
+        return several or self.calibration == "references"
 
-    def fit(self, statistics: SampledStatistics, batches: Sequence[Sums]) -> tuple[System, Choice]:
-        """Fit a system to trials, and to their batches where the data choose.
+    def fit(self, source: Any) -> Fitted:
+        """Fit a system to the rows of trials.
+
+        Parameters
+        ----------
+        source : CountRows or TrialRows
 
         Returns
         -------
-        System
-        Choice
-            Of the backup: asked for, or by the data.
+        Fitted
         """
-        candidates = self._candidates(statistics)
-        gain = self.gain_of(statistics)
-        few = reduced(statistics)
-        if self._is_by_data:
-            anchors, choice = choose_number(few, batches, candidates, gain, self.rcond)
+        if self.backup == "model" and not source.are_places:
+            raise InvalidInputError(NOT_COUNTED)
+        if source.is_sparse and self.needs_dense:
+            _make_dense(source)
+        candidates = self._candidates(source)
+        if self.calibration == "references":
+            return self._fit_with_references(source, candidates[0])
+        by_data = self.backup == "auto"
+        kind: Literal["whole", "halves"] = "halves" if by_data else "whole"
+        edges = np.unique(np.concatenate(candidates))
+        subsets = Subsets(source, edges, kind, 2 if by_data else 1)
+        gain = Gain(self.gain, "given") if self.gain is not None else subsets.gains()[0]
+        held = Held(subsets, gain.value)
+        if self.n_anchors == "auto" and self.anchors is None:
+            anchors, choice = choose_number(held, candidates)
         else:
             [anchors] = candidates
-            choice = self._choice(few, batches, anchors, gain)
-        system = fit_system(
-            statistics,
-            anchors,
-            gain,
-            calibration=self.calibration,
-            reference=self.reference,
-            tail=self.tail,
-            rcond=self.rcond,
-            backup=choice.backup,
-            solver=self.solver,
+            wanted = None if self.backup == "auto" else self.backup
+            choice = choose_backup(held, anchors, wanted)
+        solved = held.whole(anchors, choice.backup)
+        windows = neighborhood_windows(anchors, source.t_max, "window")
+        main = -1 if source.zero(int(anchors[-1])) is None else _main(source, int(anchors[-1]))
+        references = ReferenceStates(np.append(np.full(len(windows) - 1, -1), main), main)
+        segments = subsets.segments[0]
+        system = system_of(source, solved, anchors, windows, references, gain.value, segments)
+        return Fitted(system, solved, segments, gain, choice)
+
+    def _fit_with_references(self, source: Any, anchors: IntArray) -> Fitted:
+        """Fit each window by itself, and tie their values together at reference states."""
+        backup = "one_step" if self.backup == "auto" else self.backup
+        reason = "asked for"
+        if self.backup == "auto":
+            reason = "reference states are for single steps, as in the paper"
+        # Whichever neighbourhood becomes the last, where its settled tail may begin.
+        edges = np.unique(np.append(anchors, anchors + (source.t_max + 1 - anchors) // 2))
+        subsets = Subsets(source, edges)
+        segments = subsets.segments[0]
+        gain = Gain(self.gain, "given") if self.gain is not None else self._mean_gain(subsets)
+        anchors, windows, references = neighborhoods_with_references(
+            source, segments, anchors, self.reference, self.tail
         )
-        return system, choice
-
-    def refit(self, system: System, statistics: SampledStatistics, backup: Backup) -> System:
-        """Fit the same system to other trials."""
-        return refit(
-            system,
-            statistics,
-            self.gain_of(statistics),
-            calibration=self.calibration,
-            reference=self.reference,
-            rcond=self.rcond,
-            backup=backup,
-            solver=self.solver,
+        solved = self.solve_windows(source, segments, windows, gain.value)
+        choice = Choice(backup, reason)  # type: ignore[arg-type]
+        system = calibrated(
+            system_of(source, solved, anchors, windows, references, gain.value, segments),
+            source,
+            self.reference,
         )
+        solved = with_offsets(solved, system.offsets)
+        return Fitted(system, solved, segments, gain, choice)
 
-    @property
-    def _is_by_data(self) -> bool:
-        """Whether the data choose the number of neighbourhoods."""
-        return self.n_anchors == "auto" and self.anchors is None
+    def solve_windows(
+        self, source: Any, segments: Segments, windows: IntArray, gain: float
+    ) -> list[Solved]:
+        """Return the minimizers of windows by themselves, without offsets."""
+        solved = []
+        for start, stop in windows.tolist():
+            window = total(segments.between(start, stop))
+            if self.backup == "auto" or is_one_step(self.backup):  # type: ignore[arg-type]
+                found = solve_alone(source, window, gain)
+            else:
+                found, _ = window_by_targets(source, start, stop, gain, self.backup)  # type: ignore[arg-type]
+            columns = np.vstack((found.weights[:, :1], np.zeros((1, 1))))
+            solved.append(Solved(columns, found.rank, found.condition, round(window.n)))
+        return solved
 
-    def _candidates(self, statistics: SampledStatistics) -> list[IntArray]:
+    def _mean_gain(self, subsets: Subsets) -> Gain:
+        """Return the mean reward of the tail, unless its states are seen to be periodic."""
+        classes = subsets.source.recurrent_classes
+        if len(classes) > 0 and classes[0].period > 1:
+            return subsets.gains()[0]
+        return Gain(mean_reward(subsets.source, subsets.segments[0]), "given")
+
+    def _candidates(self, source: Any) -> list[IntArray]:
         """Return the anchors: given, or found; or those of several numbers, to choose from."""
         if self.anchors is not None:
-            return [check_anchors(self.anchors, statistics.t_max)]
+            return [check_anchors(self.anchors, source.t_max)]
         if self.n_anchors != "auto":
-            return [self._anchors(statistics, self.n_anchors)]
-        found = [self._anchors(statistics, n) for n in NUMBERS]
-        by_number = {len(anchors): anchors for anchors in found}
+            return [self._anchors(source, self.n_anchors)]
+        by_number = {len(found): found for found in (self._anchors(source, n) for n in NUMBERS)}
         return [by_number[n] for n in sorted(by_number)]
 
-    def _anchors(self, statistics: SampledStatistics, n_anchors: int | None) -> IntArray:
+    def _anchors(self, source: Any, n_anchors: int | None) -> IntArray:
         """Return the anchors of a number of neighbourhoods: the only ones there are, or found."""
-        only = only_anchors(n_anchors, statistics.t_max)
+        only = only_anchors(n_anchors, source.t_max)
         if only is not None:
             return only  # any distance would do, even one that a single trial does not have
-        distance = sampled_distance(self.distance, statistics)
-        return find_anchors(distance, statistics.t_max, n_anchors, self.search)
+        distance = sampled_distance(self.distance, source)
+        # A last neighbourhood within the tail would have too few samples to be fitted alone.
+        latest = (source.t_max + 1) // 2 if self.search == "exact" else None
+        return find_anchors(distance, source.t_max, n_anchors, self.search, latest)
 
-    def _choice(
-        self,
-        statistics: SampledStatistics,
-        batches: Sequence[Sums],
-        anchors: IntArray,
-        gain: float,
-    ) -> Choice:
-        """Return the backup that was asked for, or choose it by the data."""
-        if self.backup != "auto":
-            return Choice(self.backup, "asked for")
-        if self.calibration == "references":
-            return Choice("one_step", "reference states are for single steps, as in the paper")
-        return choose_backup(statistics, batches, anchors, gain, self.rcond)
+
+def system_of(
+    source: Any,
+    solved: list[Solved],
+    anchors: IntArray,
+    windows: IntArray,
+    references: ReferenceStates,
+    gain: float,
+    segments: Segments,
+) -> System:
+    """Return the system of solved windows, in features."""
+    columns = [in_features(source, each.columns) for each in solved]
+    opened: tuple[FloatArray, ...] = ()
+    if not source.is_sparse:
+        scale = np.append(source.coordinates.sizes, 1.0)[:, None]
+        opened = tuple(each[:, 1:] * scale for each in columns)
+    return System(
+        weights=np.stack([each[:-1, 0] for each in columns]),
+        offsets=np.array([each[-1, 0] for each in columns]),
+        anchors=anchors,
+        windows=windows,
+        references=references,
+        occupancy=source.occupancy(windows, segments),
+        n_samples=np.array([each.n_samples for each in solved], dtype=np.int64),
+        rank=np.array([each.rank for each in solved]),
+        condition=np.array([each.condition for each in solved]),
+        t_max=source.t_max,
+        gain=gain,
+        sizes=np.ones(len(columns[0]) - 1) if source.is_sparse else source.coordinates.sizes,
+        open_directions=opened,
+    )
+
+
+def with_offsets(solved: list[Solved], offsets: FloatArray) -> list[Solved]:
+    """Return solved windows with other offsets."""
+    return [
+        replace(each, columns=np.vstack((each.columns[:-1], np.full((1, 1), offset))))
+        for each, offset in zip(solved, offsets.tolist(), strict=True)
+    ]
+
+
+def in_features(source: Any, columns: FloatArray) -> FloatArray:
+    """Return weights of features and offset (d + 1, q) from those of coordinates."""
+    return columns if source.is_sparse else source.coordinates.of_features(columns)
+
+
+def _main(source: Any, anchor: int) -> int:
+    """Return the index of the candidate whose value is 0."""
+    return source.main_state(anchor) if source.are_places else 0
+
+
+def _make_dense(source: Any) -> None:
+    d = source.table.shape[1] if source.are_places else source.p
+    if d > _MOST_DENSE:
+        raise InvalidInputError(
+            f"targets of several steps and reference states need dense features, and {d} are too "
+            f"many (at most {_MOST_DENSE}): leave backup and calibration out"
+        )
+    source.is_sparse = False
+
+

@@ -21,7 +21,7 @@ from lstd_agent.features.rows import is_sparse
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
-from lstd_agent.statistics.backups import LambdaReturn, MultiStep, WantedBackup, check_backup
+from lstd_agent.backups import LambdaReturn, MultiStep, WantedBackup, check_backup
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.references import ReferenceStates

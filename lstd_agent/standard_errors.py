@@ -1,4 +1,4 @@
-r"""Standard errors by batch means, of jackknife pseudovalues.
+r"""Standard errors by leaving out batches of trials (jackknife).
 
 The same system, same windows and reference states, is fitted to all trials but those of batch b,
 for each of B batches. Batch b has n_b of N trials; what it adds to the value v of all trials,
@@ -10,32 +10,34 @@ is the batch's own mean where v is a mean, and has variance σ²/n_b where v has
 .. math:: \widehat{se}^2 = \frac{1}{(B - 1) N} \sum_b n_b (v_b - \bar v)^2,
           \quad \bar v = \sum_b \frac{n_b}{N} v_b .
 
-Why not fit the system to each batch: a batch alone may not visit a state at all, and what its fit
-says there tells nothing of the error of the whole. Trials, not transitions, are independent, and
-offsets are part of v: the error of a value includes that of its calibration.
+Trials, not transitions, are independent. Offsets and an estimated gain are part of v, so that the
+error of a value includes theirs. With few batches an error is itself uncertain: intervals take
+Student's t with B - 1 degrees of freedom.
+
+Source: Busing, Meijer & van der Leeden (1999), the delete-m_j jackknife.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 from operator import add
 from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray
-
-
-def sums_without_each(batches: Sequence[Any]) -> Iterator[Any]:
-    """Yield the sum of all batches but each, of at least 2, by additions alone."""
-    after = list(accumulate(reversed(batches[1:]), add))
-    yield after.pop()
-    before = batches[0]
-    for batch in batches[1:-1]:
-        yield before + after.pop()
-        before = before + batch
-    yield before
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.errors import NotFittedError
+from lstd_agent.fit_options import Fitted, FitOptions, in_features, with_offsets
+from lstd_agent.rows.factors import Segments, total
+from lstd_agent.system.approximators import System
+from lstd_agent.system.gain import mean_reward
+from lstd_agent.system.references import calibrated
+from lstd_agent.system.selection import OPEN_TOLERANCE
+from lstd_agent.system.solution import Solved
+from lstd_agent.system.solve import Subsets
 
 
 def batch_standard_errors(
@@ -55,36 +57,163 @@ def batch_standard_errors(
     Returns
     -------
     ndarray, shape (m,)
-
-    Notes
-    -----
-    Source: Busing, Meijer & van der Leeden (1999), the delete-m_j jackknife.
     """
     weight = n_trials / n_trials.sum()
-    return errors_of_means(values + (1.0 / weight - 1.0)[:, None] * (values - without), n_trials)
-
-
-def errors_of_means(means: FloatArray, n_trials: IntArray) -> FloatArray:
-    """Return the standard errors of means over all trials, by those of B batches.
-
-    Parameters
-    ----------
-    means : ndarray, shape (B,) or (B, m)
-        Of each batch; B is at least 2.
-    n_trials : ndarray of int, shape (B,)
-        Of each batch.
-
-    Returns
-    -------
-    ndarray, shape () or (m,)
-    """
-    weight = n_trials / n_trials.sum()
+    means = values + (1.0 / weight - 1.0)[:, None] * (values - without)
     deviation = means - weight @ means
     return np.asarray(np.sqrt(weight @ deviation**2 / (len(means) - 1)))
 
 
-def most_by_chance(degrees: IntArray | int, chance: float) -> FloatArray:
-    """Return how many standard errors chance explains, up or down, by Student's distribution."""
+def quantile_of_t(level: float, degrees: int) -> float:
+    """Return how many standard errors a two-sided interval of a level spans to each side."""
     from scipy.special import stdtrit  # takes long to import
 
-    return np.asarray(-stdtrit(degrees, chance / 2.0))
+    return float(stdtrit(degrees, 0.5 + level / 2.0))
+
+
+def sums_without_each(batches: Sequence[Any]) -> Iterator[Any]:
+    """Yield the sum of all batches but each, of at least 2, by additions alone."""
+    after = list(accumulate(reversed(batches[1:]), add))
+    yield after.pop()
+    before = batches[0]
+    for batch in batches[1:-1]:
+        yield before + after.pop()
+        before = before + batch
+    yield before
+
+
+def start_bias(solved: Sequence[Solved], anchors: IntArray, segments: Segments) -> float:
+    """Return the mean value of the start less that of the tail, weighted by samples."""
+    T = int(segments.edges[-1]) - 1
+
+    def mean(start: int, stop: int) -> float:
+        i, j = np.searchsorted(segments.edges, (start, stop))
+        value, n = 0.0, 0.0
+        for t, run in zip(segments.edges[i:j].tolist(), segments.factors[i:j], strict=True):
+            k = int(np.searchsorted(anchors, t, side="right")) - 1
+            for factor in run:
+                value += float(factor.sums[: factor.p] @ solved[k].columns[:, 0])
+                n += factor.n
+        return value / max(n, 1.0)
+
+    return mean(0, 1) - mean((T + 1) // 2, T + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Jackknife:
+    """A fitted system without each batch of trials.
+
+    Attributes
+    ----------
+    fitted : Fitted
+        By all trials.
+    source : CountRows or TrialRows
+    options : FitOptions
+    n_batches : int
+    """
+
+    fitted: Fitted
+    source: Any
+    options: FitOptions
+    n_batches: int
+
+    @cached_property
+    def subsets(self) -> Subsets:
+        """All batches but each."""
+        if self.n_batches < 2:
+            raise NotFittedError(
+                f"standard errors compare batches of trials, and there is {self.n_batches}: with "
+                "n_batches > 1, collect several trials, or add counts in several portions (20 are "
+                "good), then fit"
+            )
+        edges = np.unique(self.fitted.system.windows)[:-1]
+        return Subsets(self.source, edges, "others", self.n_batches)
+
+    @cached_property
+    def n_trials(self) -> IntArray:
+        """Of each batch, shape (B,)."""
+        return np.asarray(self.source.sizes(self.source.groups(self.n_batches)))
+
+    @cached_property
+    def gains(self) -> list[float]:
+        """The gain without each batch, by the same rows as that of all trials."""
+        gain, subsets = self.fitted.gain, self.subsets
+        if self.options.gain is not None:
+            return [gain.value] * self.n_batches
+        if gain.rows == "given" or gain.rows == "mean":
+            return [mean_reward(self.source, each) for each in subsets.segments]
+        return [each.value for each in subsets.gains(gain.rows)]
+
+    @cached_property
+    def solved(self) -> list[list[Solved]]:
+        """The windows without each batch."""
+        system, subsets = self.fitted.system, self.subsets
+        if self.options.calibration == "references":
+            return [
+                self.options.solve_windows(self.source, segments, system.windows, gain)
+                for segments, gain in zip(subsets.segments, self.gains, strict=True)
+            ]
+        return subsets.solve(
+            system.anchors, self.gains, self.fitted.choice.backup, directions=False
+        )
+
+    @cached_property
+    def systems(self) -> list[System]:
+        """The system without each batch."""
+        found = []
+        for solved, gain in zip(self.solved, self.gains, strict=True):
+            columns = np.stack([in_features(self.source, each.columns)[:, 0] for each in solved])
+            system = replace(
+                self.fitted.system, weights=columns[:, :-1], offsets=columns[:, -1], gain=gain
+            )
+            if self.options.calibration == "references":
+                system = calibrated(system, self.source, self.options.reference)
+            found.append(system)
+        return found
+
+    def errors(self, estimate: Callable[[System], FloatArray]) -> FloatArray:
+        """Return standard errors (m,) of what is estimated from a system."""
+        without = np.stack([estimate(system) for system in self.systems])
+        return batch_standard_errors(estimate(self.fitted.system), without, self.n_trials)
+
+    @property
+    def gain_error(self) -> float:
+        """Standard error of the gain; 0 where it was given."""
+        return self._error(self.fitted.gain.value, self.gains)
+
+    @property
+    def start_bias_error(self) -> float:
+        """Standard error of the start's mean bias."""
+        anchors = self.fitted.system.anchors
+        without = [
+            start_bias(with_offsets(solved, system.offsets), anchors, segments)
+            for solved, system, segments in zip(
+                self.solved, self.systems, self.subsets.segments, strict=True
+            )
+        ]
+        whole = start_bias(self.fitted.solved, anchors, self.fitted.segments)
+        return self._error(whole, without)
+
+    def _error(self, whole: float, without: Sequence[float]) -> float:
+        found = batch_standard_errors(np.array([whole]), np.array(without)[:, None], self.n_trials)
+        return float(found[0])
+
+    def seen_without_each(self, states: States, neighborhood: IntArray) -> BoolArray:
+        """Whether more than the trials of a single batch have seen states (m,)."""
+        windows, place = self.fitted.system.windows, np.arange(len(states))
+        seen = np.ones(len(states), dtype=bool)
+        for segments, group in zip(self.subsets.segments, self.subsets.groups, strict=True):
+            samples = self.source.samples_of(windows, segments, group)
+            seen &= samples(states)[neighborhood, place] > 0.0
+            seen &= _has_each_window(segments, windows)
+        if self.fitted.choice.backup == "model":
+            main = self.source.main_state(int(self.fitted.system.anchors[-1]))
+            for i, gain in enumerate(self.gains):
+                model = self.subsets.model(i, gain, main)
+                seen &= model.open_share[states] <= OPEN_TOLERANCE
+        return seen
+
+
+def _has_each_window(segments: Segments, windows: IntArray) -> bool:
+    """Whether some trial has each window."""
+    return all(total(segments.between(a, b)).n > 0.0 for a, b in windows.tolist())

@@ -26,8 +26,8 @@ from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.pooled import SumsUntil
-from lstd_agent.statistics.structure import closed_classes
+from lstd_agent.system.absorption import SumsUntil
+from lstd_agent.rows.classes import closed_classes
 from lstd_agent.trials.action_counts import ActionCounts
 
 OPEN = 0.05

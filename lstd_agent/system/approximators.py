@@ -1,4 +1,4 @@
-"""A fitted system of approximators, one a neighbourhood, and the values that it predicts."""
+"""Approximators of neighbourhoods, and the system of them (Def ``general_lstd``)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,8 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.rows import Rows, is_sparse
+from lstd_agent.features.rows import Rows
 from lstd_agent.system.references import ReferenceStates
-
-# Of more numbers no copy is made for each pair of features and weights.
-_MOST_AT_ONCE = 2**22
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """What is solved for of all neighbourhoods; see `System`."""
-
-    weights: FloatArray
-    offsets: FloatArray
-    rank: IntArray
-    n_samples: IntArray
-    condition: FloatArray
-    open_directions: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +68,7 @@ class System:
     Attributes
     ----------
     weights : ndarray, shape (n, d)
+        Of features.
     offsets : ndarray, shape (n,)
     anchors : ndarray of int, shape (n,)
     windows : ndarray of int, shape (n, 2)
@@ -92,10 +78,11 @@ class System:
     condition : ndarray, shape (n,)
     t_max : int
     gain : float
-    open_directions : ndarray, shape (n, d + 1, q)
-        Of (weights, offset), for features divided by `Statistics.feature_scale`: what the samples
-        leave open, where that was kept track of (see `lstd_agent.system.linked`); columns that a
-        neighbourhood does not need are zero.
+    sizes : ndarray, shape (d,)
+        Root mean squares of features, none 0.
+    open_directions : tuple of ndarray, shape (d + 1, q)
+        Of each neighbourhood, directions of (weights, offset) that the samples leave open, for
+        features of size 1; empty where that was not kept track of.
     neighborhoods : list of Neighborhood
         Its parts, in order of time.
 
@@ -106,7 +93,7 @@ class System:
     values(features, neighborhood)
         Values of features, each by its neighbourhood.
     open_share(features, neighborhood)
-        How much of a value hangs on what the samples leave open.
+        How much of a value the samples leave open.
 
     Examples
     --------
@@ -130,7 +117,8 @@ class System:
     condition: FloatArray
     t_max: int
     gain: float
-    open_directions: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    sizes: FloatArray
+    open_directions: tuple[FloatArray, ...] = field(default=())
 
     @property
     def neighborhoods(self) -> list[Neighborhood]:
@@ -179,7 +167,7 @@ class System:
 
         Parameters
         ----------
-        features : ndarray, shape (m, d)
+        features : ndarray or csr_array, shape (m, d)
         neighborhood : ndarray of int, shape (m,)
 
         Returns
@@ -187,31 +175,29 @@ class System:
         ndarray, shape (m,)
             In units of the reward.
         """
-        if is_sparse(features) or features.size > _MOST_AT_ONCE:
-            linear = np.empty(features.shape[0])
-            for k in np.unique(neighborhood):
-                here = neighborhood == k
-                linear[here] = features[here] @ self.weights[k]
-        else:
-            linear = np.einsum("md,md->m", features, self.weights[neighborhood])
+        linear = np.empty(features.shape[0])
+        for k in np.unique(neighborhood):
+            here = neighborhood == k
+            linear[here] = features[here] @ self.weights[k]
         return np.asarray(linear + self.offsets[neighborhood])
 
-    def open_share(self, scaled: FloatArray, neighborhood: IntArray) -> FloatArray:
-        """How far values hang on what the samples leave open, from 0 to 1, shape (m,).
+    def open_share(self, features: FloatArray, neighborhood: IntArray) -> FloatArray:
+        """How much of values the samples leave open, from 0 to 1, shape (m,).
 
         Parameters
         ----------
-        scaled : ndarray, shape (m, d + 1)
-            Features (f, 1) divided by `Statistics.feature_scale`.
+        features : ndarray, shape (m, d + 1)
+            Features and the constant of linked equations.
         neighborhood : ndarray of int, shape (m,)
 
         Returns
         -------
         ndarray, shape (m,)
         """
-        if self.open_directions.size == 0:
-            return np.zeros(len(scaled))
-        along = np.empty(len(scaled))
+        if not self.open_directions:
+            return np.zeros(len(features))
+        scaled = features / np.append(self.sizes, 1.0)
+        along = np.empty(len(features))
         for k in np.unique(neighborhood):
             here = neighborhood == k
             along[here] = np.linalg.norm(scaled[here] @ self.open_directions[k], axis=1)

@@ -8,8 +8,11 @@ empirical:
 - optimal transport, the smallest mean cost of moving p onto q, squared;
 - maximum mean discrepancy, ‖μ_p - μ_q‖² in the kernel's space (eq. ``mean_embedding``).
 
-The fourth is the paper's estimator of the squared MMD that pairs trials; see
-`lstd_agent.statistics.pairs`.
+The fourth is the paper's estimator of the squared MMD, in linear time, from trials in pairs
+(eq. ``mmd_squared_linear``): with disjoint pairs (x, y) of trials, the mean over pairs of
+k(x_a, y_a) + k(x_t, y_t) - k(x_a, y_t) - k(y_a, x_t). It is unbiased, and may be negative. Of trials
+that were cut short, the longest are paired with each other, and timestep t is compared by the pairs
+that both have it.
 """
 
 from __future__ import annotations
@@ -17,20 +20,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.rows import dense
-from lstd_agent.statistics.interface import SampledStatistics, SquaredDistance
-from lstd_agent.statistics.pairs import UNCOUNTED, check_pairs
+from lstd_agent.features.rows import Rows, dense
 
 DistanceName = Literal["mmd", "tv", "ot"]
 EstimatorName = Literal["linear", "quadratic"]
+
+SquaredDistance = Callable[[int, int, int], FloatArray]
+"""``squared(anchor, start, stop)``: squared distances from the distribution at ``anchor`` to those
+at ``start`` up to ``stop``."""
 
 DistributionDistance = Callable[[FloatArray, FloatArray], float]
 """A distance between two distributions p, q (S,)."""
@@ -65,8 +72,46 @@ class MMD:
             )
 
 
+class Observed(Protocol):
+    """What distances ask of samples; `lstd_agent.rows` has it of counts and of kept trials."""
+
+    @property
+    def visits(self) -> sparse.csr_array | None:
+        """Visits of each state at each timestep, (t_max + 1, S); None where none are counted."""
+
+    @property
+    def trials_at(self) -> IntArray:
+        """How many trials have each timestep, shape (t_max + 1,)."""
+
+    @property
+    def candidate_features(self) -> Rows:
+        """Features (M, d) of candidate reference states: where they are counted, of all states."""
+
+    @property
+    def default_kernel(self) -> Kernel:
+        """The kernel unless another is asked for."""
+
+    def trial_features(self, most: int) -> tuple[Any, IntArray]:
+        """Return what tells observations of single trials apart, and the trials' lengths (m,).
+
+        Features (m, t_max + 1, d) of vectors, at most so many numbers; of counted states their
+        numbers (m, t_max + 1).
+        """
+
+
 # Larger tables of the kernel between states than this squared do not fit.
 _MOST_OF_GRAM = 10_000
+
+# A table of the kernel between more states than this takes longer than what it saves.
+_MOST_TABULATED = 4000
+
+# Features of single trials are compared up to so many numbers.
+_MOST_NUMBERS = 2**22
+
+_UNCOUNTED = (
+    "this distance compares distributions over countable states; vector observations have "
+    "distance='mmd' or MMD(estimator='linear')"
+)
 
 
 def total_variation(distributions: FloatArray) -> SquaredDistance:
@@ -173,61 +218,144 @@ def pairwise(distributions: FloatArray, distance: DistributionDistance) -> Squar
     return squared
 
 
-def sampled_distance(
-    distance: DistanceName | MMD | DistributionDistance, statistics: SampledStatistics
+def paired_discrepancy(
+    seen: NDArray[Any], lengths: IntArray, kernel: Callable[[Any, Any], FloatArray]
 ) -> SquaredDistance:
-    """Return the squared distance between timesteps of sampled statistics.
+    """Return the linear-time squared MMD between timesteps, from trials in pairs.
+
+    Parameters
+    ----------
+    seen : ndarray, shape (m, t_max + 1, ...)
+        What the kernel takes, of each trial and timestep; anything where a trial was cut short.
+    lengths : ndarray of int, shape (m,)
+        How many timesteps each trial has.
+    kernel : callable
+        Between corresponding observations of two arrays (p, n, ...), shape (p, n).
+
+    Returns
+    -------
+    callable
+        Timesteps that no pair has count like the last one that a pair has.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    n_pairs = len(order) // 2
+    x, y = seen[order[0 : 2 * n_pairs : 2]], seen[order[1 : 2 * n_pairs : 2]]
+    common = lengths[order[1 : 2 * n_pairs : 2]]  # the shorter of each pair; they descend
+    last = int(common[0]) - 1
+
+    @lru_cache(maxsize=1)
+    def within(t: int) -> FloatArray:
+        """Return the mean kernel within the first 1, 2, 3 … pairs."""
+        sums = np.cumsum(kernel(x[:, t : t + 1], y[:, t : t + 1])[:, 0])
+        return np.asarray(sums / np.arange(1, n_pairs + 1))
+
+    def squared(anchor: int, start: int, stop: int) -> FloatArray:
+        a = min(anchor, last)
+        t = np.arange(min(start, last), min(stop, last + 1))
+        n = np.searchsorted(-common, -t, side="left")  # pairs that have timestep t
+        both = slice(t[0], t[-1] + 1)
+        terms = kernel(x[:, both], y[:, both])
+        terms -= kernel(x[:, a : a + 1], y[:, both])
+        terms -= kernel(y[:, a : a + 1], x[:, both])
+        terms[np.arange(n_pairs)[:, None] >= n] = 0.0
+        found = terms.sum(axis=0) / n + within(a)[n - 1]
+        return np.append(found, np.full(stop - start - len(t), found[-1]))
+
+    return squared
+
+
+def sampled_distance(
+    distance: DistanceName | MMD | DistributionDistance, observed: Observed
+) -> SquaredDistance:
+    """Return the squared distance between timesteps of samples.
 
     Parameters
     ----------
     distance : {"mmd", "tv", "ot"}, MMD or callable
         ``"ot"`` moves mass at the Euclidean distance between features; ``"mmd"`` is the linear
         MMD, or the total variation of counts of which no trial is stored.
-    statistics : SampledStatistics
+    observed : Observed
         Vector observations have the linear MMD only.
 
     Raises
     ------
     InvalidInputError
-        If the name is unknown, the statistics have no such distance, or there are fewer than two
+        If the name is unknown, the samples have no such distance, or there are fewer than two
         trials for the MMD.
     """
-    if distance == "mmd" and not falls_back(statistics):
-        return statistics.paired_discrepancy(statistics.default_kernel)
+    if distance == "mmd" and not falls_back(observed):
+        return _linear_mmd(observed.default_kernel, observed)
     if isinstance(distance, MMD):
-        if distance.estimator == "linear":
-            return statistics.paired_discrepancy(distance.kernel)
-        return _quadratic_mmd(distance.kernel, statistics)
-    if distance in ("mmd", "tv"):
-        counted = statistics.counted(UNCOUNTED)
-        return sampled_total_variation(counted.visits, statistics.trials_at)
-    if distance == "ot":
+        of = _linear_mmd if distance.estimator == "linear" else _quadratic_mmd
+        return of(distance.kernel, observed)
+    if isinstance(distance, str) and distance in ("mmd", "tv"):
+        return sampled_total_variation(_visits(observed), observed.trials_at)
+    if isinstance(distance, str) and distance == "ot":
         from scipy.spatial.distance import cdist  # takes long to import
 
-        features = dense(statistics.candidate_features)
-        cost = np.asarray(cdist(features, features))
-        return optimal_transport(statistics.distributions, cost)
+        features = dense(observed.candidate_features)
+        return optimal_transport(_distributions(observed), np.asarray(cdist(features, features)))
     if callable(distance):
-        return pairwise(statistics.distributions, distance)
+        return pairwise(_distributions(observed), distance)
     raise InvalidInputError(
         f"distance must be 'mmd', 'tv', 'ot', an MMD or a function of two distributions; got "
         f"{distance!r}"
     )
 
 
-def falls_back(statistics: SampledStatistics) -> bool:
-    """Whether there are no stored trials to pair, so that ``"mmd"`` is the total variation."""
-    return statistics.trials is None or len(statistics.trials) == 0
+def falls_back(observed: Observed) -> bool:
+    """Whether counts have no stored trials to pair, so that ``"mmd"`` is the total variation."""
+    return observed.visits is not None and not len(observed.trial_features(1)[1])
 
 
-def _quadratic_mmd(kernel: Kernel, statistics: SampledStatistics) -> SquaredDistance:
-    distributions, features = statistics.distributions, statistics.candidate_features
+def _visits(observed: Observed) -> sparse.csr_array:
+    if observed.visits is None:
+        raise InvalidInputError(_UNCOUNTED)
+    return observed.visits
+
+
+def _distributions(observed: Observed) -> FloatArray:
+    visits = _visits(observed).toarray()
+    return np.asarray(visits / visits.sum(axis=1, keepdims=True))
+
+
+def _linear_mmd(kernel: Kernel, observed: Observed) -> SquaredDistance:
+    seen, lengths = observed.trial_features(_MOST_NUMBERS)
+    _check_pairs("linear", len(lengths))
+    features = observed.candidate_features
+    kernel = kernel.fit_width(features[:_MOST_TABULATED])
+    if observed.visits is None:
+        return paired_discrepancy(seen, lengths, kernel.paired)
+    if features.shape[0] <= _MOST_TABULATED:
+        gram = kernel(features, features)
+        return paired_discrepancy(seen, lengths, lambda x, y: np.asarray(gram[x, y]))
+
+    def between(x: IntArray, y: IntArray) -> FloatArray:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        x, y = (np.broadcast_to(each, shape).ravel() for each in (x, y))
+        return kernel.paired(features[x], features[y]).reshape(shape)
+
+    return paired_discrepancy(seen, lengths, between)
+
+
+def _quadratic_mmd(kernel: Kernel, observed: Observed) -> SquaredDistance:
+    distributions, features = _distributions(observed), observed.candidate_features
     n = features.shape[0]
     if n > _MOST_OF_GRAM:
         raise InvalidInputError(
             f"the quadratic MMD compares all pairs of states, here {n}², and takes at "
             f"most {_MOST_OF_GRAM}: use MMD('linear') or distance='tv'"
         )
-    check_pairs("quadratic", statistics.n_trials)
+    _check_pairs("quadratic", int(observed.trials_at.max()))
     kernel = kernel.fit_width(features)
-    return mean_discrepancy(distributions, kernel(features, features), statistics.trials_at)
+    return mean_discrepancy(distributions, kernel(features, features), observed.trials_at)
+
+
+def _check_pairs(estimator: str, n_trials: int) -> None:
+    """Raise unless there are two trials to compare."""
+    if n_trials < 2:
+        stored = " stored" if estimator == "linear" else ""
+        raise InvalidInputError(
+            f"the {estimator} MMD compares different trials and needs at least 2{stored}; got "
+            f"{n_trials}: give distance='tv' (countable states), n_anchors=1, or anchors="
+        )

@@ -1,102 +1,99 @@
-r"""The gain, estimated from the settled tail: the second half of all timesteps.
+r"""The gain, as one more unknown of the least squares of the tail's rows.
 
-The mean reward over timesteps h … T - 1 misses the gain by what their start was worth more than
-their end,
+The tail is the second half of all timesteps. Its rows
+:math:`\tilde f \mid f - f' \mid \tau \mid r`, with :math:`\tilde f = (f, 1)`, solve
 
-.. math:: g = \bar r + \frac{\bar v(T) - \bar v(h)}{T - h},
+.. math:: r \approx (f - f')^T w + g \tau,
 
-\bar v(t) being the mean value at timestep t. With v by average-reward LSTD of the tail, a period
-does not bias g, nor does what is left of a transient, and along each trial the noise of rewards
-is that of a martingale.
+projected on :math:`\tilde f`. A period of the chain does not bias such a g, nor does what is left of
+a transient, if features can represent the values.
 
-v and g are found at once. The tail as one neighbourhood of a linked system, in features
-:math:`\tilde f = (f, 1)`, has weights :math:`w = S_r - g S_1 + H w'` where w' are those of what
-comes next; and that is the tail again, w' = w. The equation :math:`(I - H) w = S_r - g S_1`
-leaves out constants, so that it has a solution for one g only: that for which the right-hand side
-is orthogonal to the left null vector of I - H.
+:math:`g = \sum_i \alpha_i r_i` is linear in the rewards, so that :math:`1 / \sum \alpha_i^2` is the
+number of samples whose mean would be as noisy: the *effective number of samples*. Where it is a small
+share of the tail's samples, a few rows decide the gain, and it may be anything: then all timesteps
+are asked; and where these do not determine it either, the plain mean reward of the tail remains,
+with a warning.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 
-from lstd_agent.decompositions import svd
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.coordinates import reduced
-from lstd_agent.statistics.interface import SampledStatistics, Statistics
-from lstd_agent.system.fit_system import CalibrationName
-from lstd_agent.system.krylov import gain_by_iteration
+from lstd_agent.rows.factors import Factor, Segments, total
+from lstd_agent.rows.layers import Samples
 from lstd_agent.system.minimizer import minimize
-from lstd_agent.system.sparse import sparse_gain
 
-# What is smaller beside the largest singular value is rounding.
-_NULL = 1e-5
+LEAST_SHARE = 0.2
+"""A gain by a smaller share of the samples asked is not believed."""
 
-# Below this cosine between the null vector and S_1 the equation hardly has g in it.
-_SMALLEST_COSINE = 0.02
+GainRows = Literal["tail", "all", "mean"]
 
 
-def mean_tail_reward(statistics: Statistics) -> float:
-    """Return the mean reward of the second half of all timesteps."""
-    return statistics.mean_reward((statistics.t_max + 1) // 2, statistics.t_max + 1)
+@dataclass(frozen=True)
+class Gain:
+    """A gain, and what it was made of.
+
+    Attributes
+    ----------
+    value : float
+        Reward per unit of time.
+    rows : {"given", "tail", "all", "mean"}
+        Given; or by the least squares of the tail, or of all timesteps; or the tail's mean reward.
+    share : float
+        Effective number of samples, as a share of those asked: of the tail, whatever rows it is by.
+    """
+
+    value: float
+    rows: Literal["given", "tail", "all", "mean"]
+    share: float = 1.0
 
 
-def estimate_gain(
-    statistics: SampledStatistics, calibration: CalibrationName, rcond: float
-) -> float:
-    """Return the gain of a linked system, or of one with references.
-
-    The second is the plain mean reward of the settled tail, unless its states are seen to be
-    periodic.
+def estimate_gain(source: Samples, segments: Segments, rows: GainRows | None = None) -> Gain:
+    """Return the gain by the rows that determine it, or by given ones, as refits must.
 
     Parameters
     ----------
-    statistics : SampledStatistics
-    calibration : {"linked", "references"}
-    rcond : float
-        Relative cutoff of the pseudoinverses.
+    source : Samples
+        An exact one takes the tail: nothing there is noise.
+    segments : Segments
+    rows : {"tail", "all", "mean"}, optional
     """
-    classes = statistics.recurrent_classes
-    periodic = len(classes) > 0 and classes[0].period > 1
-    if calibration == "references" and not periodic:
-        return mean_tail_reward(statistics)
-    return corrected_gain(statistics, rcond)
+    T = source.t_max
+    if rows is None and source.n_trials == 0:
+        rows = "tail"
+    tail = segments.between((T + 1) // 2, T) or segments.between(0, T + 1)
+    found: list[tuple[float, float]] = []
+    if rows in ("tail", None):
+        found.append(_solved(source, total(tail)))
+        if rows == "tail" or found[0][1] >= LEAST_SHARE:
+            return Gain(found[0][0], "tail", found[0][1])
+    if rows in ("all", None):
+        found.append(_solved(source, total(segments.between(0, T + 1))))
+        if rows == "all" or found[1][1] >= LEAST_SHARE:
+            return Gain(found[-1][0], "all", found[0][1])
+    return Gain(mean_reward(source, segments), "mean", found[0][1] if found else 0.0)
 
 
-def corrected_gain(statistics: Statistics, rcond: float) -> float:
-    """Return the mean reward of the settled tail, corrected for its ends.
+def mean_reward(source: Samples, segments: Segments) -> float:
+    """Return the mean reward of the tail per unit of time."""
+    tail = total(segments.between((source.t_max + 1) // 2, source.t_max + 1))
+    return float(tail.sums[-2] / tail.sums[-1]) if tail.n else 0.0
 
-    Where the tail moves on at the pace of time (a backlog that is still being drained), where
-    tasks end, or where there is no more than one timestep, the equation does not determine g,
-    and the mean reward is returned.
 
-    Parameters
-    ----------
-    statistics : Statistics
-    rcond : float
-        Relative cutoff of the pseudoinverses.
-    """
-    statistics = reduced(statistics)
-    last = statistics.t_max
-    first = (last + 1) // 2
-    if first == last:
-        return mean_tail_reward(statistics)
-    if statistics.sparse_trials is not None and statistics.intercept:
-        return gain_by_iteration(statistics.sparse_trials, first, last)
-    if statistics.sparse_counts is not None:
-        return sparse_gain(statistics.sparse_counts, first, last)
-    equations = statistics.linked_equations(np.array([[first, last]]), rcond)
-    scale = statistics.feature_scale[:, None]
-    solved = minimize(equations, rcond).weights[0] * scale
-    rewards, ones, back = solved[:, 0], solved[:, 1], solved[:, 2:] / scale.T
-    U, singular, _ = svd(np.eye(len(back)) - back)
-    is_null = singular <= _NULL * singular[0]
-    null = U[:, -1]
-    coefficient = float(null @ ones)
-    too_small = abs(coefficient) < _SMALLEST_COSINE * np.linalg.norm(ones)
-    if is_null.sum() != 1 or too_small:
-        return mean_tail_reward(statistics)
-    return float(null @ rewards) / coefficient
+def _solved(source: Samples, rows: Factor) -> tuple[float, float]:
+    """Return the gain, and the share of the samples that it amounts to."""
+    B = rows.less.copy()
+    B[:, -1] = rows.numbers[:, 1]  # the constant, which cancels, makes room for the gain
+    found = minimize(rows.own, B, rows.numbers[:, :1], source.rcond)
+    if found.spread[-1] == 0.0 or rows.n == 0.0:
+        return 0.0, 0.0
+    # The gain as a mean of rewards per time: α sums to 1 over durations.
+    share = 1.0 / found.spread[-1] ** 2 / rows.n
+    return float(found.weights[-1, 0]), float(share)
 
 
 def check_gain(gain: float | str | None) -> float | None:
@@ -112,6 +109,7 @@ def check_gain(gain: float | str | None) -> float | None:
         )
     if gain is None:
         return None
-    if np.ndim(gain) or isinstance(gain, str) or not np.isfinite(gain):
+    is_number = isinstance(gain, int | float | np.number) and not isinstance(gain, bool)
+    if not is_number or not np.isfinite(float(gain)):
         raise InvalidInputError(f"gain must be a finite number or None; got {gain!r}")
     return float(gain)

@@ -1,4 +1,4 @@
-r"""The seminorm LSTD: minimizer, projector and error (Thm ``epb_minimizer``).
+r"""The seminorm LSTD minimizer (Thm ``epb_minimizer``).
 
 For a state distribution p that may be zero somewhere, and features f(s), let
 
@@ -11,12 +11,12 @@ with S drawn from p. The mean squared projected Bellman error is the seminorm
 
 .. math:: w = (Z^{\dagger/2} X)^\dagger \, Z^{\dagger/2} y .
 
-Z is singular whenever fewer states are visited than there are features, and X is singular
-whenever the features can represent a constant. Both are the normal case, so both
-pseudoinverses cut off at a *relative* tolerance ``rcond``, and the ranks are reported.
+Z is singular whenever fewer states are visited than there are features, and X is singular whenever
+the features can represent a constant. Both are the normal case, so both pseudoinverses cut off at
+*relative* tolerances, and the ranks are reported.
 
-From square roots, Z = A^T A, X = A^T B and y = A^T c, it follows without forming Z: if L is an
-orthonormal basis of the range of A, then up to a rotation :math:`Z^{\dagger/2} A^T = L^T`, and
+With square roots Z = AᵀA, X = AᵀB and y = Aᵀc, Z is never formed: if L is an orthonormal basis of
+the range of A, then up to a rotation :math:`Z^{\dagger/2} A^T = L^T`, and
 
 .. math:: w = (L^T B)^\dagger L^T c .
 """
@@ -24,57 +24,47 @@ orthonormal basis of the range of A, then up to a rotation :math:`Z^{\dagger/2} 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.arrays import FloatArray
 from lstd_agent.decompositions import svd
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.equations import Equations, Factors, Moments
-from lstd_agent.system.solvers import SolverName, solve_factors, solve_moments
 
 DEFAULT_RCOND = 1e-10
 
+# B is a difference from A: what is smaller beside the size of A is rounding.
 _ROUNDING = 1e-14
 
+# Singular values of B that are smaller beside the largest count as 0. What changes slowly is small
+# there and is no rounding, so that this is not the cutoff of A.
+_DIFFERENCES = 1e-10
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Minimizer:
     """Minimizing weights and how well they are determined.
 
     Attributes
     ----------
-    weights : ndarray, shape (n, d) or (n, d, m)
-        As the equations have one right-hand side, or m.
-    rank : ndarray of int, shape (n,)
-        Numerical rank of Z^{†/2} X: how many directions of w the data determine.
-    condition : ndarray, shape (n,)
+    weights : ndarray, shape (d, q)
+        One column for each right-hand side.
+    rank : int
+        Numerical rank of Lᵀ B: how many directions of w the data determine.
+    condition : float
         Ratio of the largest to the smallest singular value kept (1 where the rank is 0).
-    determined : ndarray, shape (n, d, r), optional
-        If asked for: columns that span the directions of w that the data determine; the others
-        are zero.
+    null : ndarray, shape (d, d - rank)
+        An orthonormal basis of the directions that the equations leave open.
+    spread : ndarray, shape (d,)
+        The norm of each weight as a function of the numbers, root-weighted.
     """
 
     weights: FloatArray
-    rank: IntArray
-    condition: FloatArray
-    determined: FloatArray | None = None
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Minimizer]) -> Minimizer:
-        """Join the minimizers of several runs of distributions, without `determined`."""
-        return cls(
-            np.concatenate([part.weights for part in parts]),
-            np.concatenate([part.rank for part in parts]),
-            np.concatenate([part.condition for part in parts]),
-        )
-
-    def take(self, place: IntArray) -> Minimizer:
-        """Return the minimizers at some places (n,)."""
-        determined = None if self.determined is None else self.determined[place]
-        return Minimizer(self.weights[place], self.rank[place], self.condition[place], determined)
+    rank: int
+    condition: float
+    null: FloatArray
+    spread: FloatArray
 
 
 def check_rcond(rcond: float) -> float:
@@ -84,197 +74,94 @@ def check_rcond(rcond: float) -> float:
     raise InvalidInputError(f"rcond must be above 0 and below 1; got {rcond!r}")
 
 
+def basis_of_range(A: FloatArray, rcond: float) -> tuple[FloatArray, float]:
+    """Return an orthonormal basis of the range of A, and the largest singular value."""
+    U, size, _ = svd(A)
+    largest = float(size.max(initial=0.0))
+    return np.asarray(U[:, size > rcond * largest]), largest
+
+
 def minimize(
-    equations: Equations,
+    A: FloatArray,
+    B: FloatArray,
+    c: FloatArray,
     rcond: float = DEFAULT_RCOND,
-    *,
-    directions: bool = False,
-    solver: SolverName = "svd",
+    metric: FloatArray | None = None,
 ) -> Minimizer:
-    """Return the minimizer of the projected Bellman error of each distribution.
+    """Return the minimizer of the projected Bellman error.
 
     Parameters
     ----------
-    equations : Moments or Factors
-        Of n distributions.
+    A, B : ndarray, shape (m, d)
+        Root-weighted features, and features less those that come next.
+    c : ndarray, shape (m, q)
+        Root-weighted right-hand sides.
     rcond : float
-        Relative cutoff of both pseudoinverses. Z holds squares, so that from moments 1e-10
-        forgets directions of features that are 1e-5 times as large as the largest, or states
-        with 1e-10 times its visits, and rounding errors take over below about 1e-14. Raise it
-        if the reported condition comes near its inverse; rescale features before lowering it.
-    directions : bool
-        Whether to tell the directions of w that the data determine.
-    solver : {"svd", "qr", "lsmr"}
-        By singular values, or as in `lstd_agent.system.solvers`.
+        Relative cutoff of the size of A; of B it is that or 1e-10, whichever is smaller.
+    metric : ndarray, shape (k, r), optional
+        Of all minimizers, the smallest w is returned, or that of the smallest ``metric @ w``. The
+        metric is of the first r weights.
 
     Returns
     -------
     Minimizer
-        ``condition`` is that of Z^{†/2} X; of factors, of the fit in their orthonormal basis.
 
     Notes
     -----
-    Source: Thm ``epb_minimizer``. Of all minimizers, the smallest: directions that the data
-    leave open get weight zero.
+    Source: Thm ``epb_minimizer``.
     """
-    if isinstance(equations, Factors):
-        if solver == "svd":
-            return _minimize_factors(equations, rcond, directions)
-        return _minimize_each(equations, rcond, directions, solver)
-    scale = equations.scale
-    if scale is not None:
-        sizes = np.outer(scale, scale)
-        of_sides = scale if equations.y.ndim == 2 else scale[:, None]
-        X, Z, y = equations.X / sizes, equations.Z / sizes, equations.y / of_sides
-        equations = Moments(X, Z, y, equations.n_samples)
-    if solver == "svd":
-        found = _minimize_moments(equations, rcond, directions)
-    else:
-        found = _minimize_each(equations, rcond, directions, solver)
-    if scale is None:
-        return found
-    # The functional q·(scale w) of scaled weights is (scale q)·w.
-    determined = None if found.determined is None else found.determined * scale[:, None]
-    return replace(found, weights=found.weights / of_sides, determined=determined)
-
-
-def inverse_square_root(Z: FloatArray, rcond: float = DEFAULT_RCOND) -> FloatArray:
-    """Return the factors M of Z† = M^T M, shape (n, d, d), for symmetric PSD Z (n, d, d).
-
-    M = diag(μ)^{†/2} U^T from the eigendecomposition Z = U diag(μ) U^T (Lemma
-    ``z_zpinv_psd``); eigenvalues up to ``rcond`` times the largest count as zero.
-    """
-    eigenvalue, U = np.linalg.eigh(Z)
-    keep = eigenvalue > rcond * eigenvalue[:, -1:]
-    root = np.zeros_like(eigenvalue)
-    root[keep] = eigenvalue[keep] ** -0.5
-    return np.asarray(root[:, :, None] * U.transpose(0, 2, 1))
-
-
-def _minimize_moments(moments: Moments, rcond: float, directions: bool) -> Minimizer:
-    M = inverse_square_root(moments.Z, rcond)
-    U, singular, Vt = svd(M @ moments.X)
-    keep = above_rounding(singular, moments.Z, rcond)
-    y = _columns(moments.y, moments.X)
-    target = (M @ y).transpose(0, 2, 1) @ U
-    coordinates = target * inverse_where(keep, singular)[:, None]
-    weights = (coordinates @ Vt).transpose(0, 2, 1)
+    L, size = basis_of_range(A, rcond)
+    U, singular, Vt = svd(L.T @ B, full_matrices=True)
+    largest = float(singular.max(initial=0.0))
+    least = max(min(rcond, _DIFFERENCES) * largest, _ROUNDING * size)
+    rank = int((singular > least).sum())
+    kept = Vt[:rank].T / singular[:rank]
+    weights = kept @ (U[:, :rank].T @ (L.T @ c))
+    null = Vt[rank:].T
+    if metric is not None and null.size:
+        r = metric.shape[1]
+        turned, own = (np.vstack((metric @ each[:r], each[r:])) for each in (null, weights))
+        weights = weights - null @ np.linalg.lstsq(turned, own, rcond=None)[0]
     return Minimizer(
-        weights.reshape(moments.y.shape),
-        keep.sum(axis=1),
-        condition_number(keep, singular),
-        np.where(keep[:, :, None], Vt, 0.0).transpose(0, 2, 1) if directions else None,
+        weights,
+        rank,
+        float(singular[0] / singular[rank - 1]) if rank else 1.0,
+        null,
+        np.linalg.norm(kept, axis=1),
     )
-
-
-def above_rounding(singular: FloatArray, Z: FloatArray, rcond: float) -> BoolArray:
-    """Tell which singular values (n, r) of Z^{†/2} X count, by a relative cutoff."""
-    # X is a difference from Z: what is smaller than the rounding errors of that is nothing, even
-    # if it is all there is, as with features that are constant.
-    rounding = _ROUNDING * np.sqrt(np.abs(Z).max(axis=(1, 2)))
-    return np.asarray(singular > np.maximum(rcond * singular[:, 0], rounding)[:, None])
-
-
-def _minimize_factors(factors: Factors, rcond: float, directions: bool) -> Minimizer:
-    basis = factors.basis
-    L, size, _ = svd(factors.A)
-    L *= (size > rcond * size[:, :1])[:, None, :]
-    Lt = L.transpose(0, 2, 1)
-    U, singular, Vt = svd(Lt @ factors.B)
-    # B is a difference from A, so the size of A is what its rounding errors are relative to.
-    keep = singular > rcond * size[:, :1]
-    target = (Lt @ _columns(factors.c, factors.A)).transpose(0, 2, 1) @ U
-    coordinates = target * inverse_where(keep, singular)[:, None]
-
-    # In the basis, w has these coordinates along the directions that the data determine. The
-    # smallest such w is Q R^{-T} coordinates, where Q R are those directions times σ.
-    scaled = np.where(keep[:, :, None], Vt * basis.singular, 0.0)
-    Q, R = np.linalg.qr(scaled.transpose(0, 2, 1))
-    R += np.eye(R.shape[1]) * ~keep[:, None, :]
-    w = Q @ np.linalg.solve(R.transpose(0, 2, 1), coordinates.transpose(0, 2, 1))
-    n, r, m = w.shape
-    weights = w.transpose(0, 2, 1).reshape(n * m, r) @ basis.V.T
-    return Minimizer(
-        weights if factors.c.ndim == 2 else weights.reshape(n, m, -1).transpose(0, 2, 1),
-        keep.sum(axis=1),
-        condition_number(keep, singular),
-        basis.V @ np.where(keep[:, None, :], Q, 0.0) if directions else None,
-    )
-
-
-def _minimize_each(
-    equations: Equations, rcond: float, directions: bool, solver: SolverName
-) -> Minimizer:
-    """Minimize one distribution after the other, by another solver."""
-    y = equations.c if isinstance(equations, Factors) else equations.y
-    if isinstance(equations, Factors):
-        several = replace(equations, c=_columns(y, equations.A))
-        found = [solve_factors(several, i, rcond, solver) for i in range(len(y))]
-    else:
-        sides = replace(equations, y=_columns(y, equations.X))
-        found = [solve_moments(sides, i, rcond, solver) for i in range(len(y))]
-    weights = np.stack([each.weights for each in found])
-    d = weights.shape[1]
-    determined = np.zeros((len(found), d, d))
-    for columns, each in zip(determined, found, strict=True):
-        columns[:, : len(each.rows)] = each.rows.T
-    return Minimizer(
-        weights[:, :, 0] if y.ndim == 2 else weights,
-        np.array([each.rank for each in found]),
-        np.array([each.condition for each in found]),
-        determined if directions else None,
-    )
-
-
-def _columns(y: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Return right-hand sides as columns, of which a single one may have no axis."""
-    return y if y.ndim == matrix.ndim else y[:, :, None]
-
-
-def inverse_where(keep: BoolArray, singular: FloatArray) -> FloatArray:
-    """Return 1/σ of the singular values (n, r) to keep, and 0 of all others."""
-    inverse = np.zeros_like(singular)
-    inverse[keep] = 1.0 / singular[keep]
-    return inverse
-
-
-def condition_number(keep: BoolArray, singular: FloatArray) -> FloatArray:
-    """Return the largest of descending singular values (n, r) over the smallest to keep, or 1."""
-    smallest = np.where(keep, singular, np.inf).min(axis=1)
-    determined = keep.any(axis=1)
-    return np.where(determined, singular[:, 0] / np.where(determined, smallest, 1.0), 1.0)
 
 
 def projected_bellman_error(
-    weights: FloatArray, moments: Moments, rcond: float = DEFAULT_RCOND
-) -> FloatArray:
-    """Return e_PB(w) = ‖X w - y‖² in the Z†-seminorm, shape (n,) (eq. ``epb``).
+    A: FloatArray, B: FloatArray, c: FloatArray, w: FloatArray, rcond: float = DEFAULT_RCOND
+) -> float:
+    """Return e_PB(w) = ‖B w - c‖² projected on the range of A (eq. ``epb``), a sum over rows.
 
     Parameters
     ----------
-    weights : ndarray, shape (n, d)
-    moments : Moments
-        Of n distributions.
+    A, B : ndarray, shape (m, d)
+    c : ndarray, shape (m,)
+    w : ndarray, shape (d,)
     rcond : float
-        Relative cutoff of the pseudoinverse of Z.
+        Relative cutoff of the size of A.
     """
-    M = inverse_square_root(moments.Z, rcond)
-    residual = moments.X @ weights[:, :, None] - moments.y[:, :, None]
-    return np.asarray(np.square(M @ residual).sum(axis=(1, 2)))
+    L, _ = basis_of_range(A, rcond)
+    return float(np.sum((L.T @ (B @ w - c)) ** 2))
 
 
 def projector(
     features: FloatArray, distribution: FloatArray, rcond: float = DEFAULT_RCOND
 ) -> FloatArray:
-    """Return the projection F Z† F^T D_p, shape (S, S) (Lemma ``projector``).
+    """Return the projection F Z† Fᵀ D_p, shape (S, S) (Lemma ``projector``).
 
     Parameters
     ----------
     features : ndarray, shape (S, d)
     distribution : ndarray, shape (S,)
     rcond : float
-        Relative cutoff of the pseudoinverse of Z.
+        Relative cutoff of the size of √p F.
     """
-    Z = features.T @ (distribution[:, None] * features)
-    MF = inverse_square_root(Z[None], rcond)[0] @ features.T
-    return np.asarray(MF.T @ (MF * distribution))
+    root = np.sqrt(distribution)[:, None]
+    U, size, Vt = svd(root * features)
+    keep = size > rcond * size[0]
+    # F Z† Fᵀ D = F V σ⁻¹ Uᵀ √D.
+    return np.asarray(features @ (Vt[keep].T / size[keep]) @ (U[:, keep] * root).T)

@@ -1,7 +1,7 @@
 r"""Anchors and timestep neighbourhoods (Def ``neighborhood``).
 
 Algorithm ``approx_anchor`` is `AnchorSearch`. Of Algorithm ``identify_anchor``, `find_anchors` is
-the first half; the second, reference states and merging, is in `lstd_agent.system.fit_system`.
+the first half; the second, reference states and merging, is in `lstd_agent.system.references`.
 
 A neighbourhood is a run of consecutive timesteps that share one approximator; its first
 timestep is its anchor. For a tolerance Δ, timestep t becomes the next anchor when the running
@@ -18,7 +18,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_choice, check_integer
-from lstd_agent.statistics.interface import SquaredDistance
+from lstd_agent.system.distances import SquaredDistance
 
 FIRST_TOLERANCE = 1e-3
 
@@ -39,11 +39,15 @@ class AnchorSearch:
     squared_distance : SquaredDistance
     t_max : int
         The last timestep.
+    latest : int, optional
+        The latest timestep that may become an anchor.
     """
 
-    def __init__(self, squared_distance: SquaredDistance, t_max: int) -> None:
+    def __init__(
+        self, squared_distance: SquaredDistance, t_max: int, latest: int | None = None
+    ) -> None:
         self._squared_distance = squared_distance
-        self._t_max = t_max
+        self._t_max = t_max if latest is None else min(t_max, latest)
         # Distances from an anchor to the timesteps after it, as far as they were needed.
         self._rows: dict[int, FloatArray] = {}
 
@@ -109,23 +113,27 @@ def find_anchors(
     t_max: int,
     n_anchors: int | None,
     search: SearchName = "doubling",
+    latest: int | None = None,
 ) -> IntArray:
     """Return the anchors of at most ``n_anchors`` neighbourhoods (Algorithm ``identify_anchor``).
 
     Parameters
     ----------
     squared_distance : SquaredDistance
-        Called only for ``2 <= n_anchors < t_max``.
+        Called only for ``2 <= n_anchors <= t_max``.
     t_max : int
         The last timestep.
     n_anchors : int or None
         Wanted number of anchors. 1 gives one neighbourhood at 0; None, or as many as
-        ``t_max`` or more, gives one anchor for each timestep (stepwise).
+        there are timesteps, gives one anchor for each of them (stepwise).
     search : {"doubling", "exact"}
         The paper doubles the tolerance, which may jump past the wanted number.
         ``"exact"`` then bisects between the last two tolerances, and takes the anchors that
         come closest to that number without exceeding it. (More tolerance does not always give
         fewer anchors; bisection finds one place where it does.)
+
+    latest : int, optional
+        The latest timestep that may become an anchor.
 
     Returns
     -------
@@ -143,13 +151,13 @@ def find_anchors(
     if only is not None:
         return only
     assert n_anchors is not None
-    found = AnchorSearch(squared_distance, t_max)
+    found = AnchorSearch(squared_distance, t_max, latest)
     return found.exact(n_anchors) if search == "exact" else found.doubling(n_anchors)
 
 
 def only_anchors(n_anchors: int | None, t_max: int) -> IntArray | None:
     """Return the anchors where the wanted number leaves no choice, whatever the distances."""
-    if n_anchors is None or n_anchors >= max(t_max, 2):
+    if n_anchors is None or n_anchors > t_max:
         return np.arange(t_max + 1)
     return np.zeros(1, dtype=np.int64) if n_anchors == 1 else None
 

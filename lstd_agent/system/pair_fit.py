@@ -16,8 +16,8 @@ discounting.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from itertools import chain
 from operator import add
 from typing import Any, TypeAlias
@@ -26,9 +26,15 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import NotFittedError
-from lstd_agent.statistics.christoffel import MIN_SAMPLES, Christoffel
-from lstd_agent.statistics.equations import Moments
-from lstd_agent.system.minimizer import DEFAULT_RCOND, minimize
+from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
+from lstd_agent.rows.factors import Factor, Gathering, total
+from lstd_agent.system.minimizer import Minimizer, basis_of_range, minimize
+
+RCOND = 1e-5
+"""Relative cutoff of the size of features."""
+
+DIFFERENCES = 1e-10
+"""Relative cutoff of the size of their differences."""
 
 AllPairs = Callable[[Any], FloatArray]
 """Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
@@ -74,13 +80,16 @@ class PairFit:
     weights : ndarray, shape (D,)
     root : ndarray, shape (D, D)
         A root of their covariance: that of x^T w is the squared norm of x^T root.
-    n_samples : Christoffel
-        How many samples tell of pairs with features (..., D).
+    christoffel : Christoffel
+        How many samples tell of pairs with features of size 1.
+    scale : ndarray, shape (D,)
+        Sizes of the features.
     """
 
     weights: FloatArray
     root: FloatArray
-    n_samples: Christoffel
+    christoffel: Christoffel
+    scale: FloatArray
 
     def values(self, features: FloatArray) -> FloatArray:
         """Return q of features (..., D)."""
@@ -92,28 +101,24 @@ class PairFit:
 
     def seen(self, features: FloatArray) -> BoolArray:
         """Return whether pairs with features (..., D) were seen often enough to tell of them."""
-        return np.asarray(self.n_samples(features) >= MIN_SAMPLES)
+        return self.n_samples(features) >= MIN_SAMPLES
+
+    def n_samples(self, features: FloatArray) -> FloatArray:
+        """Return how many samples tell of pairs with features (..., D)."""
+        return self.christoffel.samples(features / self.scale)
 
 
 @dataclass(frozen=True, eq=False)
 class PairSums:
-    """Sums over transitions, of which LSTDQ is made; those of portions add up.
+    """The factor of transitions' rows, of which LSTDQ is made; those of portions add up.
 
     Attributes
     ----------
-    Z, X : ndarray, shape (D, D)
-        Of f f^T and f (f - f')^T, with f' the features of what follows and the policy's action.
-    y, f : ndarray, shape (D,)
-        Of f r and f.
-    n : int
-        How many transitions.
+    factor : Factor
+        Of rows f, f - f', r, 1, with f' the features of what follows and the policy's action.
     """
 
-    Z: FloatArray
-    X: FloatArray
-    y: FloatArray
-    f: FloatArray
-    n: int
+    factor: Factor
 
     @classmethod
     def of(cls, portion: Transitions, pairs: AllPairs, policy: IntArray | None = None) -> PairSums:
@@ -123,57 +128,90 @@ class PairSums:
 
     @classmethod
     def _of_rows(cls, rows: Iterable[_Rows], D: int) -> PairSums:
-        Z, X, y, total, n = np.zeros((D, D)), np.zeros((D, D)), np.zeros(D), np.zeros(D), 0
+        gathering = Gathering(D, 2)
         for f, following, rewards in rows:
-            Z += f.T @ f
-            X += f.T @ (f if following is None else f - following)
-            y += f.T @ rewards
-            total += f.sum(axis=0)
-            n += len(f)
-        return cls(Z, X, y, total, n)
+            less = f if following is None else f - following
+            one = np.ones(len(f))
+            gathering.add(np.column_stack((f, less, rewards, one)), one)
+        return cls(gathering.factor())
 
     def __add__(self, other: PairSums) -> PairSums:
-        return PairSums(
-            self.Z + other.Z, self.X + other.X, self.y + other.y, self.f + other.f, self.n + other.n
-        )
+        return PairSums(total([self.factor, other.factor]))
 
-    def solve(self, gain: float, rcond: float = DEFAULT_RCOND) -> FloatArray:
+    def solve(self, gain: float) -> FloatArray:
         """Return the weights of action values, with a gain that is given."""
-        return self._solver(rcond).solve(self.y - gain * self.f)[0]
+        return self._solved(self._above(gain)).weights[:, 0]
 
-    def solve_bias(self, rcond: float = DEFAULT_RCOND) -> tuple[FloatArray, float, float]:
+    def solve_bias(self) -> tuple[FloatArray, float, float]:
         r"""Return weights, gain, and the mean value in the long run, of whatever behaviour.
 
-        What constants add to the equations, :math:`E f`, lies outside the range of X by the part
-        ρ; :math:`u = Z^\dagger ρ`, for which :math:`u^T X = 0`, turns the behaviour's frequencies
-        of pairs into those of the policy's long run, :math:`f(s, a)^T u` times as many.
+        What constants add to the equations lies outside the range of X by a part; the function
+        :math:`f(s, a)^T u` of it turns the behaviour's frequencies of pairs into those of the
+        policy's long run.
 
         Raises
         ------
         NotFittedError
             If the features do not hold a constant: then X tells no gain.
         """
-        solver = self._solver(rcond)
-        outside = self.f - self.X @ solver.solve(self.f)[0]
-        ratio = _Solver(self.Z, self.Z, self.n, rcond).solve(outside)[0]
-        total = float(ratio @ self.f)
-        if total < _CONSTANT * self.n:
+        A, B, scale = self._scaled
+        L, _ = basis_of_range(A, RCOND)
+        one = L.T @ self.factor.numbers[:, 1]
+        of_B, _ = basis_of_range(L.T @ B, DIFFERENCES)
+        outside = one - of_B @ (of_B.T @ one)
+        share = float(outside @ one)
+        if share < _CONSTANT * self.factor.n:
             raise NotFittedError(
                 "the gain cannot be told: features of pairs must be able to represent a constant"
             )
-        gain = float(ratio @ self.y) / total
-        weights = solver.solve(self.y - gain * self.f)[0]
-        return weights, gain, float(ratio @ self.Z @ weights) / total
+        gain = float(outside @ (L.T @ self.factor.numbers[:, 0])) / share
+        weights = self.solve(gain)
+        settled = float(outside @ (L.T @ (A @ (weights * scale)))) / share
+        return weights, gain, settled
+
+    def fit(self, rows: Iterable[_Rows], gain: float) -> PairFit:
+        """Return the fit, its covariance by the sum M of f f^T e² over the rows."""
+        A, _, scale = self._scaled
+        # The equations as a function of sums over f: c stands for (A^+)^T of them.
+        found = self._solved(np.hstack((self._above(gain), np.linalg.pinv(A, rcond=RCOND).T)))
+        weights, inverse = found.weights[:, 0], found.weights[:, 1:] / scale
+        M = np.zeros((len(weights), len(weights)))
+        for f, following, rewards in rows:
+            change = f if following is None else f - following
+            noisy = f * (rewards - gain - change @ weights)[:, None]
+            M += noisy.T @ noisy
+        size, U = np.linalg.eigh(M)
+        root = inverse @ (U * np.sqrt(np.maximum(size, 0.0)))
+        return PairFit(weights, root, self.n_samples, scale)
 
     def seen(self, features: FloatArray) -> BoolArray:
         """Return whether pairs with features (..., D) were seen often enough to tell of them."""
-        n_samples = self._solver(DEFAULT_RCOND).n_samples
-        return np.asarray(n_samples(features) >= MIN_SAMPLES)
+        _, _, scale = self._scaled
+        return np.asarray(self.n_samples.samples(features / scale) >= MIN_SAMPLES)
 
-    def _solver(self, rcond: float) -> _Solver:
-        if self.n == 0:
+    @cached_property
+    def n_samples(self) -> Christoffel:
+        """How many samples tell of pairs with scaled features (..., D)."""
+        return Christoffel.of(self._scaled[0])
+
+    @cached_property
+    def _scaled(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """A and B of features of size 1, and their sizes."""
+        if self.factor.n == 0:
             raise NotFittedError("there is no transition of which the action that follows is known")
-        return _Solver(self.X, self.Z, self.n, rcond)
+        own, less = self.factor.own, self.factor.less
+        scale = np.linalg.norm(own, axis=0) / np.sqrt(self.factor.n)
+        scale = np.where(scale > 0.0, scale, 1.0)
+        return own / scale, less / scale, scale
+
+    def _above(self, gain: float) -> FloatArray:
+        """Return rewards above the gain as a column."""
+        return self.factor.numbers[:, :1] - gain * self.factor.numbers[:, 1:]
+
+    def _solved(self, c: FloatArray) -> Minimizer:
+        A, B, scale = self._scaled
+        found = minimize(A, B, c, RCOND)
+        return replace(found, weights=found.weights / scale[:, None])
 
 
 def fit_pairs(
@@ -181,7 +219,6 @@ def fit_pairs(
     pairs: AllPairs,
     gain: float,
     policy: Sequence[IntArray] | None = None,
-    rcond: float = DEFAULT_RCOND,
 ) -> PairFit:
     """Fit the action values of a policy.
 
@@ -195,14 +232,12 @@ def fit_pairs(
     policy : sequence of ndarray of int, shape (m, t_max + 1), optional
         Of each portion, the policy's actions in the states that follow. Where it has none, -1,
         the one that was taken next stands for it.
-    rcond : float
-        Relative cutoff of pseudoinverses.
     """
     chosen = [None] * len(portions) if policy is None else policy
     parts = list(zip(portions, chosen, strict=True))
     sums = reduce(add, (PairSums.of(portion, pairs, actions) for portion, actions in parts))
     rows = (_rows(portion, pairs, actions) for portion, actions in parts)
-    return sums._solver(rcond).fit(sums, chain.from_iterable(rows), gain)
+    return sums.fit(chain.from_iterable(rows), gain)
 
 
 def regress_pairs(
@@ -210,7 +245,6 @@ def regress_pairs(
     pairs: AllPairs,
     value: Callable[[Any], Any],
     gain: float = 0.0,
-    rcond: float = DEFAULT_RCOND,
 ) -> PairFit:
     """Fit r - g + v(s') by least squares, with values v of encoded observations (n, k)."""
     D = pairs(portions[0].states[:1, 0]).shape[2]
@@ -219,43 +253,7 @@ def regress_pairs(
         for portion in portions
         for f, after, excess in _single_rows(portion, pairs, gain)
     ]
-    sums = PairSums._of_rows(rows, D)
-    return _Solver(sums.Z, sums.Z, sums.n, rcond).fit(sums, rows, 0.0)
-
-
-class _Solver:
-    """Solves X w = y in the seminorm of Z, of sums over n transitions."""
-
-    def __init__(self, X: FloatArray, Z: FloatArray, n: int, rcond: float) -> None:
-        scale = np.sqrt(np.diagonal(Z) / n)
-        self._scale = np.where(scale > 0.0, scale, 1.0)
-        self._X, self._Z, self._n, self._rcond = X, Z, n, rcond
-
-    def solve(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the weights, and the matrix that makes them of y / n."""
-        n = self._n
-        sides = np.concatenate((y[:, None] / n, np.eye(len(y))), axis=1)
-        X, Z = self._X[None] / n, self._Z[None] / n
-        moments = Moments(X, Z, sides[None], np.array([n]), self._scale)
-        solved = minimize(moments, self._rcond).weights[0]
-        return solved[:, 0], solved[:, 1:]
-
-    def fit(self, sums: PairSums, rows: Iterable[_Rows], gain: float) -> PairFit:
-        """Return the fit, its covariance by the sum M of f f^T e² over the rows."""
-        weights, inverse = self.solve(sums.y - gain * sums.f)
-        M = np.zeros_like(sums.Z)
-        for f, following, rewards in rows:
-            change = f if following is None else f - following
-            noisy = f * (rewards - gain - change @ weights)[:, None]
-            M += noisy.T @ noisy
-        size, U = np.linalg.eigh(M)
-        root = inverse @ (U * np.sqrt(np.maximum(size, 0.0))) / self._n
-        return PairFit(weights, root, self.n_samples)
-
-    @property
-    def n_samples(self) -> Christoffel:
-        """How many samples tell of pairs with features (..., D)."""
-        return Christoffel.of(self._Z, self._scale)
+    return PairSums._of_rows(rows, D).fit(rows, 0.0)
 
 
 def _portions(portion: Transitions, pairs: AllPairs, n_timesteps: int) -> Iterator[slice]:

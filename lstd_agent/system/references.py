@@ -14,13 +14,19 @@ visiting frequency, over the neighbourhoods that will rely on it, is largest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_choice
+from lstd_agent.features.rows import dense
+from lstd_agent.rows.factors import Segments
+from lstd_agent.system.neighborhoods import TailName, neighborhood_windows
+
+if TYPE_CHECKING:
+    from lstd_agent.system.approximators import System
 
 RuleName = Literal["occupancy", "most_common"]
 RULES: tuple[RuleName, ...] = ("occupancy", "most_common")
@@ -148,3 +154,85 @@ def merge_neighborhoods(
     nearest = np.argmin(np.abs(anchors[:, None] - anchors[has]), axis=1)
     first = np.searchsorted(nearest, np.arange(has.size))
     return anchors[first], ReferenceStates(references.state[has], references.main)
+
+
+def calibrate_offsets(
+    weights: FloatArray,
+    features: FloatArray,
+    references: ReferenceStates,
+    occupancy: FloatArray,
+    support_threshold: float = 0.0,
+    rule: RuleName = "occupancy",
+) -> FloatArray:
+    """Return the offset of each approximator, shape (n,).
+
+    Parameters
+    ----------
+    weights : ndarray, shape (n, d)
+    features : ndarray, shape (M, d)
+        Of the candidate reference states.
+    references : ReferenceStates
+        Every neighbourhood has one.
+    occupancy : ndarray, shape (n, M)
+    support_threshold : float
+        A state is in a neighbourhood's support if its occupancy exceeds this.
+    rule : {"occupancy", "most_common"}
+        Which calibrated neighbourhood to agree with at an auxiliary reference state, when
+        several contain it: the one that visits it most often, or the earliest.
+    """
+    own_value = np.einsum("nd,nd->n", weights, features[references.state])
+    calibrated = references.state == references.main
+    offsets = np.where(calibrated, -own_value, 0.0)
+    waiting = list(np.flatnonzero(~calibrated))
+    while waiting:
+        for k in waiting:
+            state = references.state[k]
+            seen = np.where(calibrated, occupancy[:, state], 0.0)
+            if seen.max() > support_threshold:
+                j = np.argmax(seen if rule == "occupancy" else seen > support_threshold)
+                offsets[k] = weights[j] @ features[state] + offsets[j] - own_value[k]
+                calibrated[k] = True
+        waiting = [k for k in waiting if not calibrated[k]]
+    return offsets
+
+
+def neighborhoods_with_references(
+    source: Any, segments: Segments, anchors: IntArray, rule: RuleName, tail: TailName
+) -> tuple[IntArray, IntArray, ReferenceStates]:
+    """Give every neighbourhood a reference state, merging those that cannot have one.
+
+    Algorithm ``identify_anchor``, from its anchors on.
+
+    Returns
+    -------
+    anchors : ndarray of int, shape (n,)
+    windows : ndarray of int, shape (n, 2)
+    references : ReferenceStates
+    """
+    while True:
+        windows = neighborhood_windows(anchors, source.t_max, tail)
+        occupancy = source.occupancy(windows, segments)
+        threshold = getattr(source, "support_threshold", 0.0)
+        references = assign_references(occupancy, threshold, rule, source.terminal)
+        last_is_merged = references.state[-1] < 0
+        merged, references = merge_neighborhoods(anchors, references)
+        if merged.size == anchors.size:
+            return anchors, windows, references
+        anchors = merged
+        # Merging only adds to windows, so references stay in their supports. The exception is a
+        # neighbourhood that becomes the last, where that is fitted to its tail: choose again.
+        if tail == "window" or not last_is_merged:
+            return anchors, neighborhood_windows(anchors, source.t_max, tail), references
+
+
+def calibrated(system: System, source: Any, rule: RuleName) -> System:
+    """Return a system with the offsets that make values agree at reference states."""
+    offsets = calibrate_offsets(
+        system.weights,
+        dense(source.candidate_features),
+        system.references,
+        system.occupancy,
+        getattr(source, "support_threshold", 0.0),
+        rule,
+    )
+    return replace(system, offsets=offsets)

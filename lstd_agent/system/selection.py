@@ -1,46 +1,54 @@
 r"""Choices by the data: ``backup="auto"``, and ``n_anchors="auto"``.
 
-Which backup is best hangs on what nobody knows beforehand: whether the features can represent the
-values (then one step has the least noise) or not (then values that were bootstrapped on the
-features pass their errors on), and whether observations are Markov states (then the model of
-`lstd_agent.statistics.pooled` has least of both).
+Which backup is best depends on whether the features can represent the values (then one step has the
+least noise), and on whether observations are Markov states (then the pooled model has less). So each
+backup is fitted to one half of the trials and held against the excess returns of the other half,
 
-So each is fitted to one half of the trials and held against the excess returns of the other
-(`lstd_agent.statistics.holdouts`). Of those that can be had, in order of preference, a later one
-is chosen only if it is clearly better:
+.. math:: G_t = \sum_{u \ge t} (r_u - g\tau_u) + v(s_{t_{max} + 1}),
+
+and then the halves change places. Returns are noisy but unbiased, whatever observations leave out
+and however values are found. The mean square of :math:`v(s_t) - G_t` is taken over the trials of
+each timestep, and over all timesteps with weights of 1/(t + 1): transients are short, and the bias
+of their states is what is wanted.
+
+Of the backups, in order of preference, a later one is chosen only if it is clearly better:
 
 - countable states: ``"model"``, if it determines the values of the starts and single steps do not
   predict better by three standard errors of the difference; else one step or λ-returns;
-- vectors whose trials are kept: one step or λ-returns, the smallest λ within one standard error of
-  the best;
-- more than a thousand dense features, sparse ones, condensed moments, systems with reference
-  states: one step.
+- others: one step or λ-returns, the smallest λ within one standard error of the best.
 
-No λ is chosen by which the mean value of the start misses the rewards by more than would be warned
-of (`lstd_agent.diagnostics`), unless single steps miss it as much: with coarse features long
-returns are nearer to the values of most timesteps, and that may be at the cost of the first. The
-same samples always make the same choice.
-
-Numbers of neighbourhoods are compared likewise, each with its own backup: the smallest is chosen
-that is within one standard error of the best.
+A λ is rejected if the mean value of the start misses the returns by more than would be warned of,
+unless single steps miss them as much. The same samples always make the same choice. Numbers of
+neighbourhoods are compared likewise, each with its own backup.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.statistics.backups import Backup, LambdaReturn, MultiStep
-from lstd_agent.statistics.holdouts import Approximators, Holdout
-from lstd_agent.statistics.interface import SampledStatistics
-from lstd_agent.system.approximators import System
-from lstd_agent.system.fit_system import fit_system, refit
+from lstd_agent.backups import Backup, LambdaReturn, backup_name
+from lstd_agent.system.solution import Solved
+from lstd_agent.system.solve import Subsets
+
+DECAYS = (0.6, 0.9, 1.0)
+"""The λ that ``"auto"`` tries."""
 
 OPEN_TOLERANCE = 0.05
-"""Values that hang on open directions by a larger share than this are not determined."""
+"""Values of which a larger share is open are not determined."""
+
+# Counts are held out in so many groups, half of them for each half of the trials.
+_N_GROUPS = 8
+
+# Fewer trials are not held out.
+_FEWEST_HELD_OUT = 8
+
+# Of more dense features λ-returns are not among what ``"auto"`` tries.
+_MOST_COMPARED = 1000
 
 # Single steps must be better than the model by so many standard errors, of a few groups each.
 _DEVIATIONS = 3.0
@@ -124,171 +132,219 @@ class Choice:
         return "\n".join(lines)
 
 
-def backup_name(backup: Backup) -> str:
-    """Return a backup in a word or two."""
-    if isinstance(backup, LambdaReturn):
-        return f"lambda {backup.decay:g}"
-    if isinstance(backup, MultiStep):
-        return f"{backup.steps} steps"
-    return backup.replace("_", " ")
+def backups_of(source: Any) -> tuple[tuple[Backup, ...], str]:
+    """Return the backups to choose from, in order of preference, and why there are no more."""
+    if source.is_sparse:
+        steps: tuple[Backup, ...] = ("model", "one_step") if source.are_places else ("one_step",)
+        return steps, "many sparse features are fitted by single steps only"
+    if not source.are_places and source.p > _MOST_COMPARED:
+        return ("one_step",), (
+            f"of so many features ({source.p - 1}) no lambda-returns are tried: give "
+            "backup=LambdaReturn(decay) for one"
+        )
+    several = ("one_step", *map(LambdaReturn, DECAYS))
+    return (("model", *several) if source.are_places else several), ""
 
 
-def choose_backup(
-    statistics: SampledStatistics,
-    batches: Sequence[object],
-    anchors: IntArray,
-    gain: float,
-    rcond: float,
-) -> Choice:
+class Held:
+    """Systems fitted to halves of the trials, held against the other half.
+
+    Parameters
+    ----------
+    subsets : Subsets
+        All trials and each half; counts of few batches are dealt into groups.
+    gain : float
+    """
+
+    def __init__(self, subsets: Subsets, gain: float) -> None:
+        source = subsets.source
+        self.subsets, self.gain, self.source = subsets, gain, source
+        self.held = subsets
+        if source.are_places and len(source.batches) < _N_GROUPS:
+            dealt = source.dealt(_N_GROUPS)
+            self.held = Subsets(dealt, subsets.edges, "halves", 2)
+        self._solved: dict[tuple[bytes, Backup], list[list[Solved]]] = {}
+        self._errors: dict[tuple[bytes, Backup], FloatArray] = {}
+        earned = np.cumsum(source.mean_rewards[::-1] - gain)
+        self.range = float(np.ptp(np.append(earned, 0.0)))
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether each half has something to say of each timestep."""
+        source = self.held.source
+        if source.are_places:
+            return all(
+                sum(source.batches[b].trials_at for b in group).all()
+                for group in _groups_of_counts(source)
+            )
+        halves = source.groups(2)
+        enough = source.n_trials >= _FEWEST_HELD_OUT
+        return enough and all(source.own[half].any(axis=0).all() for half in halves)
+
+    def solved(self, anchors: IntArray, backup: Backup) -> list[list[Solved]]:
+        """Return the systems of each half, after that of all trials where these are not dealt."""
+        key = anchors.tobytes(), backup
+        if key not in self._solved:
+            gains = [self.gain] * 3
+            self._solved[key] = self.held.solve(anchors, gains, backup)
+        return self._solved[key]
+
+    def whole(self, anchors: IntArray, backup: Backup) -> list[Solved]:
+        """Return the system of all trials."""
+        if self.held is self.subsets and (anchors.tobytes(), backup) in self._solved:
+            return self._solved[anchors.tobytes(), backup][0]
+        whole = Subsets(self.source, self.subsets.edges)
+        vars(whole)["segments"] = self.subsets.segments[:1]
+        return whole.solve(anchors, [self.gain], backup)[0]
+
+    def errors(self, anchors: IntArray, backups: Sequence[Backup]) -> list[FloatArray]:
+        """Return mean square errors and errors of the start (m, 2), by groups, of each backup."""
+        missing = [b for b in backups if (anchors.tobytes(), b) not in self._errors]
+        if missing:
+            halves = [self.solved(anchors, backup)[1:] for backup in missing]
+            columns = [
+                [
+                    np.stack([half[i][k].columns[:, 0] for half in halves], axis=1)
+                    for k in range(len(anchors))
+                ]
+                for i in range(2)
+            ]
+            found = _held_out(self.held.source, anchors, columns, self.gain)
+            for backup, errors in zip(missing, found, strict=True):
+                self._errors[anchors.tobytes(), backup] = errors
+        return [self._errors[anchors.tobytes(), backup] for backup in backups]
+
+
+def _groups_of_counts(source: Any) -> list[IntArray]:
+    """Return groups of batches, those of the first half first."""
+    return [
+        group for half in source.groups(2) for group in np.array_split(half, _N_GROUPS // 2)
+    ]
+
+
+def _held_out(
+    source: Any, anchors: IntArray, columns: Sequence[Sequence[FloatArray]], gain: float
+) -> list[FloatArray]:
+    """Return errors (m, 2) by groups of trials, of weights (p, q) of each half and window."""
+    T = source.t_max
+    if source.are_places:
+        edge, n_groups = _N_GROUPS // 2 * source.n_states, _N_GROUPS
+        layers = source.layers(0, T + 1, _groups_of_counts(source))
+    else:
+        edge, n_groups = source.groups(2)[0].stop, source.n_trials
+        layers = source.layers(0, T + 1)
+    weight = 1.0 / np.arange(1, T + 2)
+    weight /= weight.sum()
+    returns: Any = None
+
+    def values(rows: Any, k: int) -> FloatArray:
+        return np.concatenate((rows[:edge] @ columns[1][k], rows[edge:] @ columns[0][k]))
+
+    for i, layer in enumerate(layers):
+        t = T - i
+        k = int(np.searchsorted(anchors, t, side="right")) - 1
+        if returns is None:
+            returns = values(layer.following, len(anchors) - 1)
+            square = np.zeros((n_groups, returns.shape[1]))
+        here = values(layer.features, k)
+        paid = layer.rewards - gain * layer.durations
+        returns = np.where(layer.goes_on[:, None], layer.ahead(returns) + paid[:, None], here)
+        error = here - returns
+        share = layer.weights / max(float(layer.weights.sum()), 1.0)
+        if source.are_places:
+            by_group = layer.weights.reshape(n_groups, -1)
+            total = np.maximum(by_group.sum(axis=1, keepdims=True), 1.0)
+            share = (by_group / total).ravel()
+        else:
+            share = share * n_groups
+        square += weight[t] * _by_group(share[:, None] * error**2, n_groups)
+    start = _by_group(share[:, None] * error, n_groups)
+    return list(np.stack((square, start), axis=2).swapaxes(0, 1))
+
+
+def _by_group(terms: FloatArray, n_groups: int) -> FloatArray:
+    """Return the sums (n_groups, q) of terms (m, q), of as many rows each."""
+    return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
+
+
+def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -> Choice:
     """Choose the backup of a linked system.
 
     Parameters
     ----------
-    statistics : SampledStatistics
-        Of all trials.
-    batches : sequence of sums
-        The same trials in batches.
-    anchors : ndarray of int, shape (n,)
-    gain : float
-    rcond : float
-
-    Returns
-    -------
-    Choice
+    held : Held
+    anchors : ndarray of int, shape (K,)
+    wanted : Backup, optional
+        One that was asked for.
     """
-    if statistics.backups == ("one_step",):
-        return Choice("one_step", statistics.single_steps)
-    scores = _Scores(statistics, statistics.holdouts(batches), anchors, gain, rcond)
-    return _chosen(statistics, scores, anchors, gain)
-
-
-def _chosen(
-    statistics: SampledStatistics, scores: _Scores, anchors: IntArray, gain: float
-) -> Choice:
-    steps = tuple(backup for backup in statistics.backups if backup != "model")
-    is_known = steps != statistics.backups and model_determines_starts(statistics, anchors, gain)
-    preferred = "model" if is_known else steps[0]
-    if not scores.holdouts:
+    if wanted is not None:
+        return Choice(wanted, "asked for")
+    backups, why_few = backups_of(held.source)
+    steps = tuple(backup for backup in backups if backup != "model")
+    is_known = "model" in backups and _model_determines_starts(held, anchors)
+    preferred: Backup = "model" if is_known else steps[0]
+    if not is_known and len(steps) == 1:
+        return Choice(preferred, why_few)
+    if not held.is_possible:
         return Choice(preferred, "there are too few trials to hold some out")
+    asked: list[Backup] = []
     if preferred == "model":
-        difference, error = _difference(scores.of(steps[0]), scores.of("model"))
+        asked = [steps[0], "model"]
+        if held.source.is_sparse:
+            return Choice("model", why_few)
+        single, model = held.errors(anchors, asked)
+        difference, error = _difference(single, model)
         if difference >= -_DEVIATIONS * error:
-            return Choice("model", "single steps do not predict better", scores.tried())
-    scores.find(steps)
-    able = [b for b in steps if not scores.misses_start(b, steps[0])]
-    simplest = able[_simplest([scores.of(b) for b in able])]
-    reason = statistics.single_steps or "the simplest within a standard error of the best"
-    return Choice(simplest, reason, scores.tried())
+            reason = "single steps do not predict better"
+            return Choice("model", reason, _tried(asked, [single, model]))
+    found = held.errors(anchors, steps)
+    able = [i for i in range(len(steps)) if not _misses_start(found[i], found[0], held.range)]
+    simplest = able[_simplest([found[i] for i in able])]
+    asked = [*asked, *(backup for backup in steps if backup not in asked)]
+    tried = _tried(asked, held.errors(anchors, asked))
+    return Choice(steps[simplest], "the simplest within a standard error of the best", tried)
 
 
-def choose_number(
-    statistics: SampledStatistics,
-    batches: Sequence[object],
-    candidates: Sequence[IntArray],
-    gain: float,
-    rcond: float,
-) -> tuple[IntArray, Choice]:
+def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray, Choice]:
     """Choose the number of neighbourhoods of a linked system, and the backup.
 
     Parameters
     ----------
-    statistics, batches, gain, rcond
-        As of `choose_backup`.
+    held : Held
     candidates : sequence of ndarray of int
         Anchors, of ever more neighbourhoods.
-
-    Returns
-    -------
-    anchors : ndarray of int
-    Choice
     """
-    holdouts = statistics.holdouts(batches)
-    scores = [_Scores(statistics, holdouts, each, gain, rcond) for each in candidates]
-    choices = [
-        _chosen(statistics, each, anchors, gain)
-        for each, anchors in zip(scores, candidates, strict=True)
-    ]
-    if not holdouts:
+    choices = [choose_backup(held, anchors) for anchors in candidates]
+    if not held.is_possible or held.source.is_sparse:
         k = min(1, len(candidates) - 1)
         return candidates[k], choices[k]
-    found = [each.of(choice.backup) for each, choice in zip(scores, choices, strict=True)]
+    found = [
+        held.errors(anchors, [choice.backup])[0]
+        for anchors, choice in zip(candidates, choices, strict=True)
+    ]
     k = _simplest(found)
-    numbers = _tried([choice.backup for choice in choices], found)
-    counted = map(len, candidates)
-    numbers = tuple(replace(each, n_anchors=n) for each, n in zip(numbers, counted, strict=True))
+    numbers = tuple(
+        replace(each, n_anchors=len(anchors))
+        for each, anchors in zip(
+            _tried([choice.backup for choice in choices], found), candidates, strict=True
+        )
+    )
     return candidates[k], replace(choices[k], numbers=numbers)
 
 
-def model_determines_starts(statistics: SampledStatistics, anchors: IntArray, gain: float) -> bool:
+def _model_determines_starts(held: Held, anchors: IntArray) -> bool:
     """Whether the transitions of all timesteps determine the values of the starts."""
-    main, _ = statistics.zero(np.array([anchors[-1], statistics.t_max + 1]))
-    model = statistics.counted().pooled(gain, main)
-    return bool((model.open_share[statistics.starts] <= OPEN_TOLERANCE).all())
+    source = held.source
+    main = source.main_state(int(anchors[-1]))
+    model = held.subsets.model(0, held.gain, main)
+    return bool((model.open_share[source.starts] <= OPEN_TOLERANCE).all())
 
 
-class _Scores:
-    """Errors of backups on held-out trials, computed as they are asked for."""
-
-    def __init__(
-        self,
-        statistics: SampledStatistics,
-        holdouts: Sequence[Holdout],
-        anchors: IntArray,
-        gain: float,
-        rcond: float,
-    ) -> None:
-        self.holdouts = holdouts
-        self._anchors, self._gain, self._rcond = anchors, gain, rcond
-        earned = np.cumsum(statistics.mean_rewards[::-1] - gain)
-        self._range = float(np.ptp(np.append(earned, 0.0)))
-        self._errors: dict[Backup, FloatArray] = {}
-        self._first: dict[int, System] = {}
-        """Of each half, for the neighbourhoods of all others."""
-
-    def of(self, backup: Backup) -> FloatArray:
-        """Return mean square errors and mean errors of the start (m, 2), by groups of trials."""
-        self.find([backup])
-        return self._errors[backup]
-
-    def find(self, backups: Sequence[Backup]) -> None:
-        """Compute the errors of backups that are not known yet."""
-        missing = [backup for backup in backups if backup not in self._errors]
-        if not missing:
-            return
-        by_half = []
-        for i, holdout in enumerate(self.holdouts):
-            systems = [self._fit(i, backup) for backup in missing]
-            found = [Approximators(s.weights, s.offsets, s.windows) for s in systems]
-            by_half.append(holdout.errors(found, self._gain))
-        for backup, errors in zip(missing, zip(*by_half, strict=True), strict=True):
-            self._errors[backup] = np.concatenate(errors)
-
-    def _fit(self, i: int, backup: Backup) -> System:
-        statistics, first = self.holdouts[i].fitted, self._first.get(i)
-        if first is None:
-            self._first[i] = fit_system(
-                statistics, self._anchors, self._gain, rcond=self._rcond, backup=backup
-            )
-            return self._first[i]
-        return refit(
-            first,
-            statistics,
-            self._gain,
-            calibration="linked",
-            reference="occupancy",
-            rcond=self._rcond,
-            backup=backup,
-        )
-
-    def misses_start(self, backup: Backup, other: Backup) -> bool:
-        """Whether the first misses the start by more than may be, and the other by less."""
-        missed, error = _mean_and_error(self.of(backup)[:, 1])
-        least = abs(float(self.of(other)[:, 1].mean())) + _START_DEVIATIONS * error
-        return abs(missed) > max(_SHARE * self._range, least)
-
-    def tried(self) -> tuple[Tried, ...]:
-        """Return all that were asked for."""
-        return _tried(list(self._errors), list(self._errors.values()))
+def _misses_start(errors: FloatArray, single: FloatArray, scale: float) -> bool:
+    """Whether a backup misses the start by more than may be, and single steps by less."""
+    missed, error = _mean_and_error(errors[:, 1])
+    least = abs(float(single[:, 1].mean())) + _START_DEVIATIONS * error
+    return abs(missed) > max(_SHARE * scale, least)
 
 
 def _tried(backups: Sequence[Backup], found: Sequence[FloatArray]) -> tuple[Tried, ...]:

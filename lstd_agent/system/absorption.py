@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 
 # Up to so many states factors fit, however they fill in.
@@ -49,6 +49,9 @@ _CRUDE = 0.05
 
 # Of a solution, relative to its largest entry.
 _MAX_ERROR = 1e-9
+
+# Probabilities that add up to 1 but for this much leave nothing open.
+_ROUNDING = 1e-12
 
 
 class DominantSolver:
@@ -220,3 +223,77 @@ def elimination_work(system: sparse.csc_array) -> float:
     np.minimum.at(first, place[row], place[column])
     changed = np.cumsum(np.bincount(first, minlength=n)) - np.arange(1, n + 1)
     return float((changed.astype(np.float64) ** 2).sum())
+
+
+class SumsUntil:
+    """Sums along the transitions of a chain until a state is met.
+
+    Parameters
+    ----------
+    transitions : csr_array, shape (S, S)
+        Numbers of transitions, or probabilities.
+    main : int
+        The state where sums end.
+    visits : ndarray, shape (S,)
+        Numbers of visits, or ones: what is missing in a row's sum leads to where nothing is known.
+
+    Attributes
+    ----------
+    states : ndarray of int, shape (k,)
+        Those from which transitions lead to ``main``, itself left out.
+    visits : ndarray, shape (k,)
+        To these.
+    """
+
+    def __init__(self, transitions: sparse.csr_array, main: int, visits: FloatArray) -> None:
+        leading = leading_to(transitions, main)
+        self.states = leading[leading != main]
+        self.visits = visits[self.states]
+        leaving = transitions[self.states]
+        self._main, self._n_states = main, len(visits)
+        self._within = sparse.csr_array(leaving[:, self.states])
+        self._told = self._within.sum(axis=1) + leaving[:, [main]].toarray()[:, 0]
+
+    @cached_property
+    def _solver(self) -> DominantSolver:
+        return DominantSolver(sparse.csc_array(sparse.diags_array(self._told) - self._within))
+
+    def of(self, x: FloatArray) -> FloatArray:
+        """Return sums of what each visit gives, of x (k,) or (k, m) by state.
+
+        They are h with (D - N) h = D x, where D counts the transitions whose end has a sum.
+
+        Raises
+        ------
+        EvaluationError
+            If ``main`` is met so rarely that rounding hides it, or factors would take all memory.
+        """
+        if not self.states.size:
+            return np.zeros(x.shape)
+        try:
+            return self._solver.solve((self._told if x.ndim == 1 else self._told[:, None]) * x)
+        except RuntimeError as error:
+            raise EvaluationError(
+                f"some of {len(self.states)} states lead to state {self._main} so rarely that "
+                f"rounding hides it ({error}): collect more trials, or use backup='one_step'"
+            ) from error
+
+    @property
+    def open_share(self) -> FloatArray:
+        """The probability of getting to where there is no sum before ``main``, shape (S,)."""
+        told, visits = self._told, self.visits
+        share = np.ones(self._n_states)
+        share[self._main] = share[self.states] = 0.0
+        untold = np.where(told < (1.0 - _ROUNDING) * visits, visits - told, 0.0)
+        if untold.any():
+            system = sparse.csc_array(sparse.diags_array(visits) - self._within)
+            share[self.states] = np.clip(DominantSolver(system).solve(untold), 0.0, 1.0)
+        return share
+
+
+def leading_to(transitions: sparse.csr_array, main: int) -> IntArray:
+    """Return the states from which transitions lead to a state, that one among them."""
+    from scipy.sparse.csgraph import breadth_first_order  # takes long to import
+
+    backwards = sparse.csr_array(transitions.T)
+    return np.sort(breadth_first_order(backwards, main, return_predecessors=False))

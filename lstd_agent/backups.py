@@ -1,0 +1,102 @@
+r"""Backups: how far a sample's target runs before it bootstraps (the paper's future work).
+
+With v the approximator of a timestep's own neighbourhood, the target of timestep t is
+
+- of one step, :math:`T_t = r_t - g + v(s_{t+1})`;
+- of m steps, :math:`T_t^{(m)} = r_t - g + T_{t+1}^{(m-1)}` with :math:`T_t^{(0)} = v(s_t)`;
+- of the λ-return, :math:`T_t = r_t - g + (1-\lambda) v(s_{t+1}) + \lambda T_{t+1}`.
+
+After t_max every target is v. `lstd_agent.system.targets` follows targets backwards in time.
+``"model"`` never bootstraps: see `lstd_agent.system.model`.
+"""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from lstd_agent.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class MultiStep:
+    """Targets of m steps, as an argument of the agent.
+
+    Parameters
+    ----------
+    steps : int
+        m, at least 1. Targets that reach the end of the trials bootstrap there.
+
+    Examples
+    --------
+    >>> from lstd_agent import MultiStep, OneHot, SeminormLSTDAgent
+    >>> SeminormLSTDAgent(OneHot(), backup=MultiStep(5)).backup
+    MultiStep(steps=5)
+    """
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        is_integer = isinstance(self.steps, numbers.Integral) and not isinstance(self.steps, bool)
+        if not is_integer or self.steps < 1:
+            raise InvalidInputError(f"steps must be an integer from 1; got {self.steps!r}")
+        object.__setattr__(self, "steps", int(self.steps))
+
+
+@dataclass(frozen=True)
+class LambdaReturn:
+    """Targets that mix those of 1, 2, 3 … steps, as an argument of the agent.
+
+    Parameters
+    ----------
+    decay : float
+        λ, from 0 (one step) to 1 (to the end of the trials).
+
+    Examples
+    --------
+    >>> from lstd_agent import LambdaReturn, OneHot, SeminormLSTDAgent
+    >>> SeminormLSTDAgent(OneHot(), backup=LambdaReturn(0.6)).backup
+    LambdaReturn(decay=0.6)
+    """
+
+    decay: float
+
+    def __post_init__(self) -> None:
+        is_number = isinstance(self.decay, numbers.Real) and not isinstance(self.decay, bool)
+        if not is_number or not 0.0 <= self.decay <= 1.0:
+            raise InvalidInputError(f"decay (lambda) must be from 0 to 1; got {self.decay!r}")
+        object.__setattr__(self, "decay", float(self.decay))
+
+
+Backup: TypeAlias = Literal["one_step", "model"] | MultiStep | LambdaReturn
+WantedBackup: TypeAlias = Backup | Literal["auto"]
+"""What may be asked for: ``"auto"`` is one of the others, by the data."""
+
+
+def check_backup(backup: Any) -> WantedBackup:
+    """Validate a backup."""
+    if isinstance(backup, MultiStep | LambdaReturn):
+        return backup
+    names: tuple[Literal["auto", "one_step", "model"], ...] = ("auto", "one_step", "model")
+    for name in names:
+        if isinstance(backup, str) and backup == name:
+            return name
+    raise InvalidInputError(
+        "backup must be 'auto', 'one_step', 'model', MultiStep(steps) or LambdaReturn(decay); got "
+        f"{backup!r}"
+    )
+
+
+def is_one_step(backup: Backup) -> bool:
+    """Tell single steps, by whatever name, from targets of several."""
+    return backup in ("one_step", MultiStep(1), LambdaReturn(0.0))
+
+
+def backup_name(backup: Backup) -> str:
+    """Return a backup in a word or two."""
+    if isinstance(backup, LambdaReturn):
+        return f"lambda {backup.decay:g}"
+    if isinstance(backup, MultiStep):
+        return f"{backup.steps} steps"
+    return backup.replace("_", " ")

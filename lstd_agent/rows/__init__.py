@@ -1,0 +1,1 @@
+"""Rows of timesteps: what trials and exact chains say, in one form."""

@@ -1,0 +1,61 @@
+r"""The empirical Christoffel function: how many samples tell of an observation.
+
+.. math:: n(x) = \frac{1}{f(x)^T (A^T A)^\dagger f(x)}
+
+is the smallest sum of squares over samples, whose features are the rows of A, of any combination of
+the features that is 1 at x. It is 0 where f(x) is not in the range of Aᵀ: no sample is like x. With
+one-hot features it is the number of visits, so that counts and vectors mean the same.
+
+Source: Lasserre & Pauwels (2019), "The empirical Christoffel function with applications in data
+analysis".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray
+from lstd_agent.decompositions import svd
+
+MIN_SAMPLES = 10.0
+"""What amounts to fewer samples was not seen."""
+
+RANGE_TOLERANCE = 1e-3
+"""Features of which a larger part than this is outside the range were not seen."""
+
+# Smaller singular values, relative to the largest, are rounding errors.
+_RCOND = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class Christoffel:
+    """The Christoffel function of rows.
+
+    Attributes
+    ----------
+    inverse : ndarray, shape (p, r)
+        Makes of features what has the squared norm 1/n.
+    basis : ndarray, shape (p, r)
+        Orthonormal, of the range.
+    """
+
+    inverse: FloatArray
+    basis: FloatArray
+
+    @classmethod
+    def of(cls, rows: FloatArray) -> Christoffel:
+        """Return the function of root-weighted rows (m, p), or of their factor."""
+        _, size, Vt = svd(rows)
+        keep = size > _RCOND * size.max(initial=0.0)
+        basis = Vt[keep].T
+        return cls(basis / size[keep], basis)
+
+    def samples(self, features: FloatArray) -> FloatArray:
+        """Return n (...,) at features (..., p)."""
+        size = np.linalg.norm(features, axis=-1)
+        outside = np.linalg.norm(features - (features @ self.basis) @ self.basis.T, axis=-1)
+        leverage = np.square(features @ self.inverse).sum(axis=-1)
+        inside = (outside <= RANGE_TOLERANCE * size) & (leverage > 0.0)
+        return np.asarray(np.where(inside, 1.0 / np.where(inside, leverage, 1.0), 0.0))

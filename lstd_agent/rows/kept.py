@@ -1,0 +1,315 @@
+"""Rows of kept trials: a row is a trial at a timestep, which goes on in itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.rows import Rows, RowsOf, dense, is_sparse
+from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
+from lstd_agent.rows.counts import FEWEST_SPARSE, LARGEST_DENSITY
+from lstd_agent.rows.factors import Segments, total
+from lstd_agent.rows.layers import Coordinates, Layer
+from lstd_agent.trials.kept_trials import KeptTrials
+
+N_CANDIDATES = 200
+"""How many observations are candidate reference states."""
+
+# About so many observations are looked at at a time.
+_CHUNK = 8192
+
+# Coordinates are looked for where there are so many features, and taken where they are fewer by far.
+_MANY, _LARGEST_SHARE = 500, 0.7
+
+# What is smaller beside the largest singular value of such features is rounding.
+_ROUNDING = 1e-7
+
+
+class TrialRows:
+    """Rows of kept trials; see `lstd_agent.rows.layers.Samples`.
+
+    Parameters
+    ----------
+    trials : KeptTrials
+        In an order that tells nothing of them: groups are runs of trials.
+    features : callable
+        Encoded observations (n, k) to features (n, d), dense or CSR; zero where a trial is over.
+    ends : bool
+        Whether trials may terminate; observations are NaN from there on.
+    max_bytes : int
+        Features of all observations are kept if they take no more.
+    """
+
+    are_places = False
+    candidates_are = "index of a stored observation"
+    default_kernel = Kernel(width="median")  # the distance between candidates
+    visits = None  # vectors are not counted
+    recurrent_classes = ()
+
+    def __init__(
+        self,
+        trials: KeptTrials,
+        features: RowsOf,
+        ends: bool = False,
+        max_bytes: int = 2**30,
+        rcond: float = 1e-10,
+    ) -> None:
+        self.trials = self.whole_trials = trials
+        self.features, self._max_bytes = features, max_bytes
+        self.rcond = float(np.sqrt(rcond))  # of features, where rcond is of their squares
+        m, n = trials.rewards.shape
+        self.t_max, self.n_trials = n - 1, m
+        own = trials.own
+        self.own: BoolArray = np.ones((m, n), dtype=bool) if own is None else own
+        self._is_whole = own is None
+        self._ended: BoolArray | None = None
+        if ends:
+            ended: BoolArray = np.isnan(trials.observations).any(axis=2)
+            self._ended = ended if ended.any() else None
+        self.constant = float(self._ended is None)
+        self.terminal = None if self._ended is None else 0  # among the candidates
+        probe = features(trials.observations[: min(m, 64), 0])
+        d = probe.shape[1]
+        self.is_sparse = bool(
+            is_sparse(probe)
+            and d >= FEWEST_SPARSE
+            and probe.nnz <= LARGEST_DENSITY * probe.shape[0] * d
+        )
+        self._d = d
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """Features divided by their root mean squares; very many alike ones in fewer numbers."""
+        d = self._d
+        squares, gram = np.zeros(d), np.zeros((d, d)) if d >= _MANY else None
+        for part in self._parts(slice(0, self.n_trials), self.t_max + 2):
+            f = self._raw(part, 0, self.t_max + 2)
+            squares += np.einsum("mt,mtd->d", self.own[part].astype(np.float64), f[:, :-1] ** 2)
+            if gram is not None:
+                rows = f.reshape(-1, d)
+                gram += rows.T @ rows
+        size = np.sqrt(squares / max(1, np.count_nonzero(self.own)))
+        size = np.where(size > 1e-100, size, 1.0)
+        if gram is not None:
+            values, U = np.linalg.eigh(gram / np.outer(size, size))
+            keep = values > _ROUNDING**2 * values[-1]
+            if keep.mean() < _LARGEST_SHARE:
+                return Coordinates(U[:, keep] / size[:, None], False, size)
+        return Coordinates(1.0 / size, False, size)
+
+    @property
+    def p(self) -> int:
+        """Number of coordinates, the constant included."""
+        if self.is_sparse:
+            return self._d
+        turn = self.coordinates.turn
+        return int(turn.shape[-1]) + 1
+
+    @cached_property
+    def _held(self) -> Any:
+        """Rows (m, t_max + 2, p) of all observations if there is room for them, else None."""
+        m, n = self.n_trials, self.t_max + 2
+        if m * n * self.p * 8 > self._max_bytes:
+            return None
+        held = np.empty((m, n, self.p))
+        for part in self._parts(slice(0, m), n):
+            held[part] = self._computed(part, 0, n)
+        return held
+
+    @cached_property
+    def sparse_rows(self) -> sparse.csr_array:
+        """Features of all observations, trial by trial, CSR (m (t_max + 2), d)."""
+        n = self.t_max + 2
+        parts = [
+            sparse.csr_array(self.features(self.trials.observations[part].reshape(-1, self._k)))
+            for part in self._parts(slice(0, self.n_trials), n)
+        ]
+        return sparse.csr_array(sparse.vstack(parts, format="csr"))
+
+    @property
+    def _k(self) -> int:
+        return int(self.trials.observations.shape[2])
+
+    def _parts(self, trials: slice, width: int) -> Iterator[slice]:
+        step = max(1, _CHUNK // width)
+        for first in range(trials.start, trials.stop, step):
+            yield slice(first, min(first + step, trials.stop))
+
+    def _raw(self, part: slice, start: int, stop: int) -> FloatArray:
+        """Return features (trials, timesteps, d)."""
+        seen = self.trials.observations[part, start:stop]
+        m, n, k = seen.shape
+        return dense(self.features(seen.reshape(m * n, k))).reshape(m, n, -1)
+
+    def _computed(self, part: slice, start: int, stop: int) -> FloatArray:
+        return self.coordinates.of(self._raw(part, start, stop), self.constant)
+
+    def between(self, part: slice, start: int, stop: int) -> FloatArray:
+        """Return rows (trials, timesteps, p) of some trials."""
+        if self._held is not None:
+            return np.asarray(self._held[part, start:stop])
+        return self._computed(part, start, stop)
+
+    def groups(self, n: int) -> list[slice]:
+        """Return n runs of trials."""
+        edges = [i * self.n_trials // n for i in range(n + 1)]
+        return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+    def sizes(self, groups: list[slice]) -> IntArray:
+        """Return how many trials each group has."""
+        return np.array([group.stop - group.start for group in groups])
+
+    def merged(self, start: int, stop: int, group: slice | None = None) -> Iterator[Layer]:
+        """Yield layers of the transitions of some trials at a time."""
+        trials = slice(0, self.n_trials) if group is None else group
+        if self.is_sparse:
+            yield self._sparse_layer(trials, start, stop)
+            return
+        for part in self._parts(trials, stop - start + 1):
+            rows = self.between(part, start, stop + 1)
+            own = self.own[part, start:stop]
+            rewards = self.trials.rewards[part, start:stop]
+            f, following = rows[:, :-1], rows[:, 1:]
+            if self._is_whole:
+                f, following = f.reshape(-1, self.p), following.reshape(-1, self.p)
+                rewards = rewards.ravel()
+            else:
+                f, following, rewards = f[own], following[own], rewards[own]
+            one = np.ones(len(rewards))
+            yield Layer(f, one, rewards, one, one > 0.0, following, None)
+
+    def _sparse_layer(self, trials: slice, start: int, stop: int) -> Layer:
+        trial, t = np.nonzero(self.own[trials, start:stop])
+        trial, t = trial + trials.start, t + start
+        place = trial * (self.t_max + 2) + t
+        one = np.ones(len(place))
+        f, following = self.sparse_rows[place], self.sparse_rows[place + 1]
+        return Layer(f, one, self.trials.rewards[trial, t], one, one > 0.0, following, None)
+
+    def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
+        """Yield timesteps backwards, every trial a row: of all groups, one after the other."""
+        one = np.ones(self.n_trials)
+        following = self.rows_at(stop)
+        for t in reversed(range(start, stop)):
+            rows, own = self.rows_at(t), self.own[:, t]
+            goes_on = own if self._ended is None else own & ~self._ended[:, t]
+            rewards = self.trials.rewards[:, t]
+            yield Layer(rows, own.astype(np.float64), rewards, one, goes_on, following, None)
+            following = rows
+
+    def rows_at(self, t: int) -> FloatArray:
+        """Return the rows (m, p) of all trials at a timestep."""
+        parts = self._parts(slice(0, self.n_trials), 1)
+        if self._held is not None:
+            return np.asarray(self._held[:, t])
+        return np.concatenate([self._computed(part, t, t + 1)[:, 0] for part in parts])
+
+    def zero(self, anchor: int) -> FloatArray | None:
+        """Return nothing, the mean of the tail; in tasks that end the end, whose value is 0."""
+        return None if self.constant else np.zeros(self.p)
+
+    def observed(self, states: Any) -> Rows:
+        """Return the rows (n, p) of encoded observations (n, k)."""
+        features = self.features(states)
+        return features if self.is_sparse else self.coordinates.of(dense(features), self.constant)
+
+    @cached_property
+    def trials_at(self) -> IntArray:
+        """How many trials have each timestep, shape (t_max + 1,)."""
+        return np.asarray(self.own.sum(axis=0))
+
+    @cached_property
+    def mean_rewards(self) -> FloatArray:
+        """Mean reward of each timestep, shape (t_max + 1,)."""
+        sums = self.trials.rewards.sum(axis=0, where=self.own)
+        return np.asarray(sums / np.maximum(self.trials_at, 1))
+
+    @cached_property
+    def candidates(self) -> NDArray[Any]:
+        """Candidate reference states (M, k), chosen from the trials, each in turn.
+
+        Half of them are at evenly spaced timesteps and half at logarithmically spaced ones, since
+        transients are short. The terminal state (NaN), if any, comes first.
+        """
+        observations, lengths = self.trials.observations, self.trials.all_lengths
+        m, n_timesteps = self.n_trials, self.t_max + 1
+        n = min(N_CANDIDATES, m * n_timesteps)
+        even = np.linspace(0, n_timesteps - 1, n - n // 2)
+        early = np.geomspace(1, n_timesteps, n // 2) - 1
+        timestep = np.concatenate((even, early)).astype(np.int64)
+        trial = np.arange(n) % m
+        chosen = observations[trial, timestep][timestep < lengths[trial]]
+        # What occurs twice is kept once.
+        living = np.unique(chosen[np.isfinite(chosen).all(axis=1)], axis=0)
+        if self._ended is None:
+            return living
+        return np.concatenate((np.full((1, self._k), np.nan), living))
+
+    @cached_property
+    def candidate_features(self) -> Rows:
+        """Features (M, d) of the candidates."""
+        return self.features(self.candidates)
+
+    def candidate(self, index: int) -> Any:
+        """Return a candidate reference state as it is encoded."""
+        return self.candidates[index]
+
+    @cached_property
+    def starts(self) -> NDArray[Any]:
+        """Observations (n, k) in which trials start, of some hundred trials."""
+        return np.unique(self.trials.observations[:N_CANDIDATES, 0].astype(np.float64), axis=0)
+
+    def trial_features(self, most: int) -> tuple[Any, IntArray]:
+        """Return features (m, t_max + 1, d) of the first trials, and their lengths (m,)."""
+        m = min(self.n_trials, max(2, most // (self._d * (self.t_max + 1))))
+        return self._raw(slice(0, m), 0, self.t_max + 1), self.trials.all_lengths[:m]
+
+    def occupancy(self, windows: IntArray, segments: Segments) -> FloatArray:
+        """Return the share (n, M) of each window's samples that tells of each candidate."""
+        n_samples = self._n_samples(windows)
+        found = self.samples_of(windows, segments)(self.candidates)
+        return np.asarray(found / np.maximum(n_samples, 1)[:, None])
+
+    def samples_of(
+        self, windows: IntArray, segments: Segments, group: Any = None
+    ) -> Callable[[NDArray[Any]], FloatArray]:
+        """Return the function that gives how many samples (n, m) tell of observations (m, k).
+
+        By the Christoffel function of each window, whose factors are those of the trials asked; 0
+        of fewer than ten.
+        """
+        of_windows = self.christoffel(windows, segments)
+
+        def samples(states: NDArray[Any]) -> FloatArray:
+            rows = self.observed(states)
+            found = np.stack([of_window.samples(rows) for of_window in of_windows])
+            return np.where(found >= MIN_SAMPLES, found, 0.0)
+
+        return samples
+
+    moves_of = samples_of
+
+    def christoffel(self, windows: IntArray, segments: Segments) -> list[Christoffel]:
+        """Return the Christoffel function of each window."""
+        return [
+            Christoffel.of(total(segments.between(start, stop)).own)
+            for start, stop in windows.tolist()
+        ]
+
+    def _n_samples(self, windows: IntArray) -> IntArray:
+        before = np.append(0, np.cumsum(self.trials_at))
+        return np.asarray(before[windows[:, 1]] - before[windows[:, 0]])
+
+    def some_of(self, start: int, stop: int, most: int) -> NDArray[Any]:
+        """Return at most so many observations (n, k) of a window, spread over it."""
+        trial, t = np.nonzero(self.own[:, start:stop])
+        step = max(1, len(trial) // most)
+        seen = self.trials.observations[trial[::step], start + t[::step]]
+        return np.asarray(seen[np.isfinite(seen).all(axis=1)] if seen.dtype.kind == "f" else seen)

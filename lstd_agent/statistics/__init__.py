@@ -1,1 +1,0 @@
-"""Statistics of windows of timesteps: the seam between samples and algorithms."""

@@ -1,0 +1,128 @@
+"""One way from a source of rows to solved windows, for any backup and any subset of the trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from lstd_agent.arrays import IntArray
+from lstd_agent.backups import Backup, LambdaReturn, MultiStep, is_one_step
+from lstd_agent.rows.factors import Factor, Segments, total, without_each
+from lstd_agent.system.gain import Gain, GainRows, estimate_gain
+from lstd_agent.system.linked import solve_linked, zero_of
+from lstd_agent.system.model import PooledModel, pooled_model, solve_model
+from lstd_agent.system.neighborhoods import neighborhood_windows
+from lstd_agent.system.solution import Solved
+from lstd_agent.system.targets import linked_by_targets
+
+
+@dataclass(frozen=True, eq=False)
+class Subsets:
+    """Subsets of the trials of a source: all, or all and each half, or all but each group.
+
+    Attributes
+    ----------
+    source : CountRows, TrialRows or ChainRows
+    edges : ndarray of int
+        Anchors of all systems to be solved.
+    kind : {"whole", "halves", "others"}
+    n_groups : int
+    """
+
+    source: Any
+    edges: IntArray
+    kind: Literal["whole", "halves", "others"] = "whole"
+    n_groups: int = 1
+
+    @cached_property
+    def segments(self) -> list[Segments]:
+        """The factors of each subset: data are read once."""
+        parts = Segments.of(self.source, self.edges, self.n_groups)
+        if self.kind == "others":
+            return parts.without_each()
+        return [parts.whole(), *(parts.each() if self.kind == "halves" else [])]
+
+    @cached_property
+    def groups(self) -> list[Any]:
+        """What each subset is of: groups of the source; None are all trials."""
+        groups = self.source.groups(self.n_groups)
+        if self.kind == "others":
+            return [
+                np.concatenate([group for i, group in enumerate(groups) if i != b])
+                for b in range(len(groups))
+            ]
+        return [None, *(groups if self.kind == "halves" else [])]
+
+    def totals(self, parts: Sequence[Factor]) -> list[Factor]:
+        """Return the factors of subsets from those of groups."""
+        if self.kind == "others":
+            return without_each(parts)
+        return [total(parts), *(parts if self.kind == "halves" else [])]
+
+    def gains(self, rows: GainRows | None = None) -> list[Gain]:
+        """Return the gain of each subset, by given rows or by those that determine it."""
+        return [estimate_gain(self.source, each, rows) for each in self.segments]
+
+    def model(self, i: int, gain: float, main: int) -> PooledModel:
+        """Return the pooled model of a subset, with value 0 at a state."""
+        source = self.source
+        if self.groups[i] is not None:
+            source = source.of([source.batches[b] for b in self.groups[i]])
+        return pooled_model(source.transitions(), source.reward_sums(), gain, main)
+
+    def solve(
+        self,
+        anchors: IntArray,
+        gains: Sequence[float],
+        backup: Backup,
+        *,
+        directions: bool = True,
+    ) -> list[list[Solved]]:
+        """Solve the linked system of each subset.
+
+        Parameters
+        ----------
+        anchors : ndarray of int, shape (K,)
+        gains : sequence of float
+            Of each subset.
+        backup : Backup
+        directions : bool
+            Whether to keep track of what the samples of the first subset leave open.
+        """
+        source, last = self.source, int(anchors[-1])
+        if backup == "model":
+            return self._by_model(anchors, gains)
+        zeros = [zero_of(source, each, last) for each in self.segments]
+        if is_one_step(backup):
+            return [
+                solve_linked(source, each, anchors, gain, zero, directions=directions and i == 0)
+                for i, (each, gain, zero) in enumerate(zip(self.segments, gains, zeros, strict=True))
+            ]
+        assert isinstance(backup, MultiStep | LambdaReturn)
+        if not source.are_places:
+            return linked_by_targets(
+                source, anchors, backup, np.array(gains), np.stack(zeros),
+                n_groups=self.n_groups, subsets=self.totals, directions=directions,
+            )
+        return [
+            linked_by_targets(
+                source, anchors, backup, np.array([gain]), zero[None],
+                group=group, directions=directions and i == 0,
+            )[0]
+            for i, (group, gain, zero) in enumerate(zip(self.groups, gains, zeros, strict=True))
+        ]
+
+    def _by_model(self, anchors: IntArray, gains: Sequence[float]) -> list[list[Solved]]:
+        source, found = self.source, []
+        main = source.main_state(int(anchors[-1]))
+        windows = neighborhood_windows(anchors, source.t_max, "window")
+        for i, gain in enumerate(gains):
+            part = source
+            if self.groups[i] is not None:
+                part = source.of([source.batches[b] for b in self.groups[i]])
+            found.append(solve_model(part, windows, self.model(i, gain, main)))
+        return found
