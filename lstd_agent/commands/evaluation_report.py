@@ -111,16 +111,18 @@ def as_text(report: dict[str, Any]) -> str:
 
 def table(columns: dict[str, np.ndarray[Any, Any]]) -> str:
     """Return columns as right-aligned text under their names."""
-    cells = [
-        [name, *(f"{x:.4f}" if isinstance(x, float) else str(x) for x in column.tolist())]
-        for name, column in columns.items()
-    ]
+    cells = [[name, *map(_cell, column.tolist())] for name, column in columns.items()]
     widths = [max(map(len, column)) for column in cells]
     rows = zip(*cells, strict=True)
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
     )
+
+
+def _cell(x: Any) -> str:
+    """Return a number as text, without the sign of what rounds to zero."""
+    return f"{round(x, 4) + 0.0:.4f}" if isinstance(x, float) else str(x)
 
 
 def as_arrays(

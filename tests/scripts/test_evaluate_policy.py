@@ -110,6 +110,11 @@ def test_the_text_has_gain_neighbourhoods_states_and_totals(
 
 # Four features for ten states leave the value of the start uncertain.
 @pytest.mark.filterwarnings("ignore:.*mean value of the start:lstd_agent.errors.FitWarning")
+def test_what_rounds_to_zero_has_no_sign() -> None:
+    shown = evaluation_report.table({"x": np.array([-2e-14, -4e-5, -6e-5, np.nan, -np.inf])})
+    assert shown.split() == ["x", "0.0000", "0.0000", "-0.0001", "nan", "-inf"]
+
+
 def test_saved_arrays_are_enough_to_redo_the_table(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
