@@ -112,10 +112,17 @@ class CountRows:
 
     def of(self, batches: Sequence[TransitionCounts]) -> CountRows:
         """Return the rows of other trials, with the same features and main state."""
-        return CountRows(
-            batches, self.table, self.terminal, main=self._main, sample=self.whole_trials,
+        other = CountRows(
+            batches,
+            self.table,
+            self.terminal,
+            main=self._main,
+            sample=self.whole_trials,
             rcond=self.rcond,
         )
+        if not self.is_sparse:
+            vars(other)["coordinates"] = self.coordinates
+        return other
 
     def merged(self, start: int, stop: int, group: IntArray | None = None) -> Iterator[Layer]:
         """Yield one layer, of all states that were seen from start up to stop."""

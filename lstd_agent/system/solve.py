@@ -48,8 +48,13 @@ class Subsets:
 
     @cached_property
     def groups(self) -> list[Any]:
-        """What each subset is of: groups of the source; None are all trials."""
+        """The batches of counts of each subset; None are all trials.
+
+        Of kept trials, factors tell subsets apart.
+        """
         groups = self.source.groups(self.n_groups)
+        if not self.source.are_places:
+            return [None] * len(self.segments)
         if self.kind == "others":
             return [
                 np.concatenate([group for i, group in enumerate(groups) if i != b])
