@@ -87,11 +87,14 @@ class TrialRows:
     @cached_property
     def coordinates(self) -> Coordinates:
         """Features divided by their root mean squares; very many alike ones in fewer numbers."""
-        d = self._d
+        d, n = self._d, self.t_max + 2
         squares, gram = np.zeros(d), np.zeros((d, d)) if d >= _MANY else None
-        for part in self._parts(slice(0, self.n_trials), self.t_max + 2):
-            f = self._raw(part, 0, self.t_max + 2)
+        raw = np.empty((self.n_trials, n, d + 1)) if self._fits(d + 1) else None
+        for part in self._parts(slice(0, self.n_trials), n):
+            f = self._raw(part, 0, n)
             squares += np.einsum("mt,mtd->d", self.own[part].astype(np.float64), f[:, :-1] ** 2)
+            if raw is not None:
+                raw[part, :, :d] = f
             if gram is not None:
                 rows = f.reshape(-1, d)
                 gram += rows.T @ rows
@@ -102,7 +105,14 @@ class TrialRows:
             keep = values > _ROUNDING**2 * values[-1]
             if keep.mean() < _LARGEST_SHARE:
                 return Coordinates(U[:, keep] / size[:, None], False, size)
+        if raw is not None:  # features are computed once
+            raw[:, :, :d] /= size
+            raw[:, :, d] = self.constant
+            vars(self)["_held"] = raw
         return Coordinates(1.0 / size, False, size)
+
+    def _fits(self, p: int) -> bool:
+        return self.n_trials * (self.t_max + 2) * p * 8 <= self._max_bytes
 
     @property
     def p(self) -> int:
@@ -115,10 +125,12 @@ class TrialRows:
     @cached_property
     def _held(self) -> Any:
         """Rows (m, t_max + 2, p) of all observations if there is room for them, else None."""
-        m, n = self.n_trials, self.t_max + 2
-        if m * n * self.p * 8 > self._max_bytes:
+        m, n, p = self.n_trials, self.t_max + 2, self.p
+        if "_held" in vars(self):  # by the coordinates
+            return vars(self)["_held"]
+        if not self._fits(p):
             return None
-        held = np.empty((m, n, self.p))
+        held = np.empty((m, n, p))
         for part in self._parts(slice(0, m), n):
             held[part] = self._computed(part, 0, n)
         return held
@@ -299,7 +311,7 @@ class TrialRows:
     def christoffel(self, windows: IntArray, segments: Segments) -> list[Christoffel]:
         """Return the Christoffel function of each window."""
         return [
-            Christoffel.of(total(segments.between(start, stop)).own)
+            Christoffel.of(total(segments.between(start, stop)).reduced(self.p, 1e-7).A)
             for start, stop in windows.tolist()
         ]
 

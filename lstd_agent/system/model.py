@@ -38,7 +38,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.layers import Samples
 from lstd_agent.system.absorption import SumsUntil
-from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.minimizer import minimize, reduced
 from lstd_agent.system.solution import Solved
 
 # A timestep with a smaller root mean square error, relative to the mean, weighs no more for it.
@@ -153,5 +153,6 @@ def _fitted(source: Countable, weight: FloatArray, values: FloatArray, n_samples
         return Solved(column, int(np.count_nonzero(weights)), np.nan, n_samples)
     A = root[:, None] * A
     sides = (root * values[visited])[:, None]
-    found = minimize(A, A, sides, source.rcond, source.coordinates.metric)
+    equations = reduced(A, A, sides, source.rcond)
+    found = minimize(equations, source.rcond, source.coordinates.metric)
     return Solved(found.weights, found.rank, found.condition, n_samples)

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
+from functools import reduce as reduce_sums
 from itertools import chain
 from operator import add
 from typing import Any, TypeAlias
@@ -28,7 +29,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import NotFittedError
 from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.rows.factors import Factor, Gathering, total
-from lstd_agent.system.minimizer import Minimizer, basis_of_range, minimize
+from lstd_agent.system.minimizer import Minimizer, basis_of_range, minimize, reduced
 
 RCOND = 1e-5
 """Relative cutoff of the size of features."""
@@ -156,7 +157,7 @@ class PairSums:
         """
         A, B, scale = self._scaled
         L, _ = basis_of_range(A, RCOND)
-        one = L.T @ self.factor.numbers[:, 1]
+        one = L.T @ self._numbers[:, 1]
         of_B, _ = basis_of_range(L.T @ B, DIFFERENCES)
         outside = one - of_B @ (of_B.T @ one)
         share = float(outside @ one)
@@ -164,7 +165,7 @@ class PairSums:
             raise NotFittedError(
                 "the gain cannot be told: features of pairs must be able to represent a constant"
             )
-        gain = float(outside @ (L.T @ self.factor.numbers[:, 0])) / share
+        gain = float(outside @ (L.T @ self._numbers[:, 0])) / share
         weights = self.solve(gain)
         settled = float(outside @ (L.T @ (A @ (weights * scale)))) / share
         return weights, gain, settled
@@ -199,18 +200,23 @@ class PairSums:
         """A and B of features of size 1, and their sizes."""
         if self.factor.n == 0:
             raise NotFittedError("there is no transition of which the action that follows is known")
-        own, less = self.factor.own, self.factor.less
+        D = self.factor.p
+        own, less = self.factor.held[:, :D], self.factor.held[:, D : 2 * D]
         scale = np.linalg.norm(own, axis=0) / np.sqrt(self.factor.n)
         scale = np.where(scale > 0.0, scale, 1.0)
         return own / scale, less / scale, scale
 
+    @property
+    def _numbers(self) -> FloatArray:
+        return self.factor.held[:, 2 * self.factor.p :]
+
     def _above(self, gain: float) -> FloatArray:
         """Return rewards above the gain as a column."""
-        return self.factor.numbers[:, :1] - gain * self.factor.numbers[:, 1:]
+        return self._numbers[:, :1] - gain * self._numbers[:, 1:]
 
     def _solved(self, c: FloatArray) -> Minimizer:
         A, B, scale = self._scaled
-        found = minimize(A, B, c, RCOND)
+        found = minimize(reduced(A, B, c, RCOND), RCOND)
         return replace(found, weights=found.weights / scale[:, None])
 
 
@@ -235,7 +241,7 @@ def fit_pairs(
     """
     chosen = [None] * len(portions) if policy is None else policy
     parts = list(zip(portions, chosen, strict=True))
-    sums = reduce(add, (PairSums.of(portion, pairs, actions) for portion, actions in parts))
+    sums = reduce_sums(add, (PairSums.of(portion, pairs, actions) for portion, actions in parts))
     rows = (_rows(portion, pairs, actions) for portion, actions in parts)
     return sums.fit(chain.from_iterable(rows), gain)
 

@@ -117,7 +117,7 @@ class _TargetRows:
         rows = self._of(layer.features, targets)
         if not self._gatherings:
             q = targets.shape[1] - self._source.p
-            self._gatherings = [Gathering(self._source.p, q) for _ in self._groups]
+            self._gatherings = [Gathering(self._source.p, q, True) for _ in self._groups]
         for gathering, group in zip(self._gatherings, self._groups, strict=True):
             gathering.add(rows[group], layer.weights[group])
 
@@ -187,8 +187,15 @@ def linked_by_targets(
         assert targets is not None
         is_last = stop > source.t_max
         factors = subsets(rows.factors())
+        n_numbers = factors[0].held.shape[1] - 2 * source.p
         solved = [
-            _minimizer(source, each, [j, *range(n, each.numbers.shape[1] * (j == 0))], is_last)
+            _minimizer(
+                source,
+                each,
+                [j, *range(n, n_numbers * (j == 0))],
+                is_last,
+                directions and j == 0,
+            )
             for j, each in enumerate(factors)
         ]
         first = solved[0].weights
@@ -208,11 +215,15 @@ def linked_by_targets(
     return [each[::-1] for each in found]
 
 
-def _minimizer(source: Samples, factor: Factor, sides: list[int], is_last: bool) -> Minimizer:
+def _minimizer(
+    source: Samples, factor: Factor, sides: list[int], is_last: bool, directions: bool = True
+) -> Minimizer:
     """Return the minimizer of a window, the last one of which has no constant."""
     size = source.p - 1 if is_last or not source.constant else source.p
-    A, B = factor.own[:, :size], factor.less[:, :size]
-    return minimize(A, B, factor.numbers[:, sides], source.rcond, source.coordinates.metric)
+    equations = factor.reduced(size, source.rcond)
+    equations = equations._replace(c=equations.c[:, sides])
+    metric = source.coordinates.metric
+    return minimize(equations, source.rcond, metric, directions=directions)
 
 
 def _open_numbers(layer: Layer, targets: Targets) -> FloatArray:
