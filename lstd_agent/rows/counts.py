@@ -19,7 +19,6 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, dense, is_sparse
 from lstd_agent.rows.classes import RecurrentClass, recurrent_classes
-from lstd_agent.rows.factors import Segments
 from lstd_agent.rows.layers import Coordinates, Layer, orthonormal, root_mean_squares
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
@@ -244,13 +243,13 @@ class CountRows:
             return np.zeros((0, self.t_max + 1), dtype=np.int64), np.zeros(0, dtype=np.int64)
         return self.whole_trials.observations[:, :-1], self.whole_trials.all_lengths
 
-    def occupancy(self, windows: IntArray, segments: Segments | None = None) -> FloatArray:
+    def occupancy(self, windows: IntArray, segments: Any = None) -> FloatArray:
         """Return the visiting frequency of each state in each window, shape (n, S)."""
         visits = self._visits_in(windows)
         return np.asarray(visits / visits.sum(axis=1, keepdims=True))
 
     def samples_of(
-        self, windows: IntArray, segments: Segments | None = None, group: IntArray | None = None
+        self, windows: IntArray, segments: Any = None, group: IntArray | None = None
     ) -> Callable[[IntArray], FloatArray]:
         """Return the function that gives the visits (n, m) of states (m,) in each window."""
         visits = self._visits_in(windows, group)
@@ -265,7 +264,7 @@ class CountRows:
         return np.stack(found)
 
     def moves_of(
-        self, windows: IntArray, segments: Segments | None = None
+        self, windows: IntArray, segments: Any = None
     ) -> Callable[[IntArray], FloatArray]:
         """Return the function that gives how many samples tell what comes after states, (n, m).
 

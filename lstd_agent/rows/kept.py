@@ -283,20 +283,29 @@ class TrialRows:
         m = min(self.n_trials, max(2, most // (self._d * (self.t_max + 1))))
         return self._raw(slice(0, m), 0, self.t_max + 1), self.trials.all_lengths[:m]
 
-    def occupancy(self, windows: IntArray, segments: Segments) -> FloatArray:
+    def occupancy(self, windows: IntArray, segments: Any) -> FloatArray:
         """Return the share (n, M) of each window's samples that tells of each candidate."""
         n_samples = self._n_samples(windows)
         found = self.samples_of(windows, segments)(self.candidates)
         return np.asarray(found / np.maximum(n_samples, 1)[:, None])
 
     def samples_of(
-        self, windows: IntArray, segments: Segments, group: Any = None
+        self, windows: IntArray, segments: Any, group: Any = None
     ) -> Callable[[NDArray[Any]], FloatArray]:
         """Return the function that gives how many samples (n, m) tell of observations (m, k).
 
-        By the Christoffel function of each window, whose factors are those of the trials asked; 0
+        By the Christoffel function of each window, whose factors, or sparse system, are those of the trials asked; 0
         of fewer than ten.
         """
+        if self.is_sparse:
+            n_samples = self._n_samples(windows)[:, None]
+
+            def sparse_samples(states: NDArray[Any]) -> FloatArray:
+                rows = sparse.csr_array(self.features(states))
+                shares = [segments.occupancy(rows, k) for k in range(len(windows))]
+                return np.asarray(np.stack(shares) * n_samples)
+
+            return sparse_samples
         of_windows = self.christoffel(windows, segments)
 
         def samples(states: NDArray[Any]) -> FloatArray:

@@ -146,9 +146,10 @@ def _fitted(source: Countable, weight: FloatArray, values: FloatArray, n_samples
     root = np.sqrt(weight[visited])
     A = source.rows[visited]
     if sparse.issparse(A):
-        from lstd_agent.system.sparse import least_squares
+        from scipy.sparse.linalg import lsmr  # takes long to import
 
-        weights = least_squares(sparse.csr_array(A), weight[visited], values[visited])
+        A = sparse.csr_array(sparse.diags_array(root) @ A)
+        weights = lsmr(A, root * values[visited], atol=1e-14, btol=1e-14, conlim=0.0)[0]
         column = np.append(weights, 0.0)[:, None]
         return Solved(column, int(np.count_nonzero(weights)), np.nan, n_samples)
     A = root[:, None] * A
