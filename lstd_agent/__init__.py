@@ -1,9 +1,8 @@
 """A model-free evaluator of the bias from transient and recurrent states.
 
 The system of seminorm LSTD approximators of Dewanto & Gallagher (arXiv:2204.04324).
-`SeminormLSTDAgent` is the evaluator, and `PolicyIteration` makes better policies of what it
-evaluates; `SeminormTDAgent` evaluates by semi-gradient steps, from initial weights. The rest are
-features, distances, backups and results, trials to give it, a wrapper that makes episodic
+`SeminormLSTDAgent` is the evaluator. `PolicyIteration` improves policies by what it evaluates. The
+rest are features, distances, backups and results, trials to give it, a wrapper that makes episodic
 environments continuing, the base of all errors, and the warnings of a fit that may be far off and
 of trials that are summed up.
 """
@@ -19,7 +18,6 @@ from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
 from lstd_agent.fit import Comparison
 from lstd_agent.improvement.policy_iteration import PolicyIteration
 from lstd_agent.improvement.record import Iteration
-from lstd_agent.semigradient.agent import SeminormTDAgent
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD
@@ -54,7 +52,6 @@ __all__ = [
     "RandomFourier",
     "Restart",
     "SeminormLSTDAgent",
-    "SeminormTDAgent",
     "Standardized",
     "System",
     "TileCoding",

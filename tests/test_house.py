@@ -23,7 +23,7 @@ ROOMS = (
     ("vector_actions", "counted_actions", "action_values", "misfit", "tail", "diagnostics"),
     ("packing", "persistence", "plotting", "summary"),
     ("agent",),
-    ("baselines", "improvement", "sb3", "semigradient"),
+    ("baselines", "improvement", "sb3"),
     ("study", "commands", "benchmarks"),
 )
 # What compares the evaluator with exact answers, and so may import both packages.

@@ -1,1 +1,0 @@
-"""Semi-gradient evaluation: weights that start somewhere, and move."""
