@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import fields
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
+import gymnasium as gym
 from numpy.typing import ArrayLike
 
 from lstd_agent.action_values import ActionEvidence
-from lstd_agent.delegation import chained, delegated
+from lstd_agent.delegation import delegated
 from lstd_agent.diagnostics import check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, NotFittedError
 from lstd_agent.features.standardized import Standardized
@@ -39,17 +41,15 @@ from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
 from lstd_agent.system.solvers import SolverName
 from lstd_agent.system.start_value import start_bias
-from lstd_agent.trials.collector import Termination, TrialCollector
-from lstd_agent.trials.counting import CountsLike, TransitionCounts
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Sums
+from lstd_agent.trials.collect import AnyEnv, Request
+from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.exploration import Explore
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.recorders import Sums
-from lstd_agent.trials.request import Request
-from lstd_agent.trials.rollouts import AnyEnv
-from lstd_agent.trials.room import DEFAULT_MAX_BYTES
-from lstd_agent.trials.sharding import EnvSource
+from lstd_agent.trials.shards import EnvSource
+from lstd_agent.trials.store import Termination, TrialStore
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -88,8 +88,7 @@ class SeminormLSTDAgent:
         ``"auto"`` chooses by the data, from what predicts held-out trials best (see
         `lstd_agent.system.selection`); with reference states it is one step. ``"model"`` fits
         the values of the transitions of all timesteps, of Discrete observations only, which it
-        takes to be Markov states (see `lstd_agent.statistics.pooled`). Vector observations need
-        their trials for more than one step, which are kept up to ``max_bytes``.
+        takes to be Markov states (see `lstd_agent.statistics.pooled`).
     gain : float or None
         None estimates it from the second half of all timesteps (`lstd_agent.system.gain`).
     on_termination : {"raise", "absorb"}
@@ -105,27 +104,25 @@ class SeminormLSTDAgent:
         with pivots, which is several times as fast with hundreds of features; or by iterations,
         which tell no ranks. Values that are determined are the same (`lstd_agent.system.solvers`).
     n_stored_trials : int
-        How many trials' observations to keep, each (t_max + 1) k numbers, for the distance that
-        pairs trials and, with vector observations, for reference states.
+        How many counted trials to keep whole, rewards included, for the distance that pairs
+        trials and for returns of starts. Which they are does not depend on the order in which
+        trials come.
     n_batches : int
-        In how many batches to keep the statistics, for `standard_errors`. With vector
-        observations of d features they take n_batches (t_max + 1) (2 d² + 2 d + 1) numbers;
-        with Discrete ones at most one for each visited (batch, timestep, transition).
-        Standard errors fit the system again without each batch; of 10⁵ tiles each such fit takes
+        In how many batches to deal the trials, for `standard_errors`. Counts take at most one
+        number for each visited (batch, timestep, transition). Standard errors fit the system again without each batch; of 10⁵ tiles each such fit takes
         about half as long as the first, so that fewer batches there cost less.
     observations : {"auto", "counted", "vectors"}
         How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
         others of at most 10,000 elements), and keeps all others as vectors.
     max_bytes : int
-        How much memory trials of vectors may take before they are condensed into moments of
-        the features, which cannot change any more then.
+        How much memory trials of vectors may take; beyond it they are held in temporary files.
     standardize : bool
         Shorthand for ``Standardized(features)``: functions of standardized observations, whose
         mean and deviation are measured on the samples and kept in files.
 
     Attributes
     ----------
-    collector : TrialCollector
+    collector : TrialStore
         Holds the trials, and how their observations are encoded.
     options : dict
         What the agent was made with.
@@ -236,7 +233,7 @@ class SeminormLSTDAgent:
         vars(self).update(vars(self._fit_options))  # numbers as Python's own
         self.standardize = standardize
         features = self._standardized(features)
-        self.collector = TrialCollector(
+        self.collector = TrialStore(
             features, on_termination, n_stored_trials, n_batches, observations, max_bytes
         )
         self._fitted: Fit | None = None
@@ -384,7 +381,7 @@ class SeminormLSTDAgent:
             Show a progress bar; None shows one on a terminal only.
         workers, executor
             Processes to start, or the `concurrent.futures.Executor` to use instead; see
-            `lstd_agent.trials.parallel.run_tasks`. The result does not depend on them.
+            `lstd_agent.trials.workers.run_tasks`. The result does not depend on them.
         shard_size : int, optional
             Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
         is_same_policy : bool
@@ -410,7 +407,38 @@ class SeminormLSTDAgent:
         self.collector.collect(env, policy, Request(n_trials, t_max, seed, *how))
         return self
 
-    attach = chained(TrialCollector.attach, to="collector")
+    def attach(
+        self,
+        env: AnyEnv,
+        policy: Policy | None = None,
+        *,
+        t_max: int | None = None,
+        seed: int | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+    ) -> Self:
+        """Tell what `observe` will see, and what `act` shall do, in the user's own loop.
+
+        Parameters
+        ----------
+        env : Env or VectorEnv
+            Only its spaces are used.
+        policy : array_like or callable, optional
+            As in `collect`.
+        t_max : int, optional
+            The last timestep of every trial; without it that of the first finished one.
+        seed : int, optional
+            Of a stochastic policy's draws.
+        batched, is_same_policy : bool
+            As in `collect`.
+
+        Raises
+        ------
+        InvalidInputError
+            If a trial is under way, or an argument does not fit. Then nothing has changed.
+        """
+        self.collector.attach(env, policy, t_max, seed, batched, is_same_policy)
+        return self
 
     def act(self, observation: Any) -> Any:
         """Return the action of the policy that `attach` was given, or its actions for a batch.
@@ -458,11 +486,25 @@ class SeminormLSTDAgent:
         """
         self.collector.loop.observe(t, observation, reward, next_observation, terminated)
 
-    end_trial = delegated(TrialCollector.end_trial, to="collector")
-    drop_trial = delegated(TrialCollector.drop_trial, to="collector")
+    def end_trial(self) -> None:
+        """Finish the trial, or the trials in lockstep, that have been observed up to here.
+
+        The first to finish tells ``t_max``, unless `attach` did. One that terminated may be
+        shorter.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is not as long as the others, or one of its observations does not fit.
+        """
+        self.collector.loop.end_trial()
+
+    def drop_trial(self) -> None:
+        """Forget the trial, or the trials in lockstep, under way."""
+        self.collector.loop.drop_trial()
 
     def add(self, data: CountsLike | KeptTrials | SeminormLSTDAgent) -> Self:
-        """Add trials that somebody else has collected, as one round.
+        """Add trials that somebody else has collected.
 
         Parameters
         ----------
@@ -479,12 +521,75 @@ class SeminormLSTDAgent:
         self.collector.add(data.collector if isinstance(data, SeminormLSTDAgent) else data)
         return self
 
-    add_trials = chained(TrialCollector.add_trials, to="collector")
+    def add_trials(
+        self,
+        observations: Any,
+        rewards: Iterable[ArrayLike] | None = None,
+        actions: Iterable[ArrayLike] | None = None,
+        *,
+        terminated: ArrayLike | None = None,
+        t_max: int | None = None,
+        policy: Policy | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+    ) -> Self:
+        """Add logged trials, of whatever lengths.
+
+        A trial that is shorter than the longest was cut short, which does not mean that the task
+        ended: each timestep's equations use the transitions of the trials that have it.
+        Occupancies, mean rewards and the gain are those of the trials that were there. Equations
+        are of single transitions, and stay right where what was observed decided when trials
+        were cut short. Means over the trials that were left are means over these alone.
+
+        Parameters
+        ----------
+        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
+            One more than there are rewards, the last one what followed the last reward. Tables
+            come by `LoggedTrials.from_frame`.
+        rewards, actions, terminated
+            As `LoggedTrials.of` takes them. Discrete actions serve `action_values`, whoever chose
+            them; trials may end with ``on_termination="absorb"``.
+        t_max : int, optional
+            The last timestep: what was logged beyond is left out. By default the longest trial's,
+            or that of the trials so far.
+        policy : array_like or callable, optional
+            Whose trials they are said to be: refused if it never takes one of the actions, or
+            hardly as often. Without it they are taken for those of the evaluated policy.
+        batched, is_same_policy : bool
+            As in `collect`.
+        observation_space : Space, optional
+            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
+            floats are unbounded without it.
+        action_space : Space, optional
+            Without one, integers are Discrete actions from 0 to the largest that was logged.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be trials of this task and policy. Then nothing has changed.
+        TerminationError
+            If a trial terminated, unless that is to be absorbed.
+        """
+        self.collector.add_trials(
+            observations,
+            rewards,
+            actions,
+            terminated,
+            t_max,
+            policy,
+            batched,
+            is_same_policy,
+            observation_space,
+            action_space,
+        )
+        return self
 
     def merge(self, other: SeminormLSTDAgent) -> Self:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
-        Features need not be the same, except where trials were condensed into their moments.
+        Features need not be the same.
 
         Parameters
         ----------
@@ -493,7 +598,7 @@ class SeminormLSTDAgent:
         Raises
         ------
         InvalidInputError
-            If the two have other observations, timesteps, policies or moments; nothing is added.
+            If the two have other observations, timesteps or policies; nothing is added.
         """
         self.collector.merge(other.collector)
         return self
@@ -508,8 +613,7 @@ class SeminormLSTDAgent:
         Raises
         ------
         InvalidInputError
-            If trials were condensed into moments of the features so far, or the features do
-            not fit the observations. Then nothing has changed.
+            If the features do not fit the observations. Then nothing has changed.
         """
         self.collector.use_features(self._standardized(features))
         return self
@@ -533,12 +637,20 @@ class SeminormLSTDAgent:
 
     @property
     def counts(self) -> TransitionCounts:
-        """The counts of all trials so far; see `TrialCollector.counts`."""
+        """The counts of all trials so far, where observations are counted.
+
+        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
+        without any trials, and `InvalidInputError` if observations are vectors.
+        """
         return self.collector.counts
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """All trials of vectors so far; see `TrialCollector.kept_trials`."""
+        """All trials of vectors so far, in the order in which they came.
+
+        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
+        without any trials, and `InvalidInputError` if they are counted.
+        """
         return self.collector.kept_trials
 
     def fit(self) -> Self:
@@ -588,7 +700,7 @@ class SeminormLSTDAgent:
         -------
         str
         """
-        return describe(self._last_fit, self.collector.account)
+        return describe(self._last_fit, self.collector.batches.account())
 
     @property
     def system_(self) -> System:

@@ -24,7 +24,7 @@ from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.selection import Choice
 from lstd_agent.tail import check_tail
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.lengths import has_gaps
+from lstd_agent.trials.kept import has_gaps
 
 FEW_SAMPLES = 10
 """Starts with fewer samples than this are named."""

@@ -18,8 +18,8 @@ from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
+from lstd_agent.trials.batches import Sums
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.recorders import Sums
 
 # Of the noise of a start, which is only looked at for being too large, so many groups tell.
 _N_GROUPS = 4

@@ -30,7 +30,7 @@ from lstd_agent.system.neighborhoods import (
 from lstd_agent.system.references import RULES, RuleName
 from lstd_agent.system.selection import Choice, choose_backup, choose_number
 from lstd_agent.system.solvers import SOLVERS, SolverName
-from lstd_agent.trials.recorders import Sums
+from lstd_agent.trials.batches import Sums
 
 AgentTailName = Literal["window", "settled"]
 

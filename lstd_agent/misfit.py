@@ -19,7 +19,7 @@ from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import most_by_chance
 from lstd_agent.statistics.start_groups import StartGroups
 from lstd_agent.system.start_value import deviations, direct_values
-from lstd_agent.trials.lengths import has_gaps
+from lstd_agent.trials.kept import has_gaps
 
 LEVEL = 1e-3
 """Chance of judging any value of a right fit wrong."""

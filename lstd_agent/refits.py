@@ -20,7 +20,7 @@ from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.system.approximators import System
 from lstd_agent.system.downdates import systems_without_each
 from lstd_agent.system.selection import OPEN_TOLERANCE
-from lstd_agent.trials.recorders import Sums
+from lstd_agent.trials.batches import Sums
 
 Occupancies = Callable[[States], FloatArray]
 """Occupancies (n, m) of encoded observations (m,) in the windows of n neighbourhoods."""

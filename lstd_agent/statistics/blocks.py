@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 
 _NOTHING = sparse.csr_array((0, 0))
 

@@ -25,7 +25,7 @@ from lstd_agent.statistics.equations import (
     window_chunks,
     window_sums,
 )
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from lstd_agent.statistics.start_groups import (
     horizons_to,
     in_chunks,
 )
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 
 MOST_STORED = 1000
 """What more of them would tell is little."""

@@ -30,7 +30,7 @@ from lstd_agent.statistics.sparse_counts import SparseCounts, sparse_features
 from lstd_agent.statistics.start_groups import StartGroups, ValuesOf
 from lstd_agent.statistics.structure import RecurrentClass, recurrent_classes
 from lstd_agent.statistics.walks import StateWalk
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 
 
 class CountStatistics:

@@ -29,8 +29,8 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import Rows, RowsOf
 from lstd_agent.statistics.blocks import Block
 from lstd_agent.statistics.trial_moments import TrialMoments
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.kept import KeptTrials
 
 N_GROUPS = 8
 """Into so many groups counts are divided, half of them for each half of the trials."""
@@ -129,7 +129,7 @@ def trial_holdouts(
             "hold any: raise max_bytes, take dense features, or give a number"
         )
     trials, rows = moments.kept, moments.features
-    halves = [trials.every(2, i) for i in range(2)]
+    halves = [trials.take(slice(i, None, 2)) for i in range(2)]
     if trials.n_trials < _FEWEST_HELD_OUT or not all(half.trials_at.all() for half in halves):
         return []  # a half has nothing to say of some timestep
     return [

@@ -6,8 +6,8 @@ from lstd_agent.arrays import States
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.interface import SampledStatistics
 from lstd_agent.statistics.moments import MomentStatistics
+from lstd_agent.trials.batches import Sums
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.recorders import Sums
 
 
 def make_statistics(encoding: Encoding, sums: Sums, trials: States | None) -> SampledStatistics:

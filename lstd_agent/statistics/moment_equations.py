@@ -7,8 +7,8 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.equations import Moments
+from lstd_agent.statistics.moment_sums import MomentSums
 from lstd_agent.statistics.trial_moments import TrialMoments
-from lstd_agent.trials.moment_sums import MomentSums
 
 # Moments of a window that take more than this are refused.
 _MAX_WINDOW_BYTES = 2**33

@@ -1,7 +1,7 @@
 """Statistics of vector observations: moments of the features.
 
 Where states cannot be counted, the sums that X, Z and y are made of are kept for every timestep,
-over all trials (`lstd_agent.trials.moment_sums`), or the trials are, which sums over windows are
+over all trials (`lstd_agent.statistics.moment_sums`), or the trials are, which sums over windows are
 made of when they are asked for (`lstd_agent.statistics.trial_moments`).
 
 The occupancy of a window at any observation is the empirical Christoffel function of its features
@@ -36,6 +36,7 @@ from lstd_agent.statistics.moment_equations import (
     second_moments,
     window_moments,
 )
+from lstd_agent.statistics.moment_sums import MomentSums
 from lstd_agent.statistics.pairs import UNCOUNTED, vector_pairs_discrepancy
 from lstd_agent.statistics.sparse_trials import SparseTrials, are_sparse
 from lstd_agent.statistics.start_groups import (
@@ -47,8 +48,7 @@ from lstd_agent.statistics.start_groups import (
 from lstd_agent.statistics.stored_vectors import N_CANDIDATES, are_at_edge, choose_candidates
 from lstd_agent.statistics.trial_moments import TrialMoments
 from lstd_agent.statistics.walks import TrialWalk
-from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import MomentSums
+from lstd_agent.trials.kept import KeptTrials
 
 _SINGLE_STEPS = (
     "sums over vector observations hold single steps only, and the trials were condensed into "

@@ -30,7 +30,7 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 from lstd_agent.statistics.dominant import DominantSolver
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 
 # Probabilities that add up to 1 but for this much leave nothing open.
 _ROUNDING = 1e-12

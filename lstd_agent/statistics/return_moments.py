@@ -30,7 +30,7 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.features.rows import RowsOf, dense, n_at_a_time
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.kept import KeptTrials
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from lstd_agent.arrays import IntArray
 from lstd_agent.features.rows import Rows, is_sparse
 from lstd_agent.statistics.count_equations import transitions
 from lstd_agent.statistics.equations import SparseEquations
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 
 # Features are taken for sparse if there are at least so many, and so small a part is not zero.
 _FEWEST_SPARSE = 1000

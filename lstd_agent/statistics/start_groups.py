@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import MomentSums
+from lstd_agent.statistics.moment_sums import MomentSums
+from lstd_agent.trials.kept import KeptTrials
 
 ValuesOf = Callable[[FloatArray, IntArray], FloatArray]
 """Values (n,) by features (n, d) at timesteps (n,)."""

@@ -21,9 +21,9 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.rows import Rows, RowsOf, chunk_rows, dense, is_sparse
 from lstd_agent.statistics.coordinates import Coordinates
+from lstd_agent.statistics.moment_sums import MomentSums, condense
 from lstd_agent.statistics.return_moments import ReturnMoments
-from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import MomentSums
+from lstd_agent.trials.kept import KeptTrials
 
 # Moments are kept for the next time up to so many bytes in all batches together.
 _MAX_KEPT_BYTES = 2**30
@@ -323,7 +323,7 @@ class BatchMoments:
         missing = sorted(set(chain.from_iterable(wanted)) - self._found.keys())
         found = dict(self._found)
         if missing:
-            summed = self.kept.condense(self.features, np.array(missing))
+            summed = condense(self.kept, self.features, np.array(missing))
             arrays = [getattr(summed, name) for name in _NAMES]
             found.update((window, [a[i] for a in arrays]) for i, window in enumerate(missing))
             # The longest are kept, copied from the arrays that they were part of.

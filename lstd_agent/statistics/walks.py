@@ -20,7 +20,7 @@ from lstd_agent.statistics.equations import Factors, FeatureBasis, Moments
 from lstd_agent.statistics.interface import CountedStatistics
 from lstd_agent.statistics.return_moments import ReturnMoments
 from lstd_agent.statistics.trial_moments import TrialMoments
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.kept import KeptTrials
 
 
 class StateWalk:

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent, TrialCollector
+from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError, MissingDependencyError, NotFittedError
 from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.recorders import Round
-from lstd_agent.trials.user_loop import UserLoop
+from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.loop import UserLoop
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
 
@@ -358,8 +357,8 @@ def test_methods_that_are_passed_on_show_what_those_that_do_the_work_take_and_sa
     assert agent.attach(gym.make("unichain_gym:Unichain-h6-v0")) is agent
     for passed_on, works in (
         (SeminormLSTDAgent.predict, Fit.predict),
-        (SeminormLSTDAgent.attach, TrialCollector.attach),
-        (TrialCollector.observe, UserLoop.observe),
+        (SeminormLSTDAgent.attach, TrialStore.attach),
+        (TrialStore.observe, UserLoop.observe),
     ):
         assert inspect.signature(passed_on) == inspect.signature(works)
         assert passed_on.__doc__ == works.__doc__

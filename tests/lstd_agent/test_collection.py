@@ -17,10 +17,9 @@ from scipy import sparse
 
 from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent, TransitionCounts
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
-from lstd_agent.trials.encoding import CountedEncoding, make_encoding
-from lstd_agent.trials.numbering import Numbering
-from lstd_agent.trials.same_policy import same_policy
-from lstd_agent.trials.vector_encoding import VectorEncoding
+from lstd_agent.trials.encoding import CountedEncoding, VectorEncoding, make_encoding
+from lstd_agent.trials.policies import same_policy
+from lstd_agent.trials.spaces import Numbering
 from unichain_gym import make_mdp, simulate_counts
 
 ZEROS = np.zeros(6, dtype=int)

@@ -16,9 +16,9 @@ from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.problems import random_chain, random_features
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counted import CountRecorder, MomentRecorder, TrialRecorder
+from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
-from lstd_agent.trials.recorders import CountRecorder, MomentRecorder, TrialRecorder
 from lstd_agent.trials.recording import LockstepTrials
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates

@@ -24,7 +24,7 @@ from lstd_agent import (
 )
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import dense
-from lstd_agent.trials.moment_sums import MomentSums
+from lstd_agent.statistics.moment_sums import MomentSums
 
 
 def still(observation: Any) -> Any:

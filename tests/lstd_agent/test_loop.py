@@ -12,9 +12,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from lstd_agent import OneHot, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationError
+from lstd_agent.trials.collect import split_seed
 from lstd_agent.trials.encoding import CountedEncoding, make_encoding
-from lstd_agent.trials.observations import as_batch
-from lstd_agent.trials.rollouts import split_seed
+from lstd_agent.trials.spaces import as_batch
 from unichain_gym import make_mdp
 
 POLICY = np.array([0, 1, 0, 1, 0, 1])

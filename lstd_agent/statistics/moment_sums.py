@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.features.rows import Rows, RowsOf, dense, n_at_a_time
-from lstd_agent.trials.lengths import check_lengths
+from lstd_agent.trials.counts import check_lengths
+from lstd_agent.trials.kept import KeptTrials
 
 
 def moment_bytes(t_max: int, d: int) -> int:
@@ -155,6 +156,16 @@ def parts_of(f: Rows, successor: Rows, reward: FloatArray) -> Iterator[Any]:
     yield float(reward.sum())
 
 
+def condense(kept: KeptTrials, features: RowsOf, windows: IntArray | None = None) -> MomentSums:
+    """Return the moments of features, summed over trials and each window of timesteps.
+
+    Each timestep is a window by default.
+    """
+    if windows is None:
+        windows = np.arange(kept.t_max + 1)[:, None] + np.arange(2)
+    return moments_of(kept.observations, kept.rewards, kept.own, features, windows)
+
+
 def moments_of(
     observations: NDArray[Any],
     rewards: FloatArray,
@@ -162,7 +173,7 @@ def moments_of(
     features: RowsOf,
     windows: IntArray,
 ) -> MomentSums:
-    """Return the moments of whole trials over windows of timesteps; see `KeptTrials.condense`.
+    """Return the moments of whole trials over windows of timesteps; see `condense`.
 
     Parameters
     ----------
