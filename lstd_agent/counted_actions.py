@@ -149,7 +149,8 @@ class CountedActions:
             raise NotFittedError(NO_ACTIONS)
         n_actions, first = collector.actions
         S = encoding.n_states
-        counts = collector.counts if batch is None else collector.batches.sums[batch]
+        counts = collector.counts if batch is None else collector.batches.sums[batch].counts
+        assert counts is not None
         actions = np.append(np.asarray(table) - first, [0] * (S - encoding.n)).astype(np.int64)
         N, R = counts.transition_counts, counts.reward_sums
         rewards = np.bincount(R.indices, weights=R.data, minlength=S).astype(np.float64)

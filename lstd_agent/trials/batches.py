@@ -86,7 +86,7 @@ class Batches:
     def counts(self) -> TransitionCounts:
         """The counts of all trials."""
         batches = self.sums
-        return sum(batches[1:], batches[0])  # type: ignore[return-value, arg-type]
+        return sum(batches[1:], batches[0])  # type: ignore[return-value]
 
     @property
     def sums(self) -> list[Sums]:

@@ -129,21 +129,6 @@ class CountedTrials:
         return np.repeat(self.n_by_batch[:, None], self.t_max + 1, axis=1)
 
 
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """Transitions of k timesteps that wait to be counted, arrays (k, n)."""
-
-    state: IntArray
-    pair: IntArray
-    reward: FloatArray
-    own: BoolArray
-
-    @classmethod
-    def of(cls, k: int, n: int) -> _Block:
-        integers: list[IntArray] = [np.empty((k, n), dtype=np.int64) for _ in range(2)]
-        return cls(*integers, np.empty((k, n)), np.ones((k, n), dtype=bool))
-
-
 class CountRecorder:
     """Counts transitions of trials, dealt into batches one after the other.
 
@@ -159,7 +144,9 @@ class CountRecorder:
         self.n_states = n_states
         self._n_batches, self._first = n_batches, first
         self._t = self._n_waiting = 0
-        self._block = _Block.of(0, 0)
+        # Transitions that wait to be counted, arrays (k, n): states, pairs, rewards, own ones.
+        self._waiting: tuple[Any, Any, Any, Any] = (np.zeros((0, 0)),) * 4
+        self._left = self._left_keys = np.zeros((0, 0), dtype=np.int64)
         self._moves: list[tuple[IntArray, ...]] = []
         self._paid: list[tuple[IntArray, ...]] = []
         self._is_cut = False
@@ -168,18 +155,25 @@ class CountRecorder:
         self, state: IntArray, reward: FloatArray, next_state: IntArray, taken: Taken | None = None
     ) -> None:
         """Count the next timestep's transitions of n trials, but for those that were explored."""
-        i, block = self._n_waiting, self._block
-        if block.state.shape[1] != len(state):
+        n = len(state)
+        if n >= _BLOCK:
+            own = None if taken is None else ~taken.explored[None]
+            pair = state * self.n_states
+            pair += next_state
+            self._count(state[None], pair[None], reward[None], own)
+            return
+        if self._waiting[0].shape[1] != n:
             self._count_waiting()
-            i = 0
-            block = self._block = _Block.of(max(1, _BLOCK // max(1, len(state))), len(state))
-        block.state[i], block.reward[i] = state, reward
-        np.multiply(state, self.n_states, out=block.pair[i])
-        block.pair[i] += next_state
+            states, pairs = (np.empty((max(1, _BLOCK // max(1, n)), n), np.int64) for _ in range(2))
+            self._waiting = states, pairs, np.empty(states.shape), np.ones(states.shape, dtype=bool)
+        i, (states, pairs, rewards, own) = self._n_waiting, self._waiting
+        states[i], rewards[i] = state, reward
+        np.multiply(state, self.n_states, out=pairs[i])
+        pairs[i] += next_state
         if taken is not None:
-            np.logical_not(taken.explored, out=block.own[i])
+            np.logical_not(taken.explored, out=own[i])
         self._n_waiting += 1
-        if self._n_waiting == len(block.state):
+        if self._n_waiting == len(states):
             self._count_waiting()
 
     def record_whole(self, trials: KeptTrials) -> None:
@@ -193,27 +187,49 @@ class CountRecorder:
             self._count(state, pair, rewards[here], None if own is None else own.T[here])
 
     def _count_waiting(self) -> None:
-        n, block = self._n_waiting, self._block
-        self._n_waiting = 0
+        n, self._n_waiting = self._n_waiting, 0
         if n:
-            own = None if block.own.all() else block.own[:n]
-            self._count(block.state[:n], block.pair[:n], block.reward[:n], own)
-            block.own[:] = True
+            state, pair, reward, own = (part[:n] for part in self._waiting)
+            self._count(state, pair, reward, None if own.all() else own)
+            own[:] = True
 
     def _count(
         self, state: IntArray, pair: IntArray, reward: FloatArray, own: BoolArray | None
     ) -> None:
-        """Count transitions of timesteps, arrays (k, n)."""
+        """Count transitions of timesteps, arrays (k, n): from states, as pairs s S + s'."""
         S, B, (k, n) = self.n_states, self._n_batches, state.shape
-        row: Any = (self._first + np.arange(n)) % B + np.arange(k)[:, None] * B
+        numbers = None
+        if k * B * S**2 >= _LARGEST_KEY:  # only states that occur are numbered
+            both = np.stack((state, pair - state * S))
+            numbers, found = np.unique(both, return_inverse=True)
+            S, (state, following) = len(numbers), found.reshape(both.shape)
+            pair = state * S + following
+            self._left = self._left[:0]
+        if self._left.shape[0] < k or self._left.shape[1] != n:
+            batch = (self._first + np.arange(n)) % B
+            self._left = (batch + np.arange(k)[:, None] * B) * S
+            self._left_keys = self._left * S
+        # Rows are timesteps and batches, and keys are (row S + s) S + s'.
+        left = self._left[:k] + state
+        key = self._left_keys[:k] + pair
         if own is not None and not own.all():
             self._is_cut = True
-            row, state, pair, reward = (x[own] for x in (row, state, pair, reward))
-        for found, entries in (
-            (self._moves, _entries(row, pair, (k * B, S * S))),
-            (self._paid, _entries(row, state, (k * B, S), reward)),
-        ):
-            found.append((entries[0] + self._t * B, *entries[1:]))
+            left, key, reward = left[own], key[own], reward[own]
+        present, count = _counted(key.ravel(), k * B * S**2)
+        row, column = np.divmod(present, S * S)
+        # Keys ascend, so those of one state are neighbors.
+        origin = present // S
+        is_first = np.ones(len(origin), dtype=bool)
+        np.not_equal(origin[1:], origin[:-1], out=is_first[1:])
+        visited = origin[is_first]
+        paid_row, paid_state = np.divmod(visited, S)
+        if numbers is not None:
+            column = numbers[column // S] * self.n_states + numbers[column % S]
+            paid_state, self._left = numbers[paid_state], self._left[:0]
+        before = self._t * B
+        self._moves.append((row + before, column, count))
+        paid = _sums_at(visited, left.ravel(), reward.ravel(), k * B * S)
+        self._paid.append((paid_row + before, paid_state, paid))
         self._t += k
 
     def portion(
@@ -236,47 +252,28 @@ class CountRecorder:
     def sums(self, n_trials: int) -> TransitionCounts:
         """Return the counts of all trials together."""
         portion = self.portion(n_trials)
-        batches = [portion.batch(b) for b in np.flatnonzero(portion.n_by_batch)]
+        batches = [portion.batch(b) for b in np.flatnonzero(portion.n_by_batch).tolist()]
         return sum(batches[1:], batches[0])
 
 
-def _entries(
-    row: IntArray, column: IntArray, shape: tuple[int, int], weights: FloatArray | None = None
-) -> tuple[IntArray, IntArray, NDArray[Any]]:
-    """Return the distinct places of a matrix and how often each occurs, or sums of weights.
-
-    Rows and columns ascend.
-    """
-    n_rows, width = shape
-    columns = None
-    if n_rows * width >= _LARGEST_KEY:  # only columns that occur are numbered
-        columns, number = np.unique(column, return_inverse=True)
-        column, width = number.reshape(column.shape), len(columns)
-    key = row * width
-    key += column
-    present, values = _summed(key.ravel(), n_rows * width, weights)
-    row, column = np.divmod(present, width)
-    return row, column if columns is None else columns[column], values
-
-
-def _summed(
-    key: IntArray, n_keys: int, weights: FloatArray | None
-) -> tuple[IntArray, NDArray[Any]]:
-    """Return the distinct keys, ascending, and how often each occurs, or sums of weights."""
+def _counted(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
+    """Return the distinct keys, ascending, and how often each occurs."""
     # A table touches every possible key, sorting only those that occur.
     if n_keys <= 4 * key.size + 4096:
-        table: NDArray[Any] = np.bincount(key, minlength=n_keys)
-        present = np.flatnonzero(table)
-        if weights is not None:
-            table = np.bincount(key, weights.ravel(), minlength=n_keys)
+        table = np.bincount(key, minlength=n_keys)
+        present = np.flatnonzero(table > 0)  # of booleans it is fast
         return present, table[present]
     # Narrow numbers sort faster.
     narrow = key.astype(np.min_scalar_type(n_keys - 1))
-    if weights is None:
-        found, count = np.unique(narrow, return_counts=True)
-        return found.astype(np.int64), count
-    found, place = np.unique(narrow, return_inverse=True)
-    return found.astype(np.int64), np.bincount(place.ravel(), weights.ravel())
+    found, count = np.unique(narrow, return_counts=True)
+    return found.astype(np.int64), count
+
+
+def _sums_at(place: IntArray, key: IntArray, weights: FloatArray, n_keys: int) -> FloatArray:
+    """Return the sums of weights of each of the distinct keys, which ascend."""
+    if n_keys <= 4 * key.size + 4096:
+        return np.bincount(key, weights, minlength=n_keys)[place]
+    return np.bincount(np.searchsorted(place, key), weights, minlength=len(place))
 
 
 def _matrix(found: list[tuple[IntArray, ...]], shape: tuple[int, int]) -> sparse.csr_array:

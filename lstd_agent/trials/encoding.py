@@ -192,6 +192,10 @@ class CountedEncoding:
     def measure(self, observations: States) -> None:
         """Do nothing: standardized features were measured on all states."""
 
+    def compact(self, states: States) -> States:
+        """Return states in the smallest type that holds them."""
+        return states.astype(self.dtype)
+
     def encode_logged(self, observations: NDArray[Any]) -> States:
         """Return the states (m, n) of logged observations or parts (m, n, k).
 
@@ -240,7 +244,8 @@ class VectorEncoding:
     """
 
     is_counted = False
-    table_rows = None  # there are too many states
+    n_states = 0  # none is numbered
+    table_rows = None
 
     def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
         self.space = space
@@ -368,6 +373,10 @@ class VectorEncoding:
         if not self.is_measured:
             compute = vector_features(self.given.measured(vectors))
         compute(vectors)
+
+    def compact(self, states: NDArray[Any]) -> NDArray[Any]:
+        """Return vectors as they are."""
+        return states
 
     @property
     def box(self) -> spaces.Box | None:

@@ -66,8 +66,7 @@ def encoded_trials(
         states[i, :n] = encoded[i][:n]
         states[i, n:] = encoding.terminal if ended[i] else encoded[i][n]
         rewards[i, :n] = trials.rewards[i][:n]
-    if encoding.is_counted:
-        states = states.astype(encoding.dtype)
+    states = encoding.compact(states)
     actions = None
     if numbers is not None and trials.actions is not None:
         has = np.concatenate([np.arange(n) < T for n in trials.lengths])

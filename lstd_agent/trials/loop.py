@@ -259,20 +259,20 @@ class UserLoop:
                 self._gathered.add(self._recording.portion_of(self._trial.finished(), *how))
                 self._trial.forget_finished()
 
-    def _checked_timestep(self, t: Any, expected: int) -> int:
+    def _checked_timestep(self, t: object, expected: int) -> int:
         """Return a timestep that comes next, or raise."""
-        t = check_integer("t", t, 0)
-        if t != expected:
+        timestep = check_integer("t", t, 0)
+        if timestep != expected:
             raise InvalidInputError(
                 f"timestep {expected} comes next; got t = {t}. To start another trial, call "
                 "end_trial() first, or drop_trial() to forget the one under way"
             )
-        if self.t_max is not None and t > self.t_max:
+        if self.t_max is not None and timestep > self.t_max:
             raise InvalidInputError(
                 f"trials have timesteps 0 to {self.t_max}; got t = {t}: call end_trial() after "
                 f"timestep {self.t_max}"
             )
-        return t
+        return timestep
 
 
 def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:

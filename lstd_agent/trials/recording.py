@@ -20,7 +20,7 @@ from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, T
 from lstd_agent.trials.counted import CountedTrials, CountRecorder
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import KeptTrials, bad_reward
-from lstd_agent.trials.samples import TrialSample
+from lstd_agent.trials.samples import TrialSample, ordered
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
 Portion: TypeAlias = CountedTrials | KeptTrials
@@ -89,6 +89,8 @@ class Recording:
         recorder = self.recorder(first)
         if recorder is None:
             return trials
+        # Batches do not depend on the order in which the trials of a log come.
+        trials = trials.take(ordered(trials))
         recorder.record_whole(trials)
         counted, actions = None, self.action_recorder(first)
         if actions is not None and trials.actions is not None:
@@ -124,17 +126,11 @@ class LockstepTrials:
         self._recorder = recording.recorder(first)
         self._actions = recording.action_recorder(first)
         self._n_whole = len(states) if self._recorder is None else min(n_stored, len(states))
-        self._whole = [self._compact(states)]
+        self._whole = [encoding.compact(states[: self._n_whole])]
         self._rewards: list[FloatArray] = []
         self._taken: list[Taken] = []
         self._living: BoolArray | None = None
         encoding.check_features(states)
-
-    def _compact(self, states: States) -> States:
-        """Return the states of trials that are kept whole, in little memory."""
-        if not self._encoding.is_counted:
-            return states
-        return states[: self._n_whole].astype(self._encoding.dtype)
 
     @property
     def living(self) -> BoolArray:
@@ -173,7 +169,7 @@ class LockstepTrials:
             assert taken is not None
             self._actions.record(self.states, taken, reward, next_state)
         if m := self._n_whole:
-            self._whole.append(self._compact(next_state))
+            self._whole.append(self._encoding.compact(next_state[:m]))
             self._rewards.append(reward[:m].copy())  # an environment may write into it again
             if taken is not None:
                 self._taken.append(Taken(taken.action[:m], taken.explored[:m]))
@@ -300,10 +296,8 @@ class SequentialTrials:
     def finished(self) -> KeptTrials:
         """Return the finished trials, encoded."""
         finished = self._finished
-        states = np.stack([states for states, _, _ in finished])
+        states = self.encoding.compact(np.stack([states for states, _, _ in finished]))
         rewards = np.stack([rewards for _, rewards, _ in finished])
-        if self.encoding.is_counted:
-            states = states.astype(self.encoding.dtype)
         action, explored = np.zeros(rewards.T.shape, np.int64), np.zeros(rewards.T.shape, bool)
         for trial, (_, _, taken) in enumerate(finished):
             for t, each in enumerate(taken):

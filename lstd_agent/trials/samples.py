@@ -8,7 +8,7 @@ of two samples is the sample of all their trials.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,26 +33,30 @@ def batch_of(trials: KeptTrials, n_batches: int) -> tuple[IntArray, IntArray]:
     Returns
     -------
     order : ndarray of int, shape (m,)
-        The trials in an order that depends on their content alone.
+        The trials in an order that depends on their content alone, batch after batch.
     batch : ndarray of int, shape (m,)
-        The batch of each trial in this order, ascending.
+        The batch of each trial in this order.
     """
-    m = trials.n_trials
-    order = np.argsort(hashes(trials), kind="stable")
-    return order, np.arange(m) * min(n_batches, m) // m
+    by_batch = np.argsort(np.arange(trials.n_trials) % n_batches, kind="stable")
+    return ordered(trials)[by_batch], by_batch % n_batches
+
+
+def ordered(trials: KeptTrials) -> IntArray:
+    """Return the trials (m,) in an order that depends on their content alone."""
+    return np.argsort(hashes(trials), kind="stable")
 
 
 def hashes(trials: KeptTrials) -> NDArray[np.uint64]:
     """Return a hash of the content of each trial, shape (m,).
 
-    What is not known of a trial and what is absent hash alike, so that a trial has the same hash
-    in any company.
+    Actions play no part. An array that is left out hashes like one that tells nothing, so that a
+    trial has the same hash whatever trials it comes with.
     """
     m, T, offset = trials.n_trials, trials.t_max + 1, 0
     total = np.zeros(m, dtype=np.uint64)
     for name, part in vars(trials).items():
         n = {"observations": 2 * trials.observations[:1].size, "lengths": 1}.get(name, 2 * T)
-        if part is not None:
+        if part is not None and name != "actions":
             # A row of as many coefficients as there are numbers in each trial.
             width = part[:1].size * (2 if part.dtype == np.float64 else 1)
             weights = _scrambled(np.arange(offset, offset + width, dtype=np.uint64))
@@ -66,11 +70,9 @@ def hashes(trials: KeptTrials) -> NDArray[np.uint64]:
 
 
 def _integers(name: str, part: NDArray[Any], T: int) -> NDArray[np.uint64]:
-    """Return what stands for the numbers of a part of trials: 0 for what is not known."""
+    """Return what stands for the numbers of a part of trials: 0 where they tell nothing."""
     if name == "lengths":
         part = T - part
-    elif name == "actions":
-        part = part.astype(np.int64) + 1
     elif part.dtype.kind == "f":
         # Zeros of either sign are one number.
         part = (part + part.dtype.type(0)).view(f"u{min(4, part.dtype.itemsize)}")
@@ -111,7 +113,7 @@ class TrialSample:
     @classmethod
     def of(cls, trials: KeptTrials, most: int) -> TrialSample:
         """Return at most so many of some trials, whose observations are numbers of states."""
-        found = hashes(replace(trials, actions=None))
+        found = hashes(trials)
         chosen = np.argsort(found, kind="stable")[:most]
         some = trials.take(chosen)
         return cls(some.observations, some.rewards, some.lengths, some.explored, found[chosen])

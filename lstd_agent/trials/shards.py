@@ -45,7 +45,7 @@ _SHARDS = 20
 
 # Copies of an environment that step together, at most. Arrays of more than 128 kB would be mapped
 # anew at each step by workers of dask, which keep no memory that is not used.
-_MAX_COPIES = 10_000
+_MAX_COPIES = 50_000
 
 
 @dataclass(frozen=True, eq=False)

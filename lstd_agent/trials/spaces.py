@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def plain_array(value: Any, what: str) -> NDArray[Any]:
 def real_array(value: Any, what: str) -> FloatArray:
     """Return real numbers as an array of doubles, or raise `InvalidInputError`; text is none."""
     array = plain_array(value, what)
-    is_object = array.dtype.kind == "O" and not any(isinstance(x, str) for x in array.flat)
+    is_object = array.dtype.kind == "O" and all(isinstance(x, Number) for x in array.flat)
     if array.dtype.kind in "fiub" or is_object:
         try:
             return array.astype(np.float64, copy=False)

@@ -224,9 +224,9 @@ class TrialStore:
 
     def _add_counts(self, counts: TransitionCounts) -> None:
         encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
-        n_states = getattr(encoding, "n_states", "no countable")
-        if n_states != counts.n_states:
+        if encoding.n_states != counts.n_states:
             terminal = ", the terminal one included" if encoding.ends else ""
+            n_states = encoding.n_states or "no countable"
             raise InvalidInputError(
                 f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
             )

@@ -168,7 +168,7 @@ def test_lockstep_trials_of_another_length_are_refused() -> None:
         ([(0, [1, 1], [0.0], [1, 1])], r"got \(2,\), \(1,\) and \(2,\)"),
         ([(0, 1, [0.0], 1)], r"got \(\), \(1,\) and \(\)"),
         ([(0, np.empty(0, int), [], np.empty(0, int))], r"at least one; got \(0,\)"),
-        ([(0, [1, 1], [0.0, 0.0], [1, 1], [True])], r"and \(2,\), terminated \(1,\)"),
+        ([(0, [1, 1], [0.0, 0.0], [1, 1], [True])], r"one for each trial of a batch; got \[True\]"),
         ([(0, [1, 1], [0.0, 0.0], [1, 1]), (1, [1], [0.0], [1])], "2 trials are under way"),
     ],
 )
