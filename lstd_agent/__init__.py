@@ -1,16 +1,14 @@
 """A model-free evaluator of the bias from transient and recurrent states.
 
 The system of seminorm LSTD approximators of Dewanto & Gallagher (arXiv:2204.04324).
-`SeminormLSTDAgent` is the evaluator, and `PolicyIteration` makes better policies of what it
-evaluates; `SeminormTDAgent` evaluates by semi-gradient steps, from initial weights. The rest are
-features, distances, backups and results, trials to give it, a wrapper that makes episodic
-environments continuing, the base of all errors, and the warnings of a fit that may be far off and
-of trials that are summed up.
+`SeminormLSTDAgent` is the evaluator. `PolicyIteration` improves policies by what it evaluates. The
+rest are features, distances, backups and results, trials to give it, a wrapper that makes episodic
+environments continuing, the base of all errors, and the warning of a fit that may be far off.
 """
 
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.diagnostics import Diagnostics
-from lstd_agent.errors import CondensedTrialsWarning, EvaluationError, FitWarning
+from lstd_agent.errors import EvaluationError, FitWarning
 from lstd_agent.features.fourier import FourierBasis, RandomFourier
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.standardized import Standardized
@@ -23,9 +21,8 @@ from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.selection import Choice
-from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.restart import Restart
 
@@ -33,7 +30,6 @@ __all__ = [
     "MMD",
     "Choice",
     "Comparison",
-    "CondensedTrialsWarning",
     "Diagnostics",
     "EvaluationError",
     "FitWarning",
@@ -57,5 +53,4 @@ __all__ = [
     "System",
     "TileCoding",
     "TransitionCounts",
-    "TrialCollector",
 ]

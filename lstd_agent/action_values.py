@@ -14,9 +14,9 @@ from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import batch_standard_errors
 from lstd_agent.system.pair_features import PairFeatures
-from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.policies import Policy
+from lstd_agent.trials.store import TrialStore
 from lstd_agent.vector_actions import VectorActions
 
 
@@ -26,12 +26,12 @@ class ActionEvidence:
 
     Attributes
     ----------
-    collector : TrialCollector
+    collector : TrialStore
     fit : Fit or None
         The latest, if there is one.
     """
 
-    collector: TrialCollector
+    collector: TrialStore
     fit: Fit | None
 
     def action_values(

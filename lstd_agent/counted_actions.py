@@ -20,9 +20,9 @@ from lstd_agent.system.action_values import (
     main_state,
 )
 from lstd_agent.trials.action_counts import ActionCounts, together
-from lstd_agent.trials.collector import TrialCollector
 from lstd_agent.trials.encoding import CountedEncoding
 from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.store import TrialStore
 from lstd_agent.vector_actions import NO_ACTIONS, checked_actions, fitted
 
 
@@ -31,7 +31,7 @@ class CountedActions:
 
     Parameters
     ----------
-    collector : TrialCollector
+    collector : TrialStore
     fit : Fit or None
     encoding : CountedEncoding
     policy : policy or None
@@ -40,7 +40,7 @@ class CountedActions:
 
     def __init__(
         self,
-        collector: TrialCollector,
+        collector: TrialStore,
         fit: Fit | None,
         encoding: CountedEncoding,
         policy: Policy | None,
@@ -149,7 +149,8 @@ class CountedActions:
             raise NotFittedError(NO_ACTIONS)
         n_actions, first = collector.actions
         S = encoding.n_states
-        counts = collector.counts if batch is None else collector.batches.sums[batch]
+        counts = collector.counts if batch is None else collector.batches.sums[batch].counts
+        assert counts is not None
         actions = np.append(np.asarray(table) - first, [0] * (S - encoding.n)).astype(np.int64)
         N, R = counts.transition_counts, counts.reward_sums
         rewards = np.bincount(R.indices, weights=R.data, minlength=S).astype(np.float64)

@@ -19,6 +19,7 @@ from lstd_agent.standard_errors import Jackknife, SparseJackknife, quantile_of_t
 from lstd_agent.system.approximators import System
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
+from lstd_agent.trials.batches import Sums
 from lstd_agent.trials.encoding import Encoding
 
 # An observation is in the bulk of a window if this share of the window's own samples is farther out.

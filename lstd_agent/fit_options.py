@@ -70,6 +70,8 @@ class Fitted(NamedTuple):
     gain : Gain
     choice : Choice
         Of the backup.
+    subsets : Subsets, optional
+        The factors of groups of trials.
     sparse : tuple of SparseRows and SparseSystem, optional
         What many sparse features are solved by; they have no solved windows and no factors.
     """
@@ -79,6 +81,7 @@ class Fitted(NamedTuple):
     segments: Segments | None
     gain: Gain
     choice: Choice
+    subsets: Subsets | None = None
     sparse: tuple[SparseRows, SparseSystem] | None = None
 
 
@@ -152,19 +155,20 @@ class FitOptions:
             _make_dense(source)
         candidates = self._candidates(source)
         if self.calibration == "references":
-            return self._fit_with_references(source, candidates[0])
+            return self._fit_with_references(source, candidates[0], n_batches)
         if source.is_sparse:
             return self._fit_sparse(source, candidates[min(1, len(candidates) - 1)], n_batches)
         by_data = self.backup == "auto"
-        kind: Literal["whole", "halves"] = "halves" if by_data else "whole"
         edges = np.unique(np.concatenate(candidates))
-        subsets = Subsets(source, edges, kind, 2 if by_data else 1)
+        n_groups = n_batches if source.are_places else max(n_batches, min(2, source.n_trials))
+        subsets = Subsets(source, edges, n_groups)
+        subsets = subsets.those("halves") if by_data and n_groups > 1 else subsets
         gain = Gain(self.gain, "given") if self.gain is not None else subsets.gains()[0]
         held = Held(subsets, gain.value)
-        if self.n_anchors == "auto" and self.anchors is None:
+        if self.n_anchors == "auto" and self.anchors is None and len(candidates) > 1:
             anchors, choice = choose_number(held, candidates)
         else:
-            [anchors] = candidates
+            anchors = candidates[0]
             wanted = None if self.backup == "auto" else self.backup
             choice = choose_backup(held, anchors, wanted)
         solved = held.whole(anchors, choice.backup)
@@ -173,7 +177,7 @@ class FitOptions:
         references = ReferenceStates(np.append(np.full(len(windows) - 1, -1), main), main)
         segments = subsets.segments[0]
         system = system_of(source, solved, anchors, windows, references, gain.value, segments)
-        return Fitted(system, solved, segments, gain, choice)
+        return Fitted(system, solved, segments, gain, choice, subsets)
 
     def _fit_sparse(self, source: Any, anchors: IntArray, n_batches: int) -> Fitted:
         """Fit many sparse features, by single steps or the pooled model."""
@@ -205,9 +209,9 @@ class FitOptions:
             )
         ]
         system = system_of(source, solved, anchors, windows, references, gain.value, found)
-        return Fitted(system, solved, None, gain, choice, (rows, found))
+        return Fitted(system, solved, None, gain, choice, sparse=(rows, found))
 
-    def _fit_with_references(self, source: Any, anchors: IntArray) -> Fitted:
+    def _fit_with_references(self, source: Any, anchors: IntArray, n_batches: int) -> Fitted:
         """Fit each window by itself, and tie their values together at reference states."""
         backup = "one_step" if self.backup == "auto" else self.backup
         reason = "asked for"
@@ -215,7 +219,7 @@ class FitOptions:
             reason = "reference states are for single steps, as in the paper"
         # Whichever neighbourhood becomes the last, where its settled tail may begin.
         edges = np.unique(np.append(anchors, anchors + (source.t_max + 1 - anchors) // 2))
-        subsets = Subsets(source, edges)
+        subsets = Subsets(source, edges, n_batches)
         segments = subsets.segments[0]
         gain = Gain(self.gain, "given") if self.gain is not None else self._mean_gain(subsets)
         anchors, windows, references = neighborhoods_with_references(
@@ -229,7 +233,7 @@ class FitOptions:
             self.reference,
         )
         solved = with_offsets(solved, system.offsets)
-        return Fitted(system, solved, segments, gain, choice)
+        return Fitted(system, solved, segments, gain, choice, subsets)
 
     def solve_windows(
         self, source: Any, segments: Segments, windows: IntArray, gain: float

@@ -31,7 +31,7 @@ import numpy as np
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import NotFittedError
 from lstd_agent.fit_options import Fitted, FitOptions, in_features, with_offsets
-from lstd_agent.rows.factors import Segments, total
+from lstd_agent.rows.factors import Factor, Segments, total
 from lstd_agent.system.approximators import System
 from lstd_agent.system.gain import mean_reward
 from lstd_agent.system.model import PooledModel, pooled_model, solve_model
@@ -124,8 +124,8 @@ class Jackknife:
     def subsets(self) -> Subsets:
         """All batches but each."""
         self._check_batches()
-        edges = np.unique(self.fitted.system.windows)[:-1]
-        return Subsets(self.source, edges, "others", self.n_batches)
+        assert self.fitted.subsets is not None
+        return self.fitted.subsets.those("others")
 
     def _check_batches(self) -> None:
         if self.n_batches < 2:
@@ -200,6 +200,23 @@ class Jackknife:
         return self._error(self.start_bias, self._start_biases)
 
     @property
+    def start_value_error(self) -> float:
+        """Standard error of the mean value of the start."""
+        segments = self.fitted.segments
+        assert segments is not None
+        first = total(segments.between(0, 1))
+
+        def value(solved: Sequence[Solved], mean: Factor) -> float:
+            return float(mean.sums[: mean.p] @ solved[0].columns[:, 0]) / max(mean.n, 1.0)
+
+        # Of these very starts: the trials of a batch may start elsewhere.
+        without = [
+            value(with_offsets(solved, system.offsets), first)
+            for solved, system in zip(self.solved, self.systems, strict=True)
+        ]
+        return self._error(value(self.fitted.solved, first), without)
+
+    @property
     def _start_biases(self) -> list[float]:
         """The start's mean bias without each batch."""
         anchors = self.fitted.system.anchors
@@ -238,11 +255,8 @@ class Jackknife:
     @cached_property
     def _sources(self) -> list[Any]:
         """Counts without each batch."""
-        batches = self.source.batches
-        return [
-            self.source.of([batch for i, batch in enumerate(batches) if i != b])
-            for b in range(len(batches))
-        ]
+        every = np.arange(self.n_batches)
+        return [self.source.subset(np.delete(every, b)) for b in every]
 
     def _model(self, source: Any, gain: float) -> PooledModel:
         main = self.source.main_state(int(self.fitted.system.anchors[-1]))

@@ -14,11 +14,11 @@ from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import sums_without_each
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairSums, Transitions, regress_pairs
-from lstd_agent.trials.collector import TrialCollector
+from lstd_agent.trials.batches import Sums
+from lstd_agent.trials.encoding import VectorEncoding
 from lstd_agent.trials.exploration import are_none, in_words
 from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.recorders import Sums
-from lstd_agent.trials.vector_encoding import VectorEncoding
+from lstd_agent.trials.store import TrialStore
 
 NO_ACTIONS = (
     "the trials do not tell which actions were taken: collect(..., explore=k) records them, and "
@@ -42,7 +42,7 @@ class VectorActions:
 
     Parameters
     ----------
-    collector : TrialCollector
+    collector : TrialStore
     fit : Fit or None
     encoding : VectorEncoding
     policy : policy or None
@@ -53,7 +53,7 @@ class VectorActions:
 
     def __init__(
         self,
-        collector: TrialCollector,
+        collector: TrialStore,
         fit: Fit | None,
         encoding: VectorEncoding,
         policy: Policy | None,
@@ -197,11 +197,7 @@ def checked_actions(chosen: Any, n_actions: int, first: int) -> IntArray:
 def _transitions(sums: Sums) -> Transitions:
     """Return kept trials of which actions are known."""
     total = sums.kept
-    if total is None:
-        raise NotFittedError(
-            "trials were condensed into moments, which do not tell actions: collect again, within "
-            "max_bytes"
-        )
+    assert total is not None
     if total.actions is None:
         raise NotFittedError(NO_ACTIONS)
     known = (total.actions >= 0) & (np.arange(total.t_max + 1) < total.all_lengths[:, None])

@@ -23,7 +23,7 @@ ROOMS = (
     ("vector_actions", "counted_actions", "action_values", "misfit", "tail", "diagnostics"),
     ("packing", "persistence", "plotting", "summary"),
     ("agent",),
-    ("baselines", "improvement", "sb3", "semigradient"),
+    ("baselines", "improvement", "sb3"),
     ("study", "commands", "benchmarks"),
 )
 # What compares the evaluator with exact answers, and so may import both packages.
@@ -114,8 +114,8 @@ def graph_of(package: str, without: tuple[str, str] | None = None) -> dict[str, 
 # to them, and the collector what a user hands in.
 KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials", "MomentSums"}
 MADE_BY_KIND = {
-    *("action_values", "improvement.making", "trials.batches"),
-    *("trials.collector", "trials.counting", "trials.kept_trials", "trials.moment_sums"),
+    *("action_values", "improvement.making", "statistics.moment_sums"),
+    *("trials.batches", "trials.counts", "trials.kept", "trials.store"),
 }
 
 

@@ -35,8 +35,6 @@ SET_WHEN_MADE = {
         *("action_space", "observation_space", "single_action_space", "single_observation_space"),
     ],
     lstd_agent.SeminormLSTDAgent: ["collector"],
-    lstd_agent.SeminormTDAgent: ["n_trials", "n_sweeps_", "gain_"],
-    lstd_agent.TrialCollector: ["encoding", "actions", "loop"],
     lstd_agent.PolicyIteration: ["converged", "iterations"],
 }
 

@@ -28,7 +28,7 @@ from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.statistics.equations import Moments
 from lstd_agent.statistics.pooled import pooled_counts
 from lstd_agent.system.minimizer import minimize
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 
 # Of Z, which holds squares: directions whose features are 1e-6 times as large count as none.
 _RCOND = 1e-12

@@ -22,8 +22,8 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import as_rows, dense, with_ones
 from lstd_agent.statistics.equations import FeatureBasis
 from lstd_agent.system.minimizer import DEFAULT_RCOND
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.kept import KeptTrials
 
 Samples: TypeAlias = TransitionCounts | KeptTrials
 SampleFeatures: TypeAlias = Any

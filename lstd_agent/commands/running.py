@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import gymnasium as gym
 
 from lstd_agent.errors import EvaluationError, InvalidInputError
-from lstd_agent.trials.parallel import WorkerError
+from lstd_agent.trials.workers import WorkerError
 from unichain_gym.errors import UnichainError
 
 MOST_TRIALS, MOST_FEATURES = 10**12, 10**6

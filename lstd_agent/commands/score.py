@@ -26,7 +26,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.study.methods import BUILT_IN, Method
 from lstd_agent.study.schemes import ENVIRONMENTS, RHOS
 from lstd_agent.study.scoring import N_SEEDS, score
-from lstd_agent.trials.parallel import open_executor
+from lstd_agent.trials.workers import open_executor
 
 _EXAMPLE = """example:
   unichain score my_package:my_method --envs h6 c10 --seeds 5"""

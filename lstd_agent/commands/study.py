@@ -22,7 +22,7 @@ from lstd_agent.figure_style import new_figure, picture
 from lstd_agent.study.provenance import one_line, provenance
 from lstd_agent.study.rows import Row
 from lstd_agent.study.tables import csv_text
-from lstd_agent.trials.parallel import WorkerError, open_executor
+from lstd_agent.trials.workers import WorkerError, open_executor
 
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:

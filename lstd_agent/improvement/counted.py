@@ -10,19 +10,17 @@ what leads there most likely.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.improvement.record import Earned
+from lstd_agent.improvement.returns import ReturnRecording, Returns
 from lstd_agent.packing import ACTION_PARTS, Arrays
 from lstd_agent.system.action_values import ActionValues, PolicyChain, evaluate_actions, main_state
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.encoding import CountedEncoding
-from lstd_agent.trials.recorders import RecorderMaker, Round
-from lstd_agent.trials.returns import ReturnRecorder
 
 UNKNOWN = -1
 """The action of a state for which the policy has none."""
@@ -75,21 +73,19 @@ class CountedImprover:
         self.counts = ActionCounts.none(S, n_actions)
         self.starts: FloatArray = np.zeros(S)
 
-    def recorder(self, t_max: int) -> RecorderMaker:
-        """Return what makes recorders of starts and tail rewards, beside the counts."""
-        maker: Any = partial(ReturnRecorder, t_max)
-        return cast("RecorderMaker", maker)
+    def recording(self, t_max: int) -> ReturnRecording:
+        """Return how trials are recorded: starts and tail rewards, beside counts of actions."""
+        return ReturnRecording(self.encoding, 1, self.counts.n_actions, t_max)
 
-    def add(self, rounds: Sequence[Round]) -> Earned:
+    def add(self, rounds: Sequence[Returns]) -> Earned:
         """Add trials of any behaviour; return what they earned."""
         tails, wholes = [], []
         for finished in rounds:
             assert finished.taken is not None
             self.counts = self.counts + finished.taken
-            returns: Any = finished.sums
-            self.starts += np.bincount(returns.starts, minlength=len(self.starts))
-            tails.append(returns.tail_rewards)
-            wholes.append(returns.rewards)
+            self.starts += np.bincount(finished.starts, minlength=len(self.starts))
+            tails.append(finished.tail_rewards)
+            wholes.append(finished.rewards)
         return Earned(np.concatenate(tails), np.concatenate(wholes))
 
     def evaluate(self, *, from_start: bool = False) -> ActionValues:

@@ -27,13 +27,12 @@ from lstd_agent.improvement.making import Task, make_improver
 from lstd_agent.improvement.record import Iteration, best_of, draw_learning, record
 from lstd_agent.packing import pack_space, unpack_space
 from lstd_agent.persistence import read, write
-from lstd_agent.trials.collector import Termination
+from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.encoding import ObservationKind
 from lstd_agent.trials.exploration import Explore, check_explore
 from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.request import Request
-from lstd_agent.trials.rollouts import AnyEnv
-from lstd_agent.trials.sharding import EnvSource
+from lstd_agent.trials.shards import EnvSource
+from lstd_agent.trials.store import Termination
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

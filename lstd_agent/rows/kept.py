@@ -17,7 +17,7 @@ from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.rows.counts import FEWEST_SPARSE, LARGEST_DENSITY
 from lstd_agent.rows.factors import Segments, total
 from lstd_agent.rows.layers import Coordinates, Layer
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.kept import KeptTrials
 
 N_CANDIDATES = 200
 """How many observations are candidate reference states."""

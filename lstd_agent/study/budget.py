@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
-from lstd_agent.trials.rollouts import pieces
 
 # Standard errors, and whatever is chosen by data, need rounds that can be compared.
 _ROUNDS = 20
@@ -149,7 +148,8 @@ def trials(
         On leaving them.
     """
     next_seed: int | None = seed
-    for n, _ in pieces(budget.n_trials, budget.num_envs, 0):
+    for first in range(0, budget.n_trials, budget.num_envs):
+        n = min(budget.num_envs, budget.n_trials - first)
         states = np.empty((budget.t_max + 2, budget.num_envs), dtype=np.int64)
         rewards = np.empty((budget.t_max + 1, budget.num_envs))
         states[0], _ = env.reset(seed=next_seed)

@@ -39,7 +39,7 @@ from lstd_agent.system.approximators import System
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.selection import backup_name, choose_backup
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import MarkovChain
 
 if TYPE_CHECKING:

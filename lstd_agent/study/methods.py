@@ -24,7 +24,7 @@ from lstd_agent.errors import FitWarning, InvalidInputError
 from lstd_agent.features.tables import OneHot
 from lstd_agent.study.budget import Budget, BudgetedEnv
 from lstd_agent.study.score_tables import REFERENCE
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 
 Method = Callable[..., Any]
 

@@ -20,14 +20,14 @@ from typing import Any, TypedDict, TypeVar
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.progress import progress_bar
 from lstd_agent.study.provenance import code_version
-from lstd_agent.trials.parallel import run_tasks
+from lstd_agent.trials.workers import run_tasks
 
 Row = dict[str, Any]
 Task = TypeVar("Task")
 
 
 class How(TypedDict, total=False):
-    """How rows are computed: see `lstd_agent.trials.parallel.run_tasks` and `progress_bar`."""
+    """How rows are computed: see `lstd_agent.trials.workers.run_tasks` and `progress_bar`."""
 
     workers: int
     executor: Executor | None

@@ -23,7 +23,7 @@ from lstd_agent.study.schemes import RHOS, Regime, regimes
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD, sampled_distance
 from lstd_agent.system.neighborhoods import find_anchors
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import MarkovChain
 
 SCHEMES = ("p02md", "paxmd")

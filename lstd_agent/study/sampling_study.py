@@ -25,9 +25,9 @@ from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import TailName, find_anchors
 from lstd_agent.system.references import RuleName
-from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.request import Request
+from lstd_agent.trials.collect import Request
+from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.store import TrialStore
 from unichain_gym import MarkovChain
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def cumulative_samples(
     policy, name = chain.policy.argmax(axis=1), f"unichain_gym:Unichain-{task.env}-v0"
     increments = np.diff((0, *task.checkpoints)).tolist()
     seeds = np.random.SeedSequence([task.seed, 1]).spawn(len(increments))
-    collector = TrialCollector(OneHot(), n_batches=1, n_stored_trials=task.settings.n_stored)
+    collector = TrialStore(OneHot(), n_batches=1, n_stored_trials=task.settings.n_stored)
     for increment, seed in zip(increments, seeds, strict=True):
         if task.settings.engine == "population":
             rng = np.random.default_rng(seed)

@@ -141,7 +141,7 @@ def score(
         Folder of ``score_rows.jsonl``. Rows that are there are not computed again, as long as
         the method's source file, this package and the settings are the same.
     workers, executor
-        See `lstd_agent.trials.parallel.run_tasks`.
+        See `lstd_agent.trials.workers.run_tasks`.
     progress : bool or None
         See `lstd_agent.progress.progress_bar`.
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import FloatArray, States
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import with_ones
-from lstd_agent.trials.vector_encoding import VectorEncoding
+from lstd_agent.trials.encoding import VectorEncoding
 
 PairFeatures = Callable[[Any, Any], ArrayLike]
 """Features (n, d) of vectors (n, k) and actions (n,) from 0."""

@@ -145,7 +145,7 @@ def linked_by_targets(
     zeros: FloatArray,
     *,
     group: IntArray | None = None,
-    n_groups: int = 1,
+    groups: Sequence[slice] = (slice(None),),
     subsets: Callable[[Sequence[Factor]], list[Factor]] = list,
     directions: bool = True,
 ) -> list[list[Solved]]:
@@ -166,15 +166,14 @@ def linked_by_targets(
         Features whose value is 0, of each subset.
     group : ndarray of int, optional
         Batches of counts, by default all.
-    n_groups : int
-        In how many groups trials are gathered.
+    groups : sequence of slice
+        Runs of trials that are gathered apart.
     subsets : callable
         The factors of groups to those of R subsets.
     directions : bool
         Whether to keep track of what the samples of the first subset leave open.
     """
     n, d = len(gains), source.p - 1
-    groups = [slice(None)] if source.are_places else source.groups(n_groups)
     found: list[list[Solved]] = [[] for _ in range(n)]
     stops = [*anchors[1:].tolist(), source.t_max + 1]
     targets: Targets | None = None

@@ -22,7 +22,7 @@ from lstd_agent.study.problems import population_counts, random_chain, random_fe
 from lstd_agent.study.sampled import projection_limit
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.selection import choose_backup
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.kept import KeptTrials
 
 
 class Space(gym.Env[Any, Any]):

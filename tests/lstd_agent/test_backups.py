@@ -17,7 +17,7 @@ from lstd_agent.study.problems import population_counts
 from lstd_agent.system.approximators import System
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.multistep import solve_windows_multistep
-from lstd_agent.trials.recorders import CountRecorder
+from lstd_agent.trials.counted import CountRecorder
 from unichain_gym import make_mdp
 
 

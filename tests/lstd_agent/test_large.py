@@ -23,7 +23,7 @@ from lstd_agent.system.distances import sampled_distance, sampled_total_variatio
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.gain import corrected_gain
 from lstd_agent.system.sparse import least_squares
-from lstd_agent.trials.recorders import CountRecorder
+from lstd_agent.trials.counted import CountRecorder
 from unichain_gym import UnichainVectorEnv
 
 

@@ -20,8 +20,8 @@ from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.metrics import StepwiseErrors
 from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.system.fit_system import fit_system
+from lstd_agent.trials.counted import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding
-from lstd_agent.trials.recorders import CountRecorder
 from unichain_gym import MarkovChain, make_mdp
 
 

@@ -20,7 +20,7 @@ from lstd_agent.system.distances import mean_discrepancy
 from lstd_agent.system.fit_system import fit_system, solve_windows
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.neighborhoods import find_anchors
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym.streams import MNEMONICS
 
 

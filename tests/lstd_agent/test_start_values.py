@@ -18,8 +18,8 @@ from lstd_agent.statistics.start_groups import (
     group_trials,
     horizons_to,
 )
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.kept import KeptTrials
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
 

@@ -20,7 +20,7 @@ from lstd_agent.study import provenance
 from lstd_agent.study.exact_study import ExactSettings, run_exact_study
 from lstd_agent.study.provenance import code_version
 from lstd_agent.study.rows import RowStore, settings_hash
-from lstd_agent.trials.parallel import run_tasks
+from lstd_agent.trials.workers import run_tasks
 
 N_KILLS = int(os.environ.get("N_KILLS", "2"))  # more where there is time
 
@@ -182,7 +182,7 @@ def test_a_damaged_line_is_named_with_its_file_and_number(tmp_path: Path, line: 
 
 PARENT = """
 import os, sys, time
-from lstd_agent.trials.parallel import run_tasks
+from lstd_agent.trials.workers import run_tasks
 def work(seconds):
     os.write(1, f"{os.getpid()}\\n".encode())  # at once, so that the two workers' lines stay whole
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Transition counts: the sufficient statistic of discrete observations.
+"""Transition counts: the sufficient statistic of counted observations.
 
 N_t(s, s') transitions and the sum of rewards per state and timestep. Counts do not depend on the
 features, so one collection serves every feature set, every number of anchors and every gain;
@@ -15,7 +15,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.lengths import check_lengths, has_gaps
+from lstd_agent.trials.kept import has_gaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,3 +223,18 @@ def _check_flow(counts: TransitionCounts) -> None:
     paid: Any = counts.reward_sums.astype(bool)
     if (paid > was_in).nnz:
         raise InvalidInputError("reward_sums hold rewards of states that no trial was in")
+
+
+def check_lengths(n_at: IntArray, n_trials: int, t_max: int) -> None:
+    """Raise `InvalidInputError` unless trials may be as long as ``n_at`` says."""
+    if (
+        np.shape(n_at) != (t_max + 1,)
+        or np.asarray(n_at).dtype.kind not in "iu"
+        or np.max(n_at) > n_trials
+        or np.min(n_at) < 0
+        or (n_at[0] != n_trials and not has_gaps(n_at))
+    ):
+        raise InvalidInputError(
+            f"n_at holds how many of {n_trials} trials have each of {t_max + 1} timesteps: all "
+            f"the first one, unless they are explored there; got {n_at!r}"
+        )

@@ -9,7 +9,8 @@ even when the round breaks off: an interrupt loses only the trials under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -17,33 +18,98 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from tqdm import tqdm
 
-from lstd_agent.arrays import BoolArray, FloatArray, States
-from lstd_agent.errors import InvalidInputError, TerminationError
+from lstd_agent.arrays import BoolArray, States
+from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.progress import progress_bar
-from lstd_agent.trials.action_counts import ActionCountRecorder, Taken
-from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.exploration import Exploration
-from lstd_agent.trials.observations import replace
+from lstd_agent.trials import spaces
+from lstd_agent.trials.action_counts import Taken
+from lstd_agent.trials.exploration import Exploration, Explore, check_explore
 from lstd_agent.trials.policies import Actor, Policy, make_actor
-from lstd_agent.trials.recorders import Recorder, RecorderMaker, Round
-from lstd_agent.trials.recording import LockstepTrials, SequentialTrials
-from lstd_agent.trials.request import Request
+from lstd_agent.trials.recording import (
+    LockstepTrials,
+    Portion,
+    Recording,
+    SequentialTrials,
+    as_rewards,
+)
 
-# A plain environment's trials are added up together in rounds of at most this many, and of
-# fewer if that makes this many rounds: they are also the batches of standard errors.
-_TRIALS_PER_ROUND = 100
-_ROUNDS = 20
+# A plain environment's trials are added up together while they have at most so many timesteps.
+_ROUND_TIMESTEPS = 2**18
 
 AnyEnv: TypeAlias = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
-Keep = Callable[[Round], None]
+Keep = Callable[[Portion], None]
 
-Plan = Callable[[States], RecorderMaker]
-"""Decides, knowing the first states, how trials are recorded."""
+
+@dataclass(frozen=True)
+class Request:
+    """How many trials, how long, and how they are run.
+
+    As `SeminormLSTDAgent.collect` describes it, and three things more.
+
+    Attributes
+    ----------
+    wherever : callable, optional
+        Where to explore at any timestep.
+    n_stored : int
+        How many counted trials to keep whole beside their sums.
+    first : int
+        The number of the first trial, by which trials are dealt into batches.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such collection.
+    """
+
+    n_trials: int
+    t_max: int
+    seed: int | None = None
+    batched: bool | None = None
+    progress: bool | None = False
+    workers: int = 1
+    executor: Executor | None = None
+    shard_size: int | None = None
+    is_same_policy: bool = False
+    explore: Explore | None = None
+    wherever: Callable[[Any], BoolArray] | None = None
+    n_stored: int = 0
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        smallest = {"n_trials": 1, "t_max": 0, "seed": 0, "workers": 1, "shard_size": 1}
+        for name, least in smallest.items():
+            value = getattr(self, name)
+            if value is not None or name in ("n_trials", "t_max", "workers"):
+                object.__setattr__(self, name, check_integer(name, value, least))
+        if self.explore is not None:
+            object.__setattr__(self, "explore", check_explore(self.explore, self.t_max))
+
+    @property
+    def n_steps(self) -> int:
+        """Number of timesteps in all."""
+        return self.n_trials * (self.t_max + 1)
+
+    def pieces(self, size: int) -> Iterator[Request]:
+        """Cut the trials into pieces of at most so many; each stores its share of whole ones."""
+        before = 0
+        for start in range(0, self.n_trials, size):
+            n = min(size, self.n_trials - start)
+            upto = -(-self.n_stored * (start + n) // self.n_trials)
+            stored, before = min(n, upto - before), upto
+            yield replace(self, n_trials=n, n_stored=stored, first=self.first + start)
+
+    def check_not_shared(self, env: Any) -> None:
+        """Raise `InvalidInputError` if workers are asked for, and given an environment."""
+        if self.workers != 1 or self.executor is not None or self.shard_size is not None:
+            raise InvalidInputError(
+                "workers make their own environments: pass an id, or a function that makes "
+                f"an environment, instead of {env}"
+            )
 
 
 def collect_rounds(
-    env: AnyEnv, encoding: Encoding, policy: Policy, plan: Plan, keep: Keep, request: Request
+    env: AnyEnv, recording: Recording, policy: Policy, keep: Keep, request: Request
 ) -> None:
     """Run trials and hand over their sums round by round.
 
@@ -51,14 +117,11 @@ def collect_rounds(
     ----------
     env : Env or VectorEnv
         Each trial starts with a reset.
-    encoding : Encoding
-        Of the environment's observations.
+    recording : Recording
     policy : array_like or callable
         See `lstd_agent.trials.policies.make_actor`.
-    plan : callable
-        Gets the states in which the first trials start; returns what makes recorders.
     keep : callable
-        Gets each finished `Round`.
+        Gets what each finished round leaves behind.
     request : Request
 
     Raises
@@ -69,27 +132,16 @@ def collect_rounds(
         If an argument does not fit.
     """
     actor = make_actor(policy, *single_spaces(env), request.batched)
-    seed = request.seed
-    env_seed, policy_seed = (None, None) if seed is None else split_seed(seed)
+    env_seed, policy_seed = (None, None) if request.seed is None else split_seed(request.seed)
     rng = np.random.default_rng(policy_seed)
-    size = min(_TRIALS_PER_ROUND, -(-request.n_trials // _ROUNDS))
     exploration = _exploration(env, request)
     with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
-        rounds = _Rounds(
-            env, encoding, actor, rng, plan, keep, request.t_max, env_seed, bar, exploration
-        )
-        run = rounds.one_by_one
+        rounds = _Rounds(env, recording, actor, rng, keep, env_seed, bar, exploration)
+        size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
         if isinstance(env, VectorEnv):
             size, run = env.num_envs, rounds.in_lockstep
-        for n, stored in pieces(request.n_trials, size, request.n_stored):
-            run(n, stored)
-
-
-def pieces(n_trials: int, size: int, n_stored: int) -> Iterator[tuple[int, int]]:
-    """Cut trials into pieces of at most ``size``: how many each has, and is to keep whole."""
-    for first in range(0, n_trials, size):
-        n = min(size, n_trials - first)
-        yield n, max(0, min(n, n_stored - first))
+        for piece in request.pieces(size):
+            run(piece)
 
 
 def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -102,8 +154,8 @@ def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:
 def split_seed(seed: int) -> tuple[int, np.random.SeedSequence]:
     """Return independent seeds for an environment (an integer) and for a policy."""
     env_sequence, policy_sequence = np.random.SeedSequence(seed).spawn(2)
-    # 63 bits, so that the seeds of a million collections differ.
-    return int(env_sequence.generate_state(1, np.uint64)[0]) >> 1, policy_sequence
+    # 31 bits: environments may hand it to generators that take no more.
+    return int(env_sequence.generate_state(1)[0]) >> 1, policy_sequence
 
 
 @dataclass
@@ -111,16 +163,13 @@ class _Rounds:
     """The rounds of one collection, run one after the other."""
 
     env: Any
-    encoding: Encoding
+    recording: Recording
     actor: Actor
     rng: np.random.Generator
-    plan: Plan
     keep: Keep
-    t_max: int
     seed: int | None
     bar: tqdm[Any]
     exploration: Exploration | None = None
-    _make_recorder: RecorderMaker | None = None
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
         """Start over, the first time with the seed."""
@@ -128,32 +177,20 @@ class _Rounds:
         self.seed = None
         return observation, info
 
-    def _action_recorder(self) -> ActionCountRecorder | None:
-        """Return what counts what the actions taken lead to, where that is asked for."""
-        if self.exploration is None:
-            return None
-        return self.encoding.action_recorder(self.exploration.n_actions)
-
-    def _recorder(self, states: States) -> Recorder:
-        if self._make_recorder is None:
-            self._make_recorder = self.plan(states)
-        return self._make_recorder()
-
     def _encoded(self, observations: Any, t: int) -> States:
         """Return the states of all copies; an error names the timestep."""
         try:
-            return self.encoding.encode(observations)
+            return self.recording.encoding.encode(observations)
         except InvalidInputError as error:
             raise InvalidInputError(f"{error} at timestep {t}") from None
 
-    def in_lockstep(self, n: int, n_stored: int) -> None:
-        """Run one trial in each copy of a vector environment; add up the first n."""
-        env, encoding, t_max = self.env, self.encoding, self.t_max
+    def in_lockstep(self, request: Request) -> None:
+        """Run one trial in each copy of a vector environment; add up the first of them."""
+        env, t_max, n = self.env, request.t_max, request.n_trials
         mode = env.metadata.get("autoreset_mode")
         observation, info = self._reset()
         states = self._encoded(observation, 0)[:n]
-        recorder, actions = self._recorder(states), self._action_recorder()
-        trials = LockstepTrials(encoding, recorder, states, n_stored, actions)
+        trials = LockstepTrials(self.recording, states, request.first, request.n_stored)
         exploration, taken = self.exploration, None
         if exploration is not None:
             exploration.begin(env.num_envs)
@@ -171,7 +208,7 @@ class _Rounds:
                 if mode == AutoresetMode.SAME_STEP:
                     index, final = np.flatnonzero(ended), info["final_obs"]
                     last = [_final_observation(observation, final, i) for i in index.tolist()]
-                    following = replace(observation, index, last)
+                    following = spaces.replace(observation, index, last)
                 if mode == AutoresetMode.DISABLED and t < t_max:
                     # Copies whose trial has ended go on, unobserved, so that the others can.
                     observation, info = env.reset(options={"reset_mask": ended})
@@ -180,19 +217,19 @@ class _Rounds:
             self.bar.update(n)
         self.keep(trials.finish())
 
-    def one_by_one(self, n: int, n_stored: int) -> None:
-        """Run n trials one after the other; keep the finished ones even if it breaks off."""
-        env, t_max, act, rng = self.env, self.t_max, self.actor.one, self.rng
-        trials, exploration, taken = SequentialTrials(self.encoding, t_max), self.exploration, None
+    def one_by_one(self, request: Request) -> None:
+        """Run trials one after the other; keep the finished ones even if it breaks off."""
+        env, t_max, act, rng = self.env, request.t_max, self.actor.one, self.rng
+        encoding, exploration, taken = self.recording.encoding, self.exploration, None
+        trials = SequentialTrials(encoding, t_max)
         try:
-            for _ in range(n):
+            for i in range(request.n_trials):
                 observation, info = self._reset()
                 trials.start(observation)
                 if exploration is not None:
                     exploration.begin(1)
-                if self._make_recorder is None:
-                    # Told before the first step, by the states that trials start in.
-                    self._recorder(self.encoding.encode_held([trials.last]))
+                if i == 0:  # features are checked before the first step
+                    encoding.check_features(encoding.encode_held([trials.last]))
                 for t in range(t_max + 1):
                     action = act(observation, rng)
                     if exploration is not None:
@@ -207,9 +244,8 @@ class _Rounds:
                 self.bar.update(t_max + 1)
         finally:
             if trials.n_finished:
-                assert self._make_recorder is not None
-                actions = self._action_recorder()
-                self.keep(trials.finish(self._make_recorder(), n_stored, actions))
+                how = request.first, request.n_stored
+                self.keep(self.recording.portion_of(trials.finished(), *how))
 
 
 def _exploration(env: AnyEnv, request: Request) -> Exploration | None:
@@ -220,19 +256,6 @@ def _exploration(env: AnyEnv, request: Request) -> Exploration | None:
     rng = np.random.default_rng(np.random.SeedSequence(request.seed, spawn_key=(2,)))
     how = request.t_max, rng, request.batched, request.wherever
     return Exploration(request.explore, single_spaces(env)[1], *how)
-
-
-def as_rewards(reward: Any, n: int, t: int) -> FloatArray:
-    """Return the rewards of a timestep as an array (n,), or raise unless they are n numbers."""
-    try:
-        rewards = np.asarray(reward, dtype=np.float64)
-    except (TypeError, ValueError):
-        rewards = np.empty(())
-    if rewards.shape != (n,):
-        raise InvalidInputError(
-            f"the rewards of {n} trials are {n} numbers; got {reward!r} at timestep {t}"
-        )
-    return rewards
 
 
 def _final_observation(like: Any, final: Any, i: int) -> Any:

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray, IntArray, States
-from lstd_agent.trials.action_counts import Taken
+from lstd_agent.arrays import FloatArray, States
+from lstd_agent.trials.action_counts import ActionCounts, Taken, together
+from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.recording import Recording
+from lstd_agent.trials.samples import TrialSample
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +27,15 @@ class Returns:
         Mean reward of each trial over the second half of all timesteps.
     rewards : ndarray, shape (n,)
         Mean reward of each trial over all timesteps.
+    taken : ActionCounts, optional
+        What their actions led to.
     """
 
     t_max: int
     starts: States
     tail_rewards: FloatArray
     rewards: FloatArray
+    taken: ActionCounts | None = None
 
     @property
     def n_trials(self) -> int:
@@ -42,7 +48,24 @@ class Returns:
             np.concatenate((self.starts, other.starts)),
             np.concatenate((self.tail_rewards, other.tail_rewards)),
             np.concatenate((self.rewards, other.rewards)),
+            together(self.taken, other.taken),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class ReturnRecording(Recording):
+    """Trials are recorded by what their actions lead to, their starts and their rewards.
+
+    Attributes
+    ----------
+    t_max : int
+    """
+
+    t_max: int = 0
+
+    def recorder(self, first: int) -> ReturnRecorder:
+        """Return what adds up rewards."""
+        return ReturnRecorder(self.t_max)
 
 
 class ReturnRecorder:
@@ -68,20 +91,18 @@ class ReturnRecorder:
         self._sums += reward
         self._t += 1
 
-    def sums(self, n_trials: int) -> Returns:
-        """Return what has been recorded of complete trials."""
-        length = self._t_max + 1 - self._first
-        return Returns(
-            self._t_max, self._starts, self._tails / length, self._sums / (self._t_max + 1)
-        )
+    def record_whole(self, trials: KeptTrials) -> None:
+        """Take whole trials."""
+        for t, reward in enumerate(trials.rewards.T):
+            self.record(trials.observations[:, t], reward, None)
 
-    def of_whole(
-        self, states: IntArray, rewards: FloatArray, taken: Taken | None = None
+    def portion(
+        self,
+        n_trials: int,
+        sample: TrialSample | None = None,
+        taken: tuple[ActionCounts, ...] | None = None,
     ) -> Returns:
-        """Return that of whole trials: states (t_max + 2, n), rewards (t_max + 1, n)."""
-        return Returns(
-            self._t_max,
-            states[0].copy(),
-            rewards[self._first :].mean(axis=0),
-            rewards.mean(axis=0),
-        )
+        """Return what has been recorded of complete trials."""
+        length, counted = self._t_max + 1 - self._first, None if taken is None else taken[0]
+        means: tuple[FloatArray, FloatArray] = self._tails / length, self._sums / (self._t_max + 1)
+        return Returns(self._t_max, np.asarray(self._starts, dtype=np.int64), *means, counted)

@@ -1,6 +1,6 @@
 """Collection in shards: pieces of work that any number of workers can share.
 
-A shard is a number of trials of an environment that its worker makes for itself, with a seed
+A *shard* is a number of trials of an environment that its worker makes for itself, with a seed
 spawned from the collection's seed. What a shard holds depends on nothing else, and shards are
 added up in their order: the result is the same for any number of workers, whichever of them
 died on the way.
@@ -23,58 +23,55 @@ from gymnasium.vector import VectorEnv
 
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.progress import progress_bar
-from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.observations import as_batch
-from lstd_agent.trials.parallel import WorkerError, run_tasks
-from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.recorders import RecorderMaker, Round
-from lstd_agent.trials.request import Request
-from lstd_agent.trials.rollouts import (
+from lstd_agent.trials.collect import (
     AnyEnv,
     Keep,
-    Plan,
+    Request,
     collect_rounds,
-    pieces,
     single_spaces,
+    split_seed,
 )
+from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.recording import Portion, Recording
+from lstd_agent.trials.spaces import as_batch
+from lstd_agent.trials.workers import WorkerError, run_tasks
 
 EnvSource: TypeAlias = str | Callable[[], AnyEnv]
 """An environment's id, ``"module:id"`` where a module registers it, or what makes one."""
 
-# Copies of an environment that step together, at most, and so trials of a shard; fewer if that
-# makes this many shards, which are also the batches of standard errors.
-_MAX_COPIES = 50_000
+# Trials of a shard, at most; fewer if that makes this many shards.
+_MAX_TRIALS = 50_000
 _SHARDS = 20
+
+# Copies of an environment that step together, at most. Arrays of more than 128 kB would be mapped
+# anew at each step by workers of dask, which keep no memory that is not used.
+_MAX_COPIES = 50_000
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """What a worker needs to know; all of it has to be picklable.
-
-    Features are not among it unless they are what is summed up.
-    """
+    """What a worker needs to know; all of it has to be picklable."""
 
     number: int
     env: EnvSource | EnvSpec
-    encoding: Encoding
+    recording: Recording
     policy: Policy
-    make_recorder: RecorderMaker
     request: Request
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What has become of a shard: its finished trials, if any, and what ended it early."""
+    """What a shard leaves behind: its finished trials, if any, and what ended it early."""
 
     number: int
-    finished: Round | None
+    finished: Portion | None
     error: BaseException | None = None
 
 
 def collect_shards(
-    env: EnvSource, encoding: Encoding, policy: Policy, plan: Plan, keep: Keep, request: Request
+    env: EnvSource, recording: Recording, policy: Policy, keep: Keep, request: Request
 ) -> None:
-    """Run trials on workers and hand over one `Round` a shard, in the order of the shards.
+    """Run trials on workers and hand over what each shard leaves behind, in their order.
 
     Whatever ends the collection early, trials that have been finished by then are handed over,
     in whichever order their shards have come.
@@ -83,10 +80,10 @@ def collect_shards(
     ----------
     env : str or callable
         Makes an environment in each worker: an id, or a picklable function of no arguments.
-    encoding, policy, plan, keep, request
-        See `lstd_agent.trials.rollouts.collect_rounds`. The plan is made here, once. A shard has
-        at most 50,000 trials by default, and what a seed gives depends on its size. Workers and
-        executor are those of `lstd_agent.trials.parallel.run_tasks`.
+    recording, policy, keep, request
+        See `lstd_agent.trials.collect.collect_rounds`. A shard has at most 50,000 trials by
+        default, and what a seed gives depends on its size. Workers and executor are those of
+        `lstd_agent.trials.workers.run_tasks`.
 
     Raises
     ------
@@ -98,17 +95,17 @@ def collect_shards(
     source = portable(env)
     with closing(make_env(env, 1)) as sample:
         make_actor(policy, *single_spaces(sample), request.batched)
-        observation, _ = sample.reset(seed=0 if request.seed is None else request.seed)
+        observation, _ = sample.reset(seed=split_seed(request.seed or 0)[0])
         single = not isinstance(sample, VectorEnv)
-        make_recorder = plan(encoding.encode(as_batch(observation) if single else observation))
-    slim = encoding.without_features()
+        encoding = recording.encoding
+        encoding.check_features(encoding.encode(as_batch(observation) if single else observation))
+    slim = recording.without_features()
     if request.executor is None and request.workers > 1:
-        _check_picklable(source, slim, policy, make_recorder)
+        _check_picklable(source, slim, policy)
     shards = (
-        Shard(number, source, slim, policy, make_recorder, own)
-        for number, own in enumerate(_requests(request))
+        Shard(number, source, slim, policy, own) for number, own in enumerate(_requests(request))
     )
-    early: dict[int, Round] = {}
+    early: dict[int, Portion] = {}
     unclaimed: list[Outcome] = []
     following = 0
     workers, executor = request.workers, request.executor
@@ -119,7 +116,7 @@ def collect_shards(
         with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
             for outcome in results:
                 if outcome.finished is not None:
-                    bar.update(outcome.finished.sums.n_trials * (request.t_max + 1))
+                    bar.update(outcome.finished.n_trials * (request.t_max + 1))
                     early[outcome.number] = outcome.finished
                 if outcome.error is not None:
                     raise outcome.error
@@ -136,14 +133,13 @@ def collect_shards(
 
 def _requests(request: Request) -> Iterator[Request]:
     """Yield what is asked of each shard, with a seed of its own."""
-    size = request.shard_size or min(_MAX_COPIES, -(-request.n_trials // _SHARDS))
+    size = request.shard_size or min(_MAX_TRIALS, -(-request.n_trials // _SHARDS))
     entropy = np.random.SeedSequence(request.seed).entropy
     quiet = replace(request, progress=False, executor=None)
-    for number, (n, stored) in enumerate(pieces(request.n_trials, size, request.n_stored)):
+    for number, piece in enumerate(quiet.pieces(size)):
         # The sequence that spawn() would give, without spawning those before it.
         spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
-        seed = int(spawned.generate_state(1, np.uint64)[0])
-        yield replace(quiet, n_trials=n, seed=seed, n_stored=stored)
+        yield replace(piece, seed=int(spawned.generate_state(1, np.uint64)[0]))
 
 
 def portable(source: EnvSource) -> EnvSource | EnvSpec:
@@ -174,17 +170,16 @@ def _check_picklable(*sent: object) -> None:
 
 
 def collect_shard(shard: Shard) -> Outcome:
-    """Run a shard's trials and return their sum, or that of those before an error."""
-    rounds: list[Round] = []
+    """Run a shard's trials and return what they, or those before an error, leave behind."""
+    rounds: list[Any] = []
 
-    def keep(finished: Round) -> None:
+    def keep(finished: Portion) -> None:
         rounds[:] = [rounds[0] + finished if rounds else finished]
 
     error: BaseException | None = None
     try:
         with closing(make_env(shard.env, shard.request.n_trials)) as env:
-            how = shard.encoding, shard.policy, lambda _: shard.make_recorder
-            collect_rounds(env, *how, keep, shard.request)
+            collect_rounds(env, shard.recording, shard.policy, keep, shard.request)
     except (Exception, KeyboardInterrupt) as raised:
         error = _sendable(raised)
     return Outcome(shard.number, rounds[0] if rounds else None, error)

@@ -1,7 +1,4 @@
-"""Logged trials into rounds of sums, as the user's own loop makes them.
-
-All are encoded and checked before the first is added, so that a refused log changes nothing.
-"""
+"""Logged trials as encoded ones: checked, and all over the same timesteps."""
 
 from __future__ import annotations
 
@@ -13,20 +10,23 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import IntArray, States
+from lstd_agent.arrays import States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
-from lstd_agent.trials.batches import Batches
-from lstd_agent.trials.encoding import MISSING, Encoding
+from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.exploration import ActionNumbers
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
 from lstd_agent.trials.logged_actions import as_numbers
-from lstd_agent.trials.recorders import Round
-from lstd_agent.trials.recording import round_size
 
 
-class EncodedTrials:
-    """Logged trials, encoded and as long as the others of an agent.
+def encoded_trials(
+    encoding: Encoding,
+    trials: LoggedTrials,
+    t_max: int | None,
+    known: int | None,
+    numbers: ActionNumbers | None = None,
+) -> KeptTrials:
+    """Return logged trials, encoded and as long as the others of an agent.
 
     Parameters
     ----------
@@ -42,68 +42,39 @@ class EncodedTrials:
     Raises
     ------
     InvalidInputError
-        If an observation or an action is none, or a trial is longer than those so far.
+        If an observation or an action does not fit, or a trial is longer than those so far.
     TerminationError
         If a trial terminated, and the task is one that does not.
     """
-
-    def __init__(
-        self,
-        encoding: Encoding,
-        trials: LoggedTrials,
-        t_max: int | None,
-        known: int | None,
-        numbers: ActionNumbers | None = None,
-    ) -> None:
-        self.t_max = _last_timestep(trials, t_max, known)
-        T, m = self.t_max + 1, trials.n_trials
-        lengths = np.minimum(trials.lengths, T)
-        ended = trials.terminated & (trials.lengths <= T)
-        if ended.any() and not encoding.ends:
-            i = int(np.argmax(ended))
-            raise TerminationError(
-                f"trial {i} terminated at timestep {lengths[i] - 1}: the evaluator is for "
-                "continuing tasks, which never terminate. Take the end for an absorbing state "
-                'without reward with on_termination="absorb", or, where the trial only was cut '
-                "short, do not call it terminated"
-            )
-        encoded = list(_encoded(encoding, trials))
-        dtype = np.result_type(*{each.dtype for each in encoded})
-        self._encoding = encoding
-        self._states: States = np.empty((m, T + 1, *encoded[0].shape[1:]), dtype)
-        self._rewards = np.zeros((m, T))
-        for i, n in enumerate(lengths.tolist()):
-            self._states[i, :n] = encoded[i][:n]
-            self._states[i, n:] = encoding.terminal if ended[i] else encoded[i][n]
-            self._rewards[i, :n] = trials.rewards[i][:n]
-        self._n_actions, self._actions = 0, None
-        if numbers is not None and trials.actions is not None:
-            has = np.concatenate([np.arange(n) < T for n in trials.lengths])
-            self._n_actions = numbers[0]
-            self._actions = np.full((m, T), MISSING, np.min_scalar_type(-numbers[0]))
-            self._actions[np.arange(T) < lengths[:, None]] = as_numbers(trials, numbers)[has]
-        # A trial that ended stays where it ended, and so has all timesteps.
-        self._lengths: IntArray = np.where(ended, T, lengths)
-
-    def rounds(self, batches: Batches) -> Iterator[Round]:
-        """Yield the trials in rounds, as they are to be added to batches one after the other.
-
-        Raises `InvalidInputError` before the first if there is no room for all.
-        """
-        batches.check_room(self._encoding, len(self._rewards), self.t_max, self._states[:1, 0])
-        first = 0
-        while first < len(self._rewards):
-            here = slice(first, first + round_size(batches.n_trials, self.t_max))
-            yield self._round(here, batches.n_stored_missing)
-            first = here.stop
-
-    def _round(self, here: slice, n_stored: int) -> Round:
-        """Return some of the trials as a round."""
-        states, rewards, lengths = self._states[here], self._rewards[here], self._lengths[here]
-        actions = None if self._actions is None else self._actions[here]
-        cut = lengths if (lengths <= self.t_max).any() else None
-        trials = KeptTrials(states, rewards, cut, actions)
-        return self._encoding.round_of(trials, n_stored, self._n_actions)
+    T, m = _last_timestep(trials, t_max, known) + 1, trials.n_trials
+    lengths = np.minimum(trials.lengths, T)
+    ended = trials.terminated & (trials.lengths <= T)
+    if ended.any() and not encoding.ends:
+        i = int(np.argmax(ended))
+        raise TerminationError(
+            f"trial {i} terminated at timestep {lengths[i] - 1}: the evaluator is for "
+            "continuing tasks, which never terminate. Take the end for an absorbing state "
+            'without reward with on_termination="absorb", or, where the trial only was cut '
+            "short, do not call it terminated"
+        )
+    encoded = list(_encoded(encoding, trials))
+    encoding.check_features(encoded[0])
+    dtype = np.result_type(*{each.dtype for each in encoded})
+    states: States = np.empty((m, T + 1, *encoded[0].shape[1:]), dtype)
+    rewards = np.zeros((m, T))
+    for i, n in enumerate(lengths.tolist()):
+        states[i, :n] = encoded[i][:n]
+        states[i, n:] = encoding.terminal if ended[i] else encoded[i][n]
+        rewards[i, :n] = trials.rewards[i][:n]
+    states = encoding.compact(states)
+    actions = None
+    if numbers is not None and trials.actions is not None:
+        has = np.concatenate([np.arange(n) < T for n in trials.lengths])
+        actions = np.full((m, T), -1, np.min_scalar_type(-numbers[0]))
+        actions[np.arange(T) < lengths[:, None]] = as_numbers(trials, numbers)[has]
+    # A trial that ended stays where it ended, and so has all timesteps.
+    lengths = np.where(ended, T, lengths)
+    return KeptTrials(states, rewards, lengths if (lengths < T).any() else None, actions)
 
 
 def _last_timestep(trials: LoggedTrials, t_max: int | None, known: int | None) -> int:

@@ -1,4 +1,4 @@
-"""`UserLoop`: transitions of the user's own loop, observed one call at a time, checked and counted.
+"""`UserLoop`: transitions of the user's own loop, observed one call at a time and checked.
 
 Scalars are a trial of their own; batches are trials in lockstep. What is observed must be what
 happened: timesteps in order, and each observation the one that followed the last.
@@ -8,41 +8,75 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from threading import get_ident
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray, States
-from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.trials.batches import Batches
+from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.observations import is_batch
 from lstd_agent.trials.policies import Actor
-from lstd_agent.trials.recorders import Recorder, RecorderMaker, TrialRecorder
-from lstd_agent.trials.recording import LockstepTrials, SequentialTrials, round_size
-from lstd_agent.trials.rollouts import as_rewards
+from lstd_agent.trials.recording import (
+    LockstepTrials,
+    Portion,
+    Recording,
+    SequentialTrials,
+    as_rewards,
+)
+from lstd_agent.trials.spaces import is_batch, plain_array
+
+# Single trials wait to be added up until they have so many timesteps: a few megabytes.
+_MOST_WAITING = 2**18
+
+
+class Gathered(Protocol):
+    """What takes finished trials, and tells how long trials are."""
+
+    n_batches: int
+    n_stored_trials: int
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials so far."""
+
+    @property
+    def t_max(self) -> int | None:
+        """The last timestep of every trial; None before there is one."""
+
+    def add(self, portion: Portion) -> None:
+        """Add finished trials."""
 
 
 class UserLoop:
     """What a policy does in a user's loop, and the trials that the loop makes.
 
+    Trials are those of one thread at a time: another is refused while one is under way.
+
     Parameters
     ----------
-    batches : Batches
-        Takes finished trials, and tells how long trials are.
+    gathered : Gathered
     known : callable
         Returns the encoding of observations where nothing was attached, or raises.
+    lock : context manager
+        Held while trials are added.
     """
 
-    def __init__(self, batches: Batches, known: Callable[[], Encoding]) -> None:
-        self._batches = batches
-        self._known = known
+    def __init__(
+        self,
+        gathered: Gathered,
+        known: Callable[[], Encoding],
+        lock: AbstractContextManager[Any],
+    ) -> None:
+        self._gathered, self._known, self._lock = gathered, known, lock
         self._policy: tuple[Actor, np.random.Generator, Encoding] | None = None
         self._sequential: SequentialTrials | None = None
+        self._thread = 0
 
     def begin(self, encoding: Encoding, t_max: int | None = None) -> SequentialTrials:
-        """Observe trials from here on, none of which is under way or waits.
+        """Observe trials from here on; none is under way or waits.
 
         Parameters
         ----------
@@ -51,10 +85,11 @@ class UserLoop:
             The last timestep; without it that of the first finished trial.
         """
         self._sequential = SequentialTrials(encoding, None)
+        self._recording = Recording(encoding, self._gathered.n_batches)
         self._declared_t_max = t_max
         self._lockstep: LockstepTrials | None = None
-        self._make_recorder: RecorderMaker | None = None
-        # How far timesteps need no closer look.
+        # Features are checked once; up to this timestep only the order is.
+        self._is_checked = False
         self._longest: float = -1
         return self._sequential
 
@@ -69,12 +104,12 @@ class UserLoop:
     @property
     def t_max(self) -> int | None:
         """The last timestep of every trial, if it is known yet."""
-        known = (self._batches.t_max, self._trial.t_max, self._declared_t_max)
+        known = (self._gathered.t_max, self._trial.t_max, self._declared_t_max)
         return next((t_max for t_max in known if t_max is not None), None)
 
     @property
     def n_waiting(self) -> int:
-        """Finished trials that are not in the batches yet."""
+        """Finished trials that have not been added yet."""
         return 0 if self._sequential is None else self._sequential.n_finished
 
     @property
@@ -106,34 +141,39 @@ class UserLoop:
     ) -> None:
         """Record a transition, or transitions in lockstep; see `SeminormLSTDAgent.observe`."""
         trial = self._sequential or self.begin(self._known())
-        if type(reward) is not float and np.ndim(reward):
+        if type(reward) is not float and plain_array(reward, "a reward").ndim:
             self._observe_batch(t, observation, reward, next_observation, terminated)
             return
         if self._lockstep is not None:
             raise InvalidInputError("trials in lockstep are under way: call end_trial() first")
-        if t != trial.n_timesteps or t == 0 or t > self._longest:
-            self._check_timestep(t, trial.n_timesteps)
+        if t != trial.n_timesteps or t == 0 or t > self._longest or type(t) is not int:
+            t = self._checked_timestep(t, trial.n_timesteps)
             self._longest = math.inf if self.t_max is None else self.t_max
         if t == 0:
+            self._thread = get_ident()
             trial.start(observation)
-            self._plan_once(trial)
+            self._check_features(trial)
+        elif get_ident() != self._thread:
+            raise _other_thread()
         elif trial.terminated:
             raise InvalidInputError(
                 f"the trial terminated at timestep {t - 1}; call end_trial(), then start another"
             )
         elif not trial.encoding.is_held(trial.last, observation):
             raise _elsewhere(0, t)
-        trial.advance(reward, next_observation, bool(terminated))
+        if terminated is not False:
+            terminated = bool(_flags(terminated, ()))
+        trial.advance(reward, next_observation, terminated)
 
-    def _plan_once(self, trial: SequentialTrials) -> None:
-        """Decide how single trials are recorded, once the first has started."""
-        if self._make_recorder is None:
+    def _check_features(self, trial: SequentialTrials) -> None:
+        """Check features by the first state; a trial whose features fail is dropped."""
+        if not self._is_checked:
             try:
-                states = trial.encoding.encode_held([trial.last])
-                self._make_recorder = self._batches.plan(trial.encoding, None, None, states)
+                trial.encoding.check_features(trial.encoding.encode_held([trial.last]))
             except BaseException:
                 trial.drop()
                 raise
+            self._is_checked = True
 
     def _observe_batch(
         self,
@@ -146,44 +186,39 @@ class UserLoop:
         rewards = as_rewards(reward, len(reward), t)
         if self._trial.n_timesteps:
             raise InvalidInputError("a single trial is under way: call end_trial() first")
-        encoding = self._trial.encoding
-        self._check_timestep(t, self._lockstep.n_timesteps if self._lockstep else 0)
+        encoding, trials = self._trial.encoding, self._lockstep
+        t = self._checked_timestep(t, trials.n_timesteps if trials else 0)
+        if trials is not None and get_ident() != self._thread:
+            raise _other_thread()
         state, next_state = encoding.encode(observation), encoding.encode(next_observation)
         n = rewards.size
         shapes = (state.shape[:1], rewards.shape, next_state.shape[:1])
-        if n == 0 or shapes != ((n,),) * 3 or np.shape(terminated) not in ((), (n,)):
+        if n == 0 or shapes != ((n,),) * 3:
             raise InvalidInputError(
                 "a batch has as many observations, rewards and next observations, at least one; "
-                f"got {shapes[0]}, {shapes[1]} and {shapes[2]}, terminated {np.shape(terminated)}"
+                f"got {shapes[0]}, {shapes[1]} and {shapes[2]}"
             )
-        if self._lockstep is None:
+        ended = _flags(terminated, (n,))
+        if trials is None:
             self.flush()
-            recorder = self._batches.plan(encoding, n, self.t_max, state)()
-            n_stored = min(n, self._n_to_store(recorder))
-            self._lockstep = LockstepTrials(encoding, recorder, state, n_stored)
-        elif len(self._lockstep.states) != n:
+            self._thread = get_ident()
+            how = self._gathered.n_trials, self._gathered.n_stored_trials
+            trials = LockstepTrials(self._recording, state, *how)
+        elif len(trials.states) != n:
             raise InvalidInputError(
-                f"{len(self._lockstep.states)} trials are under way; got observations of {n}"
+                f"{len(trials.states)} trials are under way; got observations of {n}"
             )
         else:
-            _check_followed(t, state, self._lockstep.states, self._lockstep.living)
-        self._lockstep.advance(
-            rewards, next_state, np.broadcast_to(np.asarray(terminated, dtype=bool), n)
-        )
+            _check_followed(t, state, trials.states, trials.living)
+        trials.advance(rewards, next_state, ended)
+        self._lockstep = trials
 
     def end_trial(self) -> None:
-        """Finish the trial, or the trials in lockstep, that have been observed up to here.
-
-        The first to finish tells ``t_max``, unless `attach` did. One that terminated may be
-        shorter.
-
-        Raises
-        ------
-        InvalidInputError
-            If it is not as long as the others, or one of its observations is none.
-        """
+        """Finish the trial, or the trials in lockstep; see `SeminormLSTDAgent.end_trial`."""
         if not self.under_way:
             raise InvalidInputError("no trial is under way: observe its timesteps first")
+        if get_ident() != self._thread:
+            raise _other_thread()
         if self._lockstep is not None:
             self._end_lockstep(self._lockstep)
             return
@@ -192,7 +227,7 @@ class UserLoop:
         self._longest = -1
         t_max = self._trial.t_max
         assert t_max is not None
-        if self.n_waiting >= round_size(self._batches.n_trials, t_max):
+        if self.n_waiting * (t_max + 1) >= _MOST_WAITING:
             self.flush()
 
     def _end_lockstep(self, trials: LockstepTrials) -> None:
@@ -206,8 +241,9 @@ class UserLoop:
                 f"these trials have timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials "
                 "must have the same t_max. Drop them with drop_trial()"
             )
-        self._batches.add(trials.finish(), self._trial.encoding)
-        self._lockstep = None
+        with self._lock:
+            self._gathered.add(trials.finish())
+            self._lockstep = None
 
     def drop_trial(self) -> None:
         """Forget the trial, or the trials in lockstep, under way."""
@@ -217,27 +253,36 @@ class UserLoop:
 
     def flush(self) -> None:
         """Add up all finished trials."""
-        if self.n_waiting:
-            assert self._make_recorder is not None
-            recorder, self._make_recorder = self._make_recorder(), None
-            finished = self._trial.finish(recorder, self._n_to_store(recorder))
-            self._batches.add(finished, self._trial.encoding)
+        with self._lock:
+            if self.n_waiting:
+                how = self._gathered.n_trials, self._gathered.n_stored_trials
+                self._gathered.add(self._recording.portion_of(self._trial.finished(), *how))
+                self._trial.forget_finished()
 
-    def _n_to_store(self, recorder: Recorder) -> int:
-        """Return how many trials to store whole beside sums that do not hold them."""
-        return 0 if isinstance(recorder, TrialRecorder) else self._batches.n_stored_missing
-
-    def _check_timestep(self, t: int, expected: int) -> None:
-        if t != expected:
+    def _checked_timestep(self, t: object, expected: int) -> int:
+        """Return a timestep that comes next, or raise."""
+        timestep = check_integer("t", t, 0)
+        if timestep != expected:
             raise InvalidInputError(
                 f"timestep {expected} comes next; got t = {t}. To start another trial, call "
                 "end_trial() first, or drop_trial() to forget the one under way"
             )
-        if self.t_max is not None and t > self.t_max:
+        if self.t_max is not None and timestep > self.t_max:
             raise InvalidInputError(
                 f"trials have timesteps 0 to {self.t_max}; got t = {t}: call end_trial() after "
                 f"timestep {self.t_max}"
             )
+        return timestep
+
+
+def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:
+    """Return whether trials terminated, of a shape or one for all, or raise unless that is told."""
+    flags = plain_array(terminated, "terminated")
+    if flags.shape not in ((), shape) or flags.dtype.kind not in "biu":
+        raise InvalidInputError(
+            f"terminated is a bool, one for each trial of a batch; got {terminated!r}"
+        )
+    return np.broadcast_to(flags.astype(bool), shape)
 
 
 def _check_followed(t: int, state: States, expected: States, living: BoolArray) -> None:
@@ -252,4 +297,11 @@ def _elsewhere(trial: int, t: int) -> InvalidInputError:
         f"trial {trial} is observed elsewhere at timestep {t} than where timestep {t - 1} left "
         "it: was the environment reset within the trial? A trial that ends must be "
         "observed with terminated=True, or dropped with drop_trial()"
+    )
+
+
+def _other_thread() -> InvalidInputError:
+    return InvalidInputError(
+        "another thread has a trial under way: observe the trials of each thread by an agent of "
+        "its own, and merge() them"
     )
