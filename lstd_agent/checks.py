@@ -369,7 +369,7 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
         u = x[:, 0] * x[:, 2] - 0.5 * _LASTING * (x[:, 0] * x[:, 1] + x[:, 1] * x[:, 2])
         size = float(self_normalized(u))
         if len(m) < _FEW_ROWS:  # S cannot be critical: by the correlation itself
-            r = min(float(np.min(np.corrcoef(m.T))), 1.0 - _ROUNDING)
+            r = float(np.clip(np.corrcoef(m.T), -0.999, 0.999).min())
             sure = np.arctanh(r) > np.arctanh(_LASTING) + 2.0 / np.sqrt(len(m) - 3)
             size = 2.0 * critical(0.5) if sure else 0.0
         if n == longest:

@@ -344,7 +344,8 @@ class _Entries:
         first, last = np.searchsorted(self.t, (start, stop))
         part: Any = slice(first, last)
         if batches is not None:
-            wanted = np.zeros(int(self.batch.max(initial=0)) + 1, dtype=bool)
+            n = max(int(self.batch.max(initial=0)), int(batches.max(initial=0))) + 1
+            wanted = np.zeros(n, dtype=bool)
             wanted[batches] = True
             part = first + np.flatnonzero(wanted[self.batch[part]])
         return _Entries(self.t[part], self.batch[part], self.place[part], self.number[part])

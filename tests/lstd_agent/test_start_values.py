@@ -18,8 +18,8 @@ from lstd_agent.statistics.start_groups import (
     group_trials,
     horizons_to,
 )
-from lstd_agent.trials.counts import TransitionCounts
-from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.kept_trials import KeptTrials
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
 
@@ -119,20 +119,6 @@ def test_a_right_fit_of_few_trials_is_none_to_warn_of(collected: Any, vectors: b
         agent = SeminormLSTDAgent(features, 1)
         collected(agent, mdp, vectors=vectors, seed=seed, **options).fit()
         assert agent.diagnostics().start_agrees
-
-
-@pytest.mark.filterwarnings("ignore::lstd_agent.errors.CondensedTrialsWarning")
-def test_moments_tell_of_the_mean_start_only(collected: Any) -> None:
-    agent = SeminormLSTDAgent(Polynomial(0), 1, max_bytes=20_000, n_stored_trials=10)
-    collected(agent, two_ways_in(0.0), vectors=True, n_trials=800).fit()  # on average it is right
-    assert agent.diagnostics().misfits == []
-    agent = SeminormLSTDAgent(Polynomial(0), 1, max_bytes=20_000, n_stored_trials=10)
-    collected(agent, two_ways_in(0.0, 1.0), vectors=True, n_trials=800)
-    with pytest.warns(FitWarning, match="the mean value of the start is"):
-        agent.fit()
-    (found,) = agent.diagnostics().misfits
-    assert found.start is None
-    assert found.direct - found.predicted == pytest.approx(10.0, abs=1.0)
 
 
 def test_cells_split_all_vectors_and_no_equal_ones() -> None:
