@@ -1,0 +1,398 @@
+"""Random tasks by kind: a process, trials of it, features, options, and a question about starts.
+
+`draw` makes the task of a kind and a seed. The kinds that count observations come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from models import (
+    Finite,
+    FloatArray,
+    Gaussian,
+    Model,
+    Trials,
+    at,
+    mixing_time,
+    moves,
+    start_bias,
+    with_event,
+    with_mode,
+)
+from numpy.typing import NDArray
+
+from lstd_agent import (
+    FourierBasis,
+    LambdaReturn,
+    MultiStep,
+    OneHot,
+    Polynomial,
+    RadialBasis,
+    TileCoding,
+)
+from unichain_gym import TabularMDP, attach_streams
+from unichain_gym.cores import CORES
+
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a kind decides; `draw` fills in the rest at random.
+
+    Attributes
+    ----------
+    model : Model
+    features : features of the agent, optional
+    t_max : int, optional
+    cut : {"random", "state"}, optional
+        How trials are cut short.
+    sound : bool
+        Whether observations are states, all that matters is among them, and there is one gain.
+    clock, one_start : bool
+        Whether the time is observed too, and whether all trials start alike.
+    explored : tuple, optional
+        The MDP, the policy and how often to explore, where the agent collects the trials.
+    """
+
+    model: Model
+    features: Any = None
+    t_max: int | None = None
+    cut: str | None = None
+    sound: bool = True
+    clock: bool = False
+    one_start: bool = False
+    explored: tuple[TabularMDP, NDArray[Any], float] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A process, trials of it, and what to ask.
+
+    Attributes
+    ----------
+    plan : Plan
+    states, observations, rewards : ndarray
+        Full states, which nobody sees, and the trials; see `models`.
+    lengths : ndarray of int
+        How many timesteps each trial has.
+    features : features of the agent
+    options : dict
+        Of the agent.
+    sides : tuple
+        Two observations without the time, of which the values are compared.
+    """
+
+    plan: Plan
+    states: NDArray[Any]
+    observations: NDArray[Any]
+    rewards: FloatArray
+    lengths: NDArray[np.int64]
+    features: Any
+    options: dict[str, Any]
+    sides: tuple[Any, Any]
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        trials: Trials,
+        features: Any,
+        sides: tuple[Any, Any],
+        options: dict[str, Any] | None = None,
+    ) -> Task:
+        """Return a task with whole trials."""
+        n, T = trials[2].shape
+        return cls(Plan(model), *trials, np.full(n, T), features, options or {}, sides)
+
+    @property
+    def t_max(self) -> int:
+        """The last timestep."""
+        return int(self.lengths.max()) - 1
+
+    @property
+    def counted(self) -> bool:
+        """Whether observations are counted."""
+        return self.observations.ndim == 2
+
+    @property
+    def visited(self) -> NDArray[Any]:
+        """Some of the full states that trials visited; of a finite chain all of them."""
+        has = np.arange(self.states.shape[1]) < self.lengths[:, None]
+        states = self.states[has]
+        if states.ndim == 1:
+            return np.unique(states)
+        return np.concatenate([self.states[:200, 0], states[:: max(1, len(states) // 400)]])
+
+    def truth(self, model: Model) -> dict[str, float]:
+        """Return the true answers, by a model of the same states: gain, start_bias, difference.
+
+        The difference is infinite, or NaN, where the two sides do not lead to one gain.
+        """
+        one, other = (model.value_of(side, self.plan.one_start) for side in self.sides)
+        apart = 0.0 if abs(one[1] - other[1]) < 1e-9 else np.inf * (one[1] - other[1])
+        difference = one[0] - other[0] + apart
+        return {"gain": model.gain, "start_bias": start_bias(model), "difference": difference}
+
+
+def draw(kind: str, seed: int, most_trials: int = 1500) -> Task:
+    """Return the task of a kind and a seed, always the same one."""
+    rng = np.random.default_rng([seed, crc32(kind.encode())])
+    while True:
+        plan = KINDS[kind](rng)
+        mixes = mixing_time(plan.model)
+        if 2 <= mixes <= 80 and np.ptp(plan.model.to_come(0, plan.model.reached)) > 1e-3:
+            break
+    drawn = rng.uniform(0.5, 5.0)
+    t_max = plan.t_max or max(3, round(mixes * drawn))
+    n = int(np.exp(rng.uniform(np.log(40), np.log(min(most_trials, max(60, 60_000 // t_max))))))
+    if rng.random() < 0.6 and len(plan.model.starts) < 30:  # enough for each start
+        n = max(n, 15 * len(plan.model.starts))
+    states, observations, rewards = plan.model.simulate(n, t_max, rng)
+    lengths = np.full(n, t_max + 1)
+    if plan.cut is not None:
+        lengths = cut_lengths(plan.cut, plan.model, states, rng)
+    sides = question(plan, states, rng)
+    if plan.clock:
+        time = np.broadcast_to(np.arange(t_max + 2.0)[None, :, None], (n, t_max + 2, 1))
+        observations = np.concatenate([observations, time], axis=2)
+    features = plan.features
+    if features is None:
+        features = OneHot() if observations.ndim == 2 else vector_features(observations, rng)
+    options = random_options(observations.ndim == 2, n, rng)
+    data = states, observations, rewards, lengths
+    return Task(plan, *data, features, options, sides)
+
+
+def question(plan: Plan, states: NDArray[Any], rng: Rng) -> tuple[Any, Any]:
+    """Return two observations to compare.
+
+    They are starts of trials, as different in value as two of six are; of one start, it and
+    where trials often are late.
+    """
+    model = plan.model
+    if isinstance(model, Finite) and plan.one_start:
+        return model.shown[states[0, 0]], model.shown[np.bincount(states[:, -1]).argmax()]
+    some = states[rng.choice(len(states), min(6, len(states)), replace=False), 0]
+    starts = list(model.shows(some))
+    starts.sort(key=lambda start: model.value_of(start)[0])
+    return starts[-1], starts[0]
+
+
+def cut_lengths(how: str, model: Model, states: NDArray[Any], rng: Rng) -> NDArray[np.int64]:
+    """Return lengths of trials cut at random, or where they come to states of small value."""
+    n, T = len(states), states.shape[1] - 1
+    if how == "random":
+        kept = rng.random(n) < rng.uniform(0.05, 0.5)
+        short = rng.integers(max(2, T // 5), T + 1, n)
+        return np.asarray(np.where(kept, T, short), dtype=np.int64)
+    value = model.to_come(0, states.reshape(-1, *states.shape[2:])).reshape(n, T + 1)
+    ends = (value < np.quantile(value, 0.3)) & (rng.random((n, T + 1)) < rng.uniform(0.02, 0.3))
+    ends[:, : max(2, T // 8)] = False
+    return np.asarray(np.where(ends.any(axis=1), ends.argmax(axis=1), T), dtype=np.int64)
+
+
+def random_options(counted: bool, n: int, rng: Rng) -> dict[str, Any]:
+    """Return options, most of them the defaults."""
+    options: dict[str, Any] = {}
+    if rng.random() < 0.5:
+        options["n_batches"] = int(rng.choice([2, 3, 5, 10, min(40, n)]))
+    if rng.random() < 0.25:
+        options["n_anchors"] = ["auto", 1, 4][rng.integers(3)]
+    if rng.random() < 0.2 and options.get("n_anchors") != "auto":
+        backups = ["one_step", MultiStep(3), LambdaReturn(0.9), *(["model"] if counted else [])]
+        options["backup"] = backups[rng.integers(len(backups))]
+    return options
+
+
+def vector_features(observations: FloatArray, rng: Rng) -> Any:
+    """Return bumps, a polynomial, cosines or tiles over what was observed."""
+    flat = observations.reshape(-1, observations.shape[-1])
+    low, high = flat.min(axis=0), flat.max(axis=0) + 1e-9
+    k = min(len(low), 3) - 1
+    which = rng.integers(4)
+    if which == 0:
+        return RadialBasis.grid(low, high, int(rng.integers(*[(4, 17), (3, 6), (2, 4)][k])))
+    if which == 1:
+        return Polynomial(int(rng.integers(1, 5)), scale=float(np.abs(flat).max()))
+    if which == 2:
+        return FourierBasis(low, high, int(rng.integers(*[(2, 9), (2, 5), (1, 3)][k])))
+    return TileCoding(low, high, int(rng.integers(*[(4, 12), (3, 6), (2, 3)][k])), 4)
+
+
+def streams(rng: Rng) -> tuple[TabularMDP, NDArray[np.int64]]:
+    """Return a random core with random streams in front of it, and a random policy."""
+    core = CORES[str(rng.choice(list("hcrmgq")))].build()
+    n_streams, A = int(rng.integers(1, 4)), core.n_actions
+    mdp = attach_streams(
+        core,
+        n_streams,
+        rng.integers(1, 9, n_streams).tolist(),
+        rng.uniform(0.2, 0.95, (n_streams, A)),
+        rng.uniform(-2.0, 4.0, (n_streams, A)).round(2),
+        rng.integers(0, core.n_states, n_streams).tolist(),
+    )
+    policy = [rng.choice(np.flatnonzero(allowed)) for allowed in mdp.allowed_actions]
+    return mdp, np.array(policy, dtype=np.int64)
+
+
+def as_finite(mdp: TabularMDP, policy: NDArray[np.int64], noise: float = 0.0) -> Finite:
+    """Return the chain that a policy induces, as a process."""
+    chain = mdp.induce(policy)
+    shown = np.arange(chain.n_states)
+    P = chain.transition_matrix.toarray()
+    return Finite(P, chain.reward, chain.initial_distribution, shown, noise)
+
+
+def queue(rng: Rng, n: int = 24) -> Finite:
+    """Return a counted queue that starts with some of a few numbers of jobs."""
+    come, go = rng.uniform(0.2, 0.45), rng.uniform(0.5, 0.8)
+    up, down = come * (1.0 - go), go * (1.0 - come)
+    start = at(n, *rng.choice(n, int(rng.integers(2, 6)), replace=False))
+    jobs = np.arange(n)
+    cost = -jobs - rng.uniform(0.0, 3.0) * (jobs > n // 3)
+    P = moves(n, {1: up, -1: down, 0: 1.0 - up - down})
+    return Finite(P, cost, start, jobs, float(rng.choice([0.0, 0.5])))
+
+
+def backlog(rng: Rng, one_start: bool = False) -> Finite:
+    """Return work on a fine grid of 0 ... 20 that drains, noisily or nearly steadily."""
+    n = int(rng.integers(60, 140))
+    shape = rng.integers(3)
+    if shape == 0:  # noisy
+        widest = int(rng.integers(3, 9))
+        steps = dict.fromkeys(range(-widest, int(widest * rng.uniform(0.3, 0.9))), 1.0)
+    elif shape == 1:  # steady, with bursts
+        steps = {-int(rng.integers(2, 5)): 0.9, int(rng.integers(3, 20)): 0.1}
+    else:  # a step of one, or none
+        steps = {-int(rng.integers(1, 4)): rng.uniform(0.6, 0.95), 0: 0.3}
+    total = sum(steps.values())
+    work = np.linspace(0.0, 20.0, n)
+    starts = [n - 1] if one_start else rng.choice(n, int(rng.integers(2, 12)), replace=False)
+    cost = [-work, -np.sqrt(work), (work > 0.0) * 1.0, -(work**2) / 10.0][rng.integers(4)]
+    P = moves(n, {step: chance / total for step, chance in steps.items()})
+    noise = float(rng.choice([0.0, 0.5]))
+    return Finite(P, cost.astype(np.float64), at(n, *starts), work[:, None], noise)
+
+
+def gaussian(rng: Rng, hides: bool = False) -> Gaussian:
+    """Return AR(1) in 1 to 3 dimensions; a hidden one's start follows from the visible ones."""
+    k = int(rng.integers(2 if hides else 1, 4))
+    visible = k - hides
+    A = rng.normal(size=(k, k)) * (0.3 if k > 1 else 1.0) + np.eye(k)
+    A *= rng.uniform(0.6, 0.95) / np.abs(np.linalg.eigvals(A)).max()
+    spread = rng.normal(size=(k, k)) * 0.3 + np.eye(k)
+    points = rng.uniform(-6.0, 6.0, (int(rng.choice([2, 3, 5, 30])), k))
+    points[:, visible:] = points[:, :visible] @ rng.normal(size=(visible, k - visible))
+    pay = rng.choice(["linear", "square", "absolute", "bump"])
+    c = rng.normal(size=k)
+    c[visible:] *= 2.0  # what is hidden matters
+    return Gaussian(A, spread @ spread.T, c, pay, points, visible)
+
+
+def ring(rng: Rng) -> Plan:
+    """Return a periodic core of up to 8 states, with states that lead into it."""
+    d, m = int(rng.integers(2, 9)), int(rng.integers(1, 4))
+    P = np.zeros((d + m, d + m))
+    P[np.arange(d), (np.arange(d) + 1) % d] = 1.0
+    stay = rng.uniform(0.3, 0.95, m)
+    P[np.arange(d, d + m), np.arange(d, d + m)] = stay
+    np.add.at(P, (np.arange(d, d + m), rng.integers(d, size=m)), 1.0 - stay)
+    reward = np.concatenate([rng.normal(size=d) * rng.choice([0.0, 1.0]), rng.normal(size=m) * 4.0])
+    start = np.ones(d + m) if rng.random() < 0.3 else np.arange(d + m) >= d
+    model = Finite(P, reward, start / start.sum(), np.arange(d + m))
+    return Plan(model, t_max=max(3, int(d * rng.uniform(1.0, 10.0))))
+
+
+def aggregated(rng: Rng) -> Plan:
+    """Return streams and a core whose features do not tell all states apart."""
+    model = as_finite(*streams(rng))
+    S = len(model.P)
+    d = max(2, int(S * rng.uniform(0.2, 0.9)))
+    groups = rng.integers(d, size=S) if rng.random() < 0.5 else np.arange(S) * d // S
+    table = (
+        np.eye(d)[groups] if rng.random() < 0.6 else rng.normal(np.arange(S)[:, None], 1, (S, d))
+    )
+    return Plan(model, features=table)
+
+
+def hidden(rng: Rng, base: Finite, forever: bool = False) -> Plan:
+    """Return a hidden mode that moves or pays; forever, trials have gains of their own."""
+    if rng.random() < 0.5:
+        other = replace(base, reward=base.reward + rng.normal() * np.ptp(base.reward))
+    else:
+        slows = rng.random() < 0.5  # else it is thrown back to a start now and then
+        share, to = (rng.uniform(0.2, 0.6), np.eye(len(base.P))) if slows else (0.05, base.start)
+        other = replace(base, P=(1.0 - share) * base.P + share * to)
+    if forever:
+        share = rng.uniform(0.2, 0.8)
+        start = np.stack([share * base.start, (1.0 - share) * base.start])
+        return Plan(with_mode(base, other, 1.0, start), sound=False)
+    known = rng.random(len(base.start)) < 0.5  # the mode of a start is its own
+    start = np.stack([base.start * known, base.start * ~known])
+    return Plan(with_mode(base, other, rng.uniform(0.85, 0.98), start), sound=False)
+
+
+def rare(rng: Rng, base: Finite) -> Plan:
+    """Return rewards that are large and rare, where the base pays least or anywhere."""
+    chance = float(10.0 ** rng.uniform(-3.5, -1.5))
+    where = base.reward <= np.median(base.reward) if rng.random() < 0.5 else base.reward < np.inf
+    size = rng.choice([-1.0, 1.0]) * np.ptp(base.reward) * rng.uniform(0.3, 1.0) / chance
+    return Plan(with_event(base, chance, size * where))
+
+
+def explored(rng: Rng) -> Plan:
+    """Return streams and a core, of which the agent collects trials with exploration."""
+    mdp, policy = streams(rng)
+    model = as_finite(mdp, policy)
+    return Plan(model, explored=(mdp, policy, [0.02, 0.1, 1, 3][rng.integers(4)]))
+
+
+def some_counts(rng: Rng) -> Finite:
+    """Return a queue, or streams and a core."""
+    return queue(rng) if rng.random() < 0.5 else as_finite(*streams(rng), 0.3)
+
+
+def some_vectors(rng: Rng) -> Model:
+    """Return a backlog, or AR(1) in 1 to 3 dimensions."""
+    if rng.random() < 0.5:
+        return backlog(rng)
+    return gaussian(rng)
+
+
+def one_of(rng: Rng, *choices: str) -> str:
+    """Return one of them."""
+    return str(rng.choice(choices))
+
+
+COUNTED: dict[str, Callable[[Rng], Plan]] = {
+    "streams": lambda rng: Plan(as_finite(*streams(rng), float(rng.choice([0.0, 1.0])))),
+    "aggregated": aggregated,
+    "periodic": ring,
+    "queue": lambda rng: Plan(queue(rng)),
+    "cut": lambda rng: Plan(some_counts(rng), cut=one_of(rng, "random", "state")),
+    "hidden": lambda rng: hidden(rng, some_counts(rng)),
+    "own": lambda rng: hidden(rng, some_counts(rng), forever=True),
+    "rare": lambda rng: rare(rng, some_counts(rng)),
+    "explored": explored,
+}
+VECTORS: dict[str, Callable[[Rng], Plan]] = {
+    "backlog": lambda rng: Plan(backlog(rng)),
+    "one-start": lambda rng: Plan(backlog(rng, one_start=True), one_start=True),
+    "ar1": lambda rng: Plan(gaussian(rng)),
+    "clock": lambda rng: Plan(some_vectors(rng), clock=True, sound=False),
+    "cut-vectors": lambda rng: Plan(some_vectors(rng), cut=one_of(rng, "random", "state")),
+    "hidden-vectors": lambda rng: (
+        hidden(rng, backlog(rng))
+        if rng.random() < 0.5
+        else Plan(gaussian(rng, hides=True), sound=False)
+    ),
+    "own-vectors": lambda rng: hidden(rng, backlog(rng), forever=True),
+    "rare-vectors": lambda rng: rare(rng, backlog(rng)),
+}
+KINDS = COUNTED | VECTORS

@@ -1,0 +1,349 @@
+"""Fit many random tasks with known answers, and count silent misses and false alarms.
+
+    PYTHONPATH=. python scripts/audit/random_tasks.py --fits 300 --workers 2
+    PYTHONPATH=. python scripts/audit/random_tasks.py --only queue:17
+
+A fit answers three questions: the gain times the length of a trial, the start's bias, and the
+difference of the values of two starts. *Limit*: 2 % (counts) or 10 % (vectors) of the span of the
+true values over the states that were visited. An answer is *off* if it is beyond the limit and
+beyond 6 of its own errors, *wide* if it is beyond the limit only, *right* if it is within the limit
+or 3 errors. An answer that is right for the process without the transitions and events that no
+trial has is not off, but *unseen*. Answers without an error are not judged, but counted if they are
+beyond the limit.
+
+A *silent miss* is a fit without a warning with an answer that is off. A *false alarm* is a warning,
+or an error, of a fit whose answers are right in a *healthy* task:
+
+settled     from its middle on, a trial earns what the gain says, within 1 % of the span
+forgets     after a quarter of the trial, what is still to come differs by at most 10 % of the span
+            between any two visited states
+sound       observations are Markov states without a clock, and there is one gain
+enough      each start (of vectors: if there are at most 12) and the last timestep have 10 trials
+seen        the answers without what no trial has are within the limit of the true ones
+
+*Features suffice* if a weighted least-squares fit of the true values by the features is within 2 %
+of the span (root mean square over visits), and within 5 % at the two starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+import gymnasium as gym
+import numpy as np
+from kinds import COUNTED, KINDS, Task, draw
+from models import Finite
+
+from lstd_agent import EvaluationError, FitWarning, SeminormLSTDAgent
+from unichain_gym import TabularVectorEnv
+
+VERDICTS = ("right", "miss", "unseen", "wide", "no error", "warned", "false alarm", "crash")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An estimate, its own error (NaN if there is none), the truth, and the truth of what was seen.
+
+    All of them in units of reward.
+    """
+
+    estimate: float
+    error: float
+    truth: float
+    seen: float
+
+    def beyond(self, limit: float, errors: float) -> bool:
+        """Whether it is beyond the limit, and beyond so many of its errors."""
+        off = abs(self.estimate - self.truth)
+        is_near = off <= limit or off <= errors * self.error
+        return bool(np.isfinite(self.error)) and not is_near
+
+    def is_unseen(self, limit: float) -> bool:
+        """Whether it is right for the process without what no trial has, as far as there is one."""
+        return abs(self.estimate - self.seen) <= max(limit, 6.0 * self.error)
+
+
+@dataclass
+class Outcome:
+    """What came of one fit, and how the task is.
+
+    `limit` is in units of reward, `health` says what is healthy, `problem` is the text of an error.
+    """
+
+    kind: str
+    seed: int
+    limit: float
+    span: float
+    health: dict[str, bool]
+    suffices: bool
+    answers: dict[str, Answer] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    raised: str = ""
+    crash: str = ""
+    seconds: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        """Whether all answers that have errors are right; an error has none that are wrong."""
+        return not any(each.beyond(self.limit, 3.0) for each in self.answers.values())
+
+    @property
+    def wild(self) -> bool:
+        """Whether an answer is beyond 3 errors, or off by more than the whole span."""
+        off = [each for each in self.answers.values() if not np.isnan(each.error)]
+        return not self.right or any(each.beyond(self.span, 0.0) for each in off)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong with the task."""
+        return all(self.health.values())
+
+    @property
+    def verdict(self) -> str:
+        """One of `VERDICTS`."""
+        answers = list(self.answers.values())
+        if self.crash:
+            return "crash"
+        if self.raised or self.warnings:
+            return "false alarm" if self.right and self.healthy else "warned"
+        off = [each for each in answers if each.beyond(self.limit, 6.0)]
+        if off:
+            return "unseen" if all(each.is_unseen(self.limit) for each in off) else "miss"
+        far = [each for each in answers if not abs(each.estimate - each.truth) <= self.limit]
+        if any(not np.isnan(each.error) for each in far):
+            return "wide"
+        return "no error" if far else "right"
+
+
+def run(kind: str, seed: int, most_trials: int = 1500) -> Outcome:
+    """Return what comes of the task of a kind and a seed."""
+    task = draw(kind, seed, most_trials)
+    model = task.plan.model
+    span = float(np.ptp(model.to_come(0, task.visited)))
+    limit = (0.02 if kind in COUNTED else 0.1) * span
+    truth = task.truth(model)
+    seen = truth
+    if isinstance(model, Finite) and task.plan.explored is None:
+        seen = task.truth(model.as_seen(task.states, task.lengths))
+    found = Outcome(kind, seed, limit, span, health(task, truth, seen), suffices(task, span))
+    began = perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            for name, (estimate, error) in ask(task, seed).items():
+                unit = task.t_max + 1 if name == "gain" else 1
+                numbers = (estimate, error, truth[name], seen[name])
+                found.answers[name] = Answer(*(float(unit * each) for each in numbers))
+        except EvaluationError as raised:
+            found.raised = str(raised)
+        except Exception:
+            found.crash = traceback.format_exc()
+    found.seconds = perf_counter() - began
+    for each in caught:
+        texts = found.warnings if issubclass(each.category, FitWarning) else found.others
+        texts.append(str(each.message))
+    return found
+
+
+def fitted(task: Task, seed: int) -> SeminormLSTDAgent:
+    """Return an agent that is fitted to a task's trials, or to those that it explores."""
+    agent = SeminormLSTDAgent(task.features, **task.options)
+    n = len(task.lengths)
+    if task.plan.explored is not None:
+        mdp, policy, explore = task.plan.explored
+        envs = TabularVectorEnv(mdp, -(-n // 20))
+        agent.collect(envs, policy, n, task.t_max, seed=seed, explore=explore)
+    else:
+        shown = [each[: n + 1] for each, n in zip(task.observations, task.lengths, strict=True)]
+        rewards = [each[:n] for each, n in zip(task.rewards, task.lengths, strict=True)]
+        space = None
+        if isinstance(task.plan.model, Finite) and task.counted:
+            space = gym.spaces.Discrete(int(task.plan.model.shown.max()) + 1)
+        agent.add_trials(shown, rewards, observation_space=space)
+    return agent.fit()
+
+
+def ask(task: Task, seed: int) -> dict[str, tuple[float, float]]:
+    """Return estimates and their errors, NaN where the agent offers none."""
+    agent = fitted(task, seed)
+    a, b = (np.append(side, 0.0) if task.plan.clock else side for side in task.sides)
+    compared = agent.compare(a, b, None if task.plan.one_start else 0)
+    return {
+        "gain": (agent.gain_, getattr(agent, "gain_error_", np.nan)),
+        "start_bias": (agent.start_bias_, getattr(agent, "start_bias_error_", np.nan)),
+        "difference": (compared.difference, compared.standard_error),
+    }
+
+
+def health(task: Task, truth: dict[str, float], seen: dict[str, float]) -> dict[str, bool]:
+    """Return what is healthy about a task; see the module."""
+    model, T = task.plan.model, task.t_max + 1
+    span = np.ptp(model.to_come(0, task.visited))
+    limit = (0.02 if task.counted else 0.1) * span
+    left = float(model.weights @ model.to_come(T // 2, model.starts))
+    _, each_start = np.unique(task.states[:, 0], axis=0, return_counts=True)
+    few_matter = task.counted or len(model.starts) <= 12
+    return {
+        "settled": bool(abs(left) <= 0.01 * span),
+        "forgets": bool(np.ptp(model.to_come(T // 4, task.visited)) <= 0.1 * span),
+        "sound": task.plan.sound,
+        "enough": bool(
+            (each_start.min() >= 10 or not few_matter) and (task.lengths == T).sum() >= 10
+        ),
+        "seen": all(
+            bool(abs(seen[name] - truth[name]) * (T if name == "gain" else 1) <= limit)
+            for name in truth
+        ),
+    }
+
+
+def suffices(task: Task, span: float) -> bool:
+    """Return whether the features can represent the true values; see the module."""
+    if not task.plan.sound:
+        return False
+    model, where = task.plan.model, task.visited
+    visits = np.ones(len(where))
+    sides = np.array([task.sides[0], task.sides[1]])
+    if isinstance(model, Finite):
+        visits = np.bincount(task.states[:, :-1].ravel(), minlength=len(model.P))[where] + 0.0
+    shown = model.shows(where)
+    if task.counted:
+        if not isinstance(task.features, np.ndarray):
+            return True
+        F, of_sides = task.features[shown], task.features[sides]
+    else:
+        both = task.features(np.concatenate([shown, sides]))
+        both = both if isinstance(both, np.ndarray) else both.toarray()
+        F, of_sides = both[:-2], both[-2:]
+    root = np.sqrt(visits / visits.sum())[:, None]
+    values = model.to_come(0, where)
+    F = np.column_stack([F, np.ones(len(F))])
+    weights = np.linalg.lstsq(root * F, root[:, 0] * values, rcond=1e-10)[0]
+    at_sides = np.column_stack([of_sides, np.ones(2)]) @ weights
+    true = [model.value_of(side, task.plan.one_start)[0] for side in task.sides]
+    off = np.sqrt(visits / visits.sum() @ (F @ weights - values) ** 2)
+    return bool(off <= 0.02 * span and np.abs(at_sides - true).max() <= 0.05 * span)
+
+
+# Words of known warnings, and what to call them; of any other, its first words.
+_KNOWN = {
+    "tail has not settled|too short to tell": "tail",
+    "mean rewards of their own": "own means",
+    "do not determine the values of starts": "undetermined",
+    "samples \\(at least": "few samples",
+    "use features, or": "misfit",
+    "has a standard error of": "noise",
+}
+
+
+def named(text: str) -> list[str]:
+    """Return the kinds of warning that a text holds."""
+    found = [name for words, name in _KNOWN.items() if re.search(words, text)]
+    return found or [" ".join(re.sub(r"[-\d.]+", "#", text).split()[:6])]
+
+
+def report(outcomes: Sequence[Outcome]) -> str:
+    """Return counts by kind, and the seeds of all that is wrong."""
+    head = [*VERDICTS, "raised", "healthy", "right", "alarms", "suffice", "alarms"]
+    lines = [f"{'kind':15s} fits " + " ".join(f"{name:>8.8s}" for name in head)]
+    kinds = list(dict.fromkeys(each.kind for each in outcomes))
+    for kind in (*kinds, "counts", "vectors", "all"):
+        some = [
+            each
+            for each in outcomes
+            if kind in (each.kind, "all", "counts" if each.kind in COUNTED else "vectors")
+        ]
+        healthy = [each for each in some if each.healthy]
+        counted = [each for each in healthy if each.right and not each.crash]
+        enough = [each for each in counted if each.suffices]
+        verdicts = Counter(each.verdict for each in some)
+        numbers = [verdicts[name] for name in VERDICTS]
+        alarms = [sum(each.verdict == "false alarm" for each in of) for of in (counted, enough)]
+        numbers += [sum(bool(each.raised) for each in some), len(healthy), len(counted), alarms[0]]
+        numbers += [len(enough), alarms[1]]
+        lines.append(f"{kind:15s} {len(some):4d} " + " ".join(f"{n:8d}" for n in numbers))
+    for verdict in ("miss", "crash", "false alarm", "wide", "no error", "unseen"):
+        names = [f"{each.kind}:{each.seed}" for each in outcomes if each.verdict == verdict]
+        lines.append(f"\n{verdict} ({len(names)}): {' '.join(names)}")
+    wild = [each for each in outcomes if each.verdict == "wide" and each.wild]
+    lines.append(
+        "\nof the wide ones, beyond 3 errors, or by more than the whole span: "
+        + " ".join(f"{each.kind}:{each.seed}" for each in wild)
+    )
+    alarms_of = Counter(
+        name
+        for each in outcomes
+        if each.verdict == "false alarm"
+        for text in [*each.warnings, *([each.raised] if each.raised else [])]
+        for name in named(text)
+    )
+    lines.append(f"\nfalse alarms say: {dict(alarms_of)}")
+    strange = [f"{each.kind}:{each.seed} {text}" for each in outcomes for text in each.others]
+    lines.append(f"\nwarnings that are not of a fit ({len(strange)}): " + "; ".join(strange[:8]))
+    lines.append(f"\nseconds a fit: {np.mean([each.seconds for each in outcomes]):.2f}")
+    return "\n".join(lines)
+
+
+def show(outcome: Outcome) -> str:
+    """Return everything about one fit."""
+    task = draw(outcome.kind, outcome.seed)
+    lines = [
+        f"{outcome.kind}:{outcome.seed}  {outcome.verdict}, {outcome.seconds:.1f} s",
+        f"{len(task.lengths)} trials, t_max {task.t_max}, {task.features}, {task.options}",
+        f"span {outcome.span:.4g}, limit {outcome.limit:.4g}, sides {task.sides}",
+        f"health {outcome.health}, features suffice: {outcome.suffices}",
+    ]
+    for name, each in outcome.answers.items():
+        errors = (each.estimate - each.truth) / each.error if each.error else np.nan
+        share = (each.estimate - each.truth) / outcome.span
+        lines.append(
+            f"{name:10s} {each.estimate:12.5g} ± {each.error:<9.3g} true {each.truth:12.5g} "
+            f"(as seen {each.seen:.5g}): {errors:+.1f} errors, {share:+.1%} of the span"
+        )
+    lines += [f"warning: {text}" for text in outcome.warnings + outcome.others]
+    return "\n".join([*lines, outcome.raised, outcome.crash]).rstrip()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 if there is a silent miss or a crash."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--fits", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed of each kind")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--only", metavar="KIND:SEED", help="print everything about one fit")
+    parser.add_argument("--out", type=Path, help="write a line of JSON for each fit")
+    options = parser.parse_args(argv)
+    if options.only:
+        kind, _, seed = options.only.rpartition(":")
+        print(show(run(kind, int(seed))))
+        return 0
+    n = len(options.kind)
+    names = [options.kind[i % n] for i in range(options.fits)]
+    seeds = [options.seed + i // n for i in range(options.fits)]
+    if options.workers == 1:
+        outcomes = list(map(run, names, seeds))
+    else:
+        with ProcessPoolExecutor(options.workers) as pool:
+            outcomes = list(pool.map(run, names, seeds, chunksize=4))
+    if options.out:
+        lines = [json.dumps(asdict(each) | {"verdict": each.verdict}) for each in outcomes]
+        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(report(outcomes))
+    return int(any(each.verdict in ("miss", "crash") for each in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
