@@ -178,20 +178,22 @@ def question(plan: Plan, states: NDArray[Any], rng: Rng) -> tuple[Any, Any]:
     model = plan.model
     if isinstance(model, Finite) and plan.one_start:
         return model.shown[states[0, 0]], model.shown[np.bincount(states[:, -1]).argmax()]
-    some = states[rng.choice(len(states), min(6, len(states)), replace=False), 0]
+    first = np.unique(states[:, 0], axis=0)
+    some = rng.permutation(first)[:6]
     starts = list(model.shows(some))
     starts.sort(key=lambda start: model.value_of(start)[0])
     return starts[-1], starts[0]
 
 
 def cut_lengths(how: str, model: Model, states: NDArray[Any], rng: Rng) -> NDArray[np.int64]:
-    """Return lengths of trials cut at random, or where they come to states of small value."""
+    """Return lengths of trials cut at random, or where they come to good states, or to bad ones."""
     n, T = len(states), states.shape[1] - 1
     if how == "random":
         kept = rng.random(n) < rng.uniform(0.05, 0.5)
         short = rng.integers(max(2, T // 5), T + 1, n)
         return np.asarray(np.where(kept, T, short), dtype=np.int64)
     value = model.to_come(0, states.reshape(-1, *states.shape[2:])).reshape(n, T + 1)
+    value = value * rng.choice([-1.0, 1.0])
     ends = (value < np.quantile(value, 0.3)) & (rng.random((n, T + 1)) < rng.uniform(0.02, 0.3))
     ends[:, : max(2, T // 8)] = False
     return np.asarray(np.where(ends.any(axis=1), ends.argmax(axis=1), T), dtype=np.int64)

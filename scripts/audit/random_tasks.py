@@ -43,7 +43,7 @@ from time import perf_counter
 import gymnasium as gym
 import numpy as np
 from kinds import COUNTED, KINDS, Task, draw
-from models import Finite
+from models import Finite, mixing_time
 
 from lstd_agent import EvaluationError, FitWarning, SeminormLSTDAgent
 from unichain_gym import TabularVectorEnv
@@ -274,6 +274,8 @@ def report(outcomes: Sequence[Outcome]) -> str:
         numbers += [sum(bool(each.raised) for each in some), len(healthy), len(counted), alarms[0]]
         numbers += [len(enough), alarms[1]]
         lines.append(f"{kind:15s} {len(some):4d} " + " ".join(f"{n:8d}" for n in numbers))
+    shares = (f"{m} of {n} ({m / max(n, 1):.1%})" for m, n in (numbers[-3:-5:-1], numbers[:-3:-1]))
+    lines.append("\nfalse alarms: {}; where features suffice: {}".format(*shares))
     for verdict in ("miss", "crash", "false alarm", "wide", "no error", "unseen"):
         names = [f"{each.kind}:{each.seed}" for each in outcomes if each.verdict == verdict]
         lines.append(f"\n{verdict} ({len(names)}): {' '.join(names)}")
@@ -299,9 +301,11 @@ def report(outcomes: Sequence[Outcome]) -> str:
 def show(outcome: Outcome) -> str:
     """Return everything about one fit."""
     task = draw(outcome.kind, outcome.seed)
+    mixes = mixing_time(task.plan.model)
     lines = [
         f"{outcome.kind}:{outcome.seed}  {outcome.verdict}, {outcome.seconds:.1f} s",
-        f"{len(task.lengths)} trials, t_max {task.t_max}, {task.features}, {task.options}",
+        f"{len(task.lengths)} trials, t_max {task.t_max}, mixing time {mixes}, {task.options}",
+        f"features {task.features}",
         f"span {outcome.span:.4g}, limit {outcome.limit:.4g}, sides {task.sides}",
         f"health {outcome.health}, features suffice: {outcome.suffices}",
     ]
