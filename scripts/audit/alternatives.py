@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from kinds import Task
 from models import Finite, FloatArray, Gaussian, Model, at, moves
 from random_tasks import fitted
 from scipy.stats import binom
+from tasks import Task
 
 from lstd_agent import FitWarning, Polynomial, RadialBasis
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from kinds import Task
 from models import Finite, FloatArray, Gaussian, at, moves
 from random_tasks import fitted
 from scipy.special import stdtrit
+from tasks import Task
 
 from lstd_agent import OneHot, Polynomial, RadialBasis
 from unichain_gym import make_mdp
@@ -30,7 +30,7 @@ ONE, TWO = np.array([[0.9]]), np.array([[0.85, 0.2], [-0.1, 0.8]])
 def tasks() -> Iterator[tuple[str, Any, Any, int, int, tuple[Any, Any]]]:
     """Yield name, model, features, trials, t_max and the two sides of each task."""
     left = np.array([[0, 1.0, 0, 0], [0, 0.5, 0.5, 0], [0, 0.5, 0.5, 0], [0, 0, 1.0, 0]])
-    pays = np.array([10.0, 0.0, 1.0, 6.0])
+    pays: FloatArray = np.array([10.0, 0.0, 1.0, 6.0])
     at_once = Finite(left, pays, at(4, 0, 3), np.arange(4), 1.0)
     yield "left at once", at_once, OneHot(), 200, 40, (0, 3)
     chain = make_mdp("h9b").induce([1] * 9)

@@ -28,21 +28,10 @@ Trials = tuple[NDArray[Any], NDArray[Any], FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class Finite:
-    """A finite chain, of which trials show a number or a vector for each state.
+    """A finite chain, of which trials show a number (S,), or a vector (S, k), for each state.
 
-    Attributes
-    ----------
-    P : ndarray, shape (S, S)
-    reward : ndarray, shape (S,)
-    start : ndarray, shape (S,)
-        Initial distribution.
-    shown : ndarray, shape (S,) of int, or (S, k)
-        What is observed in each state: a number that is counted, or a vector.
-    noise : float
-        Standard deviation of what is added to each reward.
-    n_copies : int
-        How many copies there are of the same S / n_copies states, one after the other, which
-        differ by what they pay.
+    ``noise`` is the standard deviation of what is added to each reward. ``n_copies`` is how many
+    copies there are of the same states, one after the other, which differ by what they pay.
     """
 
     P: FloatArray
@@ -143,18 +132,9 @@ class Finite:
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """x' = A x + N(0, Σ), of which trials show some components, and which pays f(c·x).
+    """x' = A x + N(0, Σ), of which trials show the first components, and which pays f(c·x).
 
-    Attributes
-    ----------
-    A, covariance : ndarray, shape (k, k)
-    c : ndarray, shape (k,)
-    pay : {"linear", "square", "absolute", "bump"}
-        f(z): z, -z², -|z|, or exp(-z²/2).
-    starts : ndarray, shape (m, k)
-        Equally likely points.
-    visible : int
-        How many of the components are shown, the first ones.
+    ``pay`` names f(z): z, -z², -|z| or exp(-z²/2). The starts (m, k) are equally likely.
     """
 
     A: FloatArray

@@ -110,10 +110,10 @@ def test_an_event_that_no_trial_has_is_left_out_of_what_was_seen(audit: Any) -> 
     assert seen.gain == pytest.approx(queue.gain, rel=0.01)
 
 
-def outcome(random_tasks: Any, healthy: bool = True, **parts: Any) -> Any:
+def outcome(verdicts: Any, healthy: bool = True, **parts: Any) -> Any:
     """An outcome with a limit of 1 and a span of 50."""
     health = {"settled": healthy}
-    return random_tasks.Outcome("queue", 0, 1.0, 50.0, health, True, **parts)
+    return verdicts.Outcome("queue", 0, 1.0, 50.0, health, True, **parts)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,7 @@ def outcome(random_tasks: Any, healthy: bool = True, **parts: Any) -> Any:
         (9.0, np.nan, 0.0, {}, "no error"),
         (9.0, 0.1, 0.0, {"warnings": ["no"]}, "warned"),
         (9.0, 4.0, 0.0, {"warnings": ["no"]}, "false alarm"),
+        (9.0, np.inf, 0.0, {"warnings": ["no"]}, "warned"),
         (0.9, 0.1, 0.0, {"warnings": ["no"]}, "false alarm"),
         (0.9, 0.1, 0.0, {"warnings": ["no"], "healthy": False}, "warned"),
         (0.9, 0.1, 0.0, {"others": ["overflow"]}, "right"),
@@ -137,28 +138,28 @@ def outcome(random_tasks: Any, healthy: bool = True, **parts: Any) -> Any:
 def test_a_verdict_follows_from_answers_warnings_and_health(
     audit: Any, estimate: float, error: float, seen: float, parts: Any, verdict: str
 ) -> None:
-    random_tasks = audit("random_tasks")
-    good = random_tasks.Answer(0.0, 1.0, 0.0, 0.0)
-    off = random_tasks.Answer(estimate, error, 0.0, seen)
-    found = outcome(random_tasks, answers={"gain": good, "difference": off}, **parts)
+    verdicts = audit("verdicts")
+    good = verdicts.Answer(0.0, 1.0, 0.0, 0.0)
+    off = verdicts.Answer(estimate, error, 0.0, seen)
+    found = outcome(verdicts, answers={"gain": good, "difference": off}, **parts)
     assert found.verdict == verdict
 
 
 def test_a_task_without_an_answer_is_missed_unless_the_fit_warns(audit: Any) -> None:
-    random_tasks = audit("random_tasks")
-    none = random_tasks.Answer(3.0, 1.0, np.inf, np.inf)
-    assert outcome(random_tasks, answers={"difference": none}).verdict == "miss"
-    assert outcome(random_tasks, raised="two classes").verdict == "false alarm"
-    assert outcome(random_tasks, False, raised="two classes").verdict == "warned"
+    verdicts = audit("verdicts")
+    none = verdicts.Answer(3.0, 1.0, np.inf, np.inf)
+    assert outcome(verdicts, answers={"difference": none}).verdict == "miss"
+    assert outcome(verdicts, raised="two classes").verdict == "false alarm"
+    assert outcome(verdicts, False, raised="two classes").verdict == "warned"
 
 
 def test_the_report_counts_verdicts_and_names_seeds(audit: Any) -> None:
-    random_tasks = audit("random_tasks")
-    bad = random_tasks.Answer(9.0, 0.1, 0.0, 0.0)
-    text = random_tasks.report(
+    verdicts = audit("verdicts")
+    bad = verdicts.Answer(9.0, 0.1, 0.0, 0.0)
+    text = verdicts.report(
         [
-            outcome(random_tasks, answers={"difference": bad}),
-            outcome(random_tasks, warnings=["the tail has not settled: no"]),
+            outcome(verdicts, answers={"difference": bad}),
+            outcome(verdicts, warnings=["the tail has not settled: no"]),
         ]
     )
     assert "miss (1): queue:0" in text
@@ -166,41 +167,41 @@ def test_the_report_counts_verdicts_and_names_seeds(audit: Any) -> None:
 
 
 def test_the_same_seed_draws_the_same_task(audit: Any) -> None:
-    kinds = audit("kinds")
-    for kind in kinds.KINDS:
-        one, other = kinds.draw(kind, 3), kinds.draw(kind, 3)
+    tasks = audit("tasks")
+    for kind in tasks.KINDS:
+        one, other = tasks.draw(kind, 3), tasks.draw(kind, 3)
         assert_allclose(one.rewards, other.rewards)
         assert len(one.lengths) >= 40
         assert np.isfinite(one.truth(one.plan.model)["start_bias"])
 
 
 def test_a_random_fit_of_each_kind_gets_a_verdict(audit: Any) -> None:
-    random_tasks = audit("random_tasks")
-    for kind in audit("kinds").KINDS:
+    random_tasks, verdicts = audit("random_tasks"), audit("verdicts")
+    for kind in random_tasks.KINDS:
         found = random_tasks.run(kind, 2, most_trials=60)
-        assert found.verdict in {*random_tasks.VERDICTS} - {"crash"}, found.crash
+        assert found.verdict in {*verdicts.VERDICTS} - {"crash"}, found.crash
         assert found.raised or {*found.answers} == {"gain", "start_bias", "difference"}
         json.dumps(asdict(found))
 
 
 def test_alternatives_find_the_difference_of_a_queue(audit: Any) -> None:
     """Each with an error that simulation explains: it falls within a tenth with 2,000 trials."""
-    models, kinds, alternatives = audit("models"), audit("kinds"), audit("alternatives")
+    models, tasks, alternatives = audit("models"), audit("tasks"), audit("alternatives")
     base = small_models(models)["queue"]
     queue = models.Finite(base.P, base.reward, base.start, np.arange(8.0)[:, None])
     drawn = queue.simulate(2000, 60, np.random.default_rng(1))
-    task = kinds.Task.of(queue, drawn, RadialBasis.grid([0], [7], 8), ([7.0], [2.0]))
+    task = tasks.Task.of(queue, drawn, RadialBasis.grid([0], [7], 8), ([7.0], [2.0]))
     true = task.truth(queue)["difference"]
     for method in alternatives.ALTERNATIVES.values():
         assert method(task) == pytest.approx(true, rel=0.1)
 
 
 def test_an_interval_holds_the_truth_or_it_does_not(audit: Any) -> None:
-    models, kinds, intervals = audit("models"), audit("kinds"), audit("intervals")
+    models, tasks, intervals = audit("models"), audit("tasks"), audit("intervals")
     queue = small_models(models)["queue"]
     drawn = queue.simulate(100, 40, np.random.default_rng(1))
-    task = kinds.Task.of(queue, drawn, OneHot(), (7, 2), {"n_batches": 4})
+    task = tasks.Task.of(queue, drawn, OneHot(), (7, 2), {"n_batches": 4})
     assert intervals.held(task, 0, 4)["difference"]
     shifted = models.Finite(queue.P, 9.0 * queue.reward, queue.start, queue.shown)
-    other = kinds.Task.of(shifted, drawn, OneHot(), (7, 2), {"n_batches": 4})
+    other = tasks.Task.of(shifted, drawn, OneHot(), (7, 2), {"n_batches": 4})
     assert not intervals.held(other, 0, 4)["difference"]
