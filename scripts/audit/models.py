@@ -30,8 +30,9 @@ Trials = tuple[NDArray[Any], NDArray[Any], FloatArray]
 class Finite:
     """A finite chain, of which trials show a number (S,), or a vector (S, k), for each state.
 
-    ``noise`` is the standard deviation of what is added to each reward. ``n_copies`` is how many
-    copies there are of the same states, one after the other, which differ by what they pay.
+    ``noise`` is the standard deviation of what is added to each reward. There may be copies
+    of the same states, one after the other, which differ by what they pay; ``odds`` is how likely
+    each of them is, whatever came before.
     """
 
     P: FloatArray
@@ -39,7 +40,7 @@ class Finite:
     start: FloatArray
     shown: NDArray[Any]
     noise: float = 0.0
-    n_copies: int = 1
+    odds: tuple[float, ...] = (1.0,)
 
     @cached_property
     def chain(self) -> MarkovChain:
@@ -87,6 +88,11 @@ class Finite:
             self._to_come.append(self.P @ self._to_come[-1])
         return np.asarray(self._to_come[h + 1][states])
 
+    def values(self, states: NDArray[Any]) -> FloatArray:
+        """Return the bias of full states, whichever of its copies a state is."""
+        mean = np.asarray(self.odds) @ self._to_come[0].reshape(len(self.odds), -1)
+        return np.asarray(mean[states % len(mean)])
+
     @cached_property
     def reached(self) -> NDArray[np.int64]:
         """The states that trials may come to."""
@@ -119,14 +125,15 @@ class Finite:
     def as_seen(self, states: NDArray[Any], lengths: NDArray[np.int64]) -> Finite:
         """Return the chain without the starts and transitions that no trial has."""
         has = np.arange(states.shape[1] - 1) < lengths[:, None]
-        S = len(self.P) // self.n_copies
+        m, S = len(self.odds), len(self.P) // len(self.odds)
         seen = np.zeros((S, S), dtype=bool)
         seen[states[:, :-1][has] % S, states[:, 1:][has] % S] = True
         seen[~seen.any(axis=1)] = True  # nothing is known of a state that no trial left
-        copies = np.isin(np.arange(self.n_copies), states // S)
-        seen = np.kron(np.tile(copies, (self.n_copies, 1)), seen)
-        P, start = np.where(seen, self.P, 0.0), np.zeros(len(self.start))
-        start[states[:, 0]] = self.start[states[:, 0]]
+        copies = np.isin(np.arange(m), states // S)
+        seen = np.kron(np.tile(copies, (m, 1)), seen)
+        P = np.where(seen, self.P, 0.0)
+        begun = np.kron(copies, np.isin(np.arange(S), states[:, 0] % S))
+        start = np.where(begun, self.start, 0.0)
         return replace(self, P=P / P.sum(axis=1, keepdims=True), start=start / start.sum())
 
 
@@ -193,6 +200,10 @@ class Gaussian:
         rewards = self.mean_reward(states @ rows[h:].T, variances[h:])
         return np.asarray((rewards - self.gain).sum(axis=1))
 
+    def values(self, states: NDArray[Any]) -> FloatArray:
+        """Return the bias of full states (n, k)."""
+        return self.to_come(0, states)
+
     @property
     def reached(self) -> FloatArray:
         """The starts; trials come to the whole space, but hardly beyond."""
@@ -229,7 +240,7 @@ def mixing_time(model: Model, share: float = 0.05, most: int = 400) -> int:
     Of what is still to come: max v_h - min v_h <= share (max v_0 - min v_0), over the states that
     trials may come to (of a Gaussian process, its starts).
     """
-    at_first = np.ptp(model.to_come(0, model.reached))
+    at_first = np.ptp(model.values(model.reached))
     for h in range(1, most):
         if np.ptp(model.to_come(h, model.reached)) <= share * at_first:
             return h
@@ -266,4 +277,4 @@ def with_event(base: Finite, chance: float, pays: FloatArray) -> Finite:
     P = np.kron(np.tile(odds, (2, 1)), base.P)
     reward = np.concatenate([base.reward, base.reward + pays])
     shown = np.concatenate([base.shown] * 2)
-    return Finite(P, reward, np.kron(odds, base.start), shown, base.noise, n_copies=2)
+    return Finite(P, reward, np.kron(odds, base.start), shown, base.noise, tuple(odds))

@@ -36,13 +36,16 @@ def run(kind: str, seed: int, most_trials: int = 1500) -> Outcome:
     """Return what comes of the task of a kind and a seed."""
     task = draw(kind, seed, most_trials)
     model = task.plan.model
-    span = float(np.ptp(model.to_come(0, task.visited)))
+    span = float(np.ptp(model.values(task.visited)))
     limit = (0.02 if kind in COUNTED else 0.1) * span
     truth = task.truth(model)
     seen = truth
     if isinstance(model, Finite) and task.plan.explored is None:
         seen = task.truth(model.as_seen(task.states, task.lengths))
-    found = Outcome(kind, seed, limit, span, health(task, truth, seen), suffices(task, span))
+    apart = {name: abs(seen[name] - truth[name]) for name in truth}
+    apart["gain"] *= task.t_max + 1
+    healthy = health(task, span) | {"seen": max(apart.values()) <= limit}
+    found = Outcome(kind, seed, limit, span, healthy, suffices(task, span))
     began = perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -92,30 +95,22 @@ def ask(task: Task, seed: int) -> dict[str, tuple[float, float]]:
     }
 
 
-def health(task: Task, truth: dict[str, float], seen: dict[str, float]) -> dict[str, bool]:
-    """Return what is healthy about a task; see the module."""
+def health(task: Task, span: float) -> dict[str, bool]:
+    """Return what is healthy about a task; see `verdicts`."""
     model, T = task.plan.model, task.t_max + 1
-    span = np.ptp(model.to_come(0, task.visited))
-    limit = (0.02 if task.counted else 0.1) * span
     left = float(model.weights @ model.to_come(T // 2, model.starts))
-    _, each_start = np.unique(task.states[:, 0], axis=0, return_counts=True)
-    few_matter = task.counted or len(model.starts) <= 12
+    _, each = np.unique(model.shows(task.states[:, 0]), axis=0, return_counts=True)
+    known = each.min() >= 10 or (not task.counted and len(each) > 12)
     return {
         "settled": bool(abs(left) <= 0.01 * span),
         "forgets": bool(np.ptp(model.to_come(T // 4, task.visited)) <= 0.1 * span),
         "sound": task.plan.sound,
-        "enough": bool(
-            (each_start.min() >= 10 or not few_matter) and (task.lengths == T).sum() >= 10
-        ),
-        "seen": all(
-            bool(abs(seen[name] - truth[name]) * (T if name == "gain" else 1) <= limit)
-            for name in truth
-        ),
+        "enough": bool(known and (task.lengths == T).sum() >= 10),
     }
 
 
 def suffices(task: Task, span: float) -> bool:
-    """Return whether the features can represent the true values; see the module."""
+    """Return whether the features can represent the true values; see `verdicts`."""
     if not task.plan.sound:
         return False
     model, where = task.plan.model, task.visited
@@ -133,7 +128,7 @@ def suffices(task: Task, span: float) -> bool:
         both = both if isinstance(both, np.ndarray) else both.toarray()
         F, of_sides = both[:-2], both[-2:]
     root = np.sqrt(visits / visits.sum())[:, None]
-    values = model.to_come(0, where)
+    values = model.values(where)
     F = np.column_stack([F, np.ones(len(F))])
     weights = np.linalg.lstsq(root * F, root[:, 0] * values, rcond=1e-10)[0]
     at_sides = np.column_stack([of_sides, np.ones(2)]) @ weights

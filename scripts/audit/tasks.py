@@ -91,7 +91,7 @@ def draw(kind: str, seed: int, most_trials: int = 1500) -> Task:
     while True:
         plan = KINDS[kind](rng)
         mixes = mixing_time(plan.model)
-        if 2 <= mixes <= 80 and np.ptp(plan.model.to_come(0, plan.model.reached)) > 1e-3:
+        if 2 <= mixes <= 80 and np.ptp(plan.model.values(plan.model.reached)) > 1e-3:
             break
     drawn = rng.uniform(0.5, 5.0)
     t_max = plan.t_max or max(3, round(mixes * drawn))
@@ -123,10 +123,8 @@ def question(plan: Plan, states: NDArray[Any], rng: Rng) -> tuple[Any, Any]:
     model = plan.model
     if isinstance(model, Finite) and plan.one_start:
         return model.shown[states[0, 0]], model.shown[np.bincount(states[:, -1]).argmax()]
-    first = np.unique(states[:, 0], axis=0)
-    some = rng.permutation(first)[:6]
-    starts = list(model.shows(some))
-    starts.sort(key=lambda start: model.value_of(start)[0])
+    some = rng.permutation(np.unique(model.shows(states[:, 0]), axis=0))[:6]
+    starts = sorted(some, key=lambda start: model.value_of(start)[0])
     return starts[-1], starts[0]
 
 
