@@ -46,6 +46,7 @@ def run(kind: str, seed: int, most_trials: int = 1500) -> Outcome:
     apart["gain"] *= task.t_max + 1
     healthy = health(task, span) | {"seen": max(apart.values()) <= limit}
     found = Outcome(kind, seed, limit, span, healthy, suffices(task, span))
+    found.returns = task.returns()
     began = perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -142,7 +143,7 @@ def show(outcome: Outcome) -> str:
     task = draw(outcome.kind, outcome.seed)
     mixes = mixing_time(task.plan.model)
     lines = [
-        f"{outcome.kind}:{outcome.seed}  {outcome.verdict}, {outcome.seconds:.1f} s",
+        f"{outcome.name}  {outcome.verdict}, {outcome.seconds:.1f} s",
         f"{len(task.lengths)} trials, t_max {task.t_max}, mixing time {mixes}, {task.options}",
         f"features {task.features}",
         f"span {outcome.span:.4g}, limit {outcome.limit:.4g}, sides {task.sides}",
@@ -155,6 +156,7 @@ def show(outcome: Outcome) -> str:
             f"{name:10s} {each.estimate:12.5g} ± {each.error:<9.3g} true {each.truth:12.5g} "
             f"(as seen {each.seen:.5g}): {errors:+.1f} errors, {share:+.1%} of the span"
         )
+    lines.append("returns    {:12.5g} ± {:.3g}".format(*outcome.returns))
     lines += [f"warning: {text}" for text in outcome.warnings + outcome.others]
     return "\n".join([*lines, outcome.raised, outcome.crash]).rstrip()
 

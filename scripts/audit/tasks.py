@@ -74,6 +74,20 @@ class Task:
             return np.unique(states)
         return np.concatenate([self.states[:200, 0], states[:: max(1, len(states) // 400)]])
 
+    def returns(self) -> tuple[float, float]:
+        """Return the difference of mean returns of whole trials from the two sides, and its error.
+
+        Both are NaN unless at least two whole trials start at each side.
+        """
+        whole = self.lengths == self.t_max + 1
+        totals = self.rewards[:, : self.t_max + 1].sum(axis=1)
+        starts = self.plan.model.shows(self.states[:, 0]).reshape(len(whole), -1)
+        here = [totals[whole & (starts == side).all(axis=1)] for side in self.sides]
+        if min(map(len, here)) < 2:
+            return np.nan, np.nan
+        error = np.sqrt(sum(each.var(ddof=1) / len(each) for each in here))
+        return float(here[0].mean() - here[1].mean()), float(error)
+
     def truth(self, model: Model) -> dict[str, float]:
         """Return the true answers, by a model of the same states: gain, start_bias, difference.
 

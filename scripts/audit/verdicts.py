@@ -67,7 +67,8 @@ class Outcome:
     """What came of one fit, and how the task is.
 
     `limit` and `span` are in units of reward; `raised` is the text of an error of the package's
-    own, `crash` of any other, `others` those of warnings that are none of a fit.
+    own, `crash` of any other, `others` those of warnings that are none of a fit. `returns` is the
+    difference by the returns of trials alone, with its error.
     """
 
     kind: str
@@ -81,6 +82,7 @@ class Outcome:
     others: list[str] = field(default_factory=list)
     raised: str = ""
     crash: str = ""
+    returns: tuple[float, float] = (np.nan, np.nan)
     seconds: float = 0.0
 
     @property
@@ -93,6 +95,17 @@ class Outcome:
         """Whether an answer is beyond 3 errors, or off by more than the whole span."""
         answers = self.answers.values()
         return any(each.beyond(self.limit, 3.0) or each.beyond(self.span, 0.0) for each in answers)
+
+    @property
+    def name(self) -> str:
+        """What ``--only`` takes."""
+        return f"{self.kind}:{self.seed}"
+
+    @property
+    def shown(self) -> float:
+        """How many errors of the trials' returns lie between these and the fitted difference."""
+        apart = self.answers["difference"].estimate - self.returns[0]
+        return float(np.abs(apart) / self.returns[1])
 
     @property
     def healthy(self) -> bool:
@@ -155,13 +168,17 @@ def report(outcomes: Sequence[Outcome]) -> str:
         lines.append(f"{kind:15s} {len(some):4d} " + " ".join(f"{n:8d}" for n in numbers))
     shares = (f"{m} of {n} ({m / max(n, 1):.1%})" for m, n in (numbers[-3:-5:-1], numbers[:-3:-1]))
     lines.append("\nfalse alarms: {}; where features suffice: {}".format(*shares))
-    for verdict in ("miss", "crash", "false alarm", "wide", "no error", "unseen"):
-        names = [f"{each.kind}:{each.seed}" for each in outcomes if each.verdict == verdict]
-        lines.append(f"\n{verdict} ({len(names)}): {' '.join(names)}")
-    wild = [each for each in outcomes if each.verdict == "wide" and each.wild]
+    missed = [f"{each.name} ({each.shown:.1f})" for each in outcomes if each.verdict == "miss"]
     lines.append(
-        "\nof the wide ones, beyond 3 errors, or by more than the whole span: "
-        + " ".join(f"{each.kind}:{each.seed}" for each in wild)
+        f"\nmiss ({len(missed)}; in brackets, how many of their own errors the returns of trials "
+        f"from the two starts are away from the fitted difference): {' '.join(missed)}"
+    )
+    for verdict in ("crash", "false alarm", "wide", "no error", "unseen"):
+        names = [each.name for each in outcomes if each.verdict == verdict]
+        lines.append(f"\n{verdict} ({len(names)}): {' '.join(names)}")
+    wild = [each.name for each in outcomes if each.verdict == "wide" and each.wild]
+    lines.append(
+        "\nof the wide ones, beyond 3 errors, or by more than the whole span: " + " ".join(wild)
     )
     alarms_of = Counter(
         name
@@ -171,7 +188,7 @@ def report(outcomes: Sequence[Outcome]) -> str:
         for name in named(text)
     )
     lines.append(f"\nfalse alarms say: {dict(alarms_of)}")
-    strange = [f"{each.kind}:{each.seed} {text}" for each in outcomes for text in each.others]
+    strange = [f"{each.name} {text}" for each in outcomes for text in each.others]
     lines.append(f"\nwarnings that are not of a fit ({len(strange)}): " + "; ".join(strange[:8]))
     lines.append(f"\nseconds a fit: {np.mean([each.seconds for each in outcomes]):.2f}")
     return "\n".join(lines)

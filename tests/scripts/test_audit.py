@@ -108,6 +108,11 @@ def test_an_event_that_no_trial_has_is_left_out_of_what_was_seen(audit: Any) -> 
     seen = event.as_seen(states, np.full(300, 101))
     assert event.gain == pytest.approx(queue.gain + 1.0)
     assert seen.gain == pytest.approx(queue.gain, rel=0.01)
+    assert_allclose(event.values(np.arange(16)), np.tile(queue.to_come(0, np.arange(8)), 2))
+    often = models.with_event(queue, 0.01, np.full(8, 100.0))
+    states, _, _ = often.simulate(300, 100, np.random.default_rng(0))
+    seen = often.as_seen(states, np.full(300, 101))
+    assert seen.gain == pytest.approx(often.gain, rel=0.01)
 
 
 def outcome(verdicts: Any, healthy: bool = True, **parts: Any) -> Any:
@@ -158,11 +163,11 @@ def test_the_report_counts_verdicts_and_names_seeds(audit: Any) -> None:
     bad = verdicts.Answer(9.0, 0.1, 0.0, 0.0)
     text = verdicts.report(
         [
-            outcome(verdicts, answers={"difference": bad}),
+            outcome(verdicts, answers={"difference": bad}, returns=(1.0, 4.0)),
             outcome(verdicts, warnings=["the tail has not settled: no"]),
         ]
     )
-    assert "miss (1): queue:0" in text
+    assert "fitted difference): queue:0 (2.0)" in text
     assert "false alarms say: {'tail': 1}" in text
 
 
