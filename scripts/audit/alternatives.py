@@ -31,7 +31,7 @@ from lstd_agent import FitWarning, Polynomial, RadialBasis
 
 def servers(n: int = 30) -> Finite:
     """Return M/M/3 seen at arrivals: jobs found, which an arrival joins; it pays its waiting."""
-    come, serve, P = 1.0, 0.4, np.zeros((n, n))
+    come, serve, P = 1.0, 0.5, np.zeros((n, n))
     for found in range(n):
         here, k = 1.0, min(found + 1, n - 1)
         while k >= 0:
@@ -40,7 +40,7 @@ def servers(n: int = 30) -> Finite:
             here *= rate / (come + rate)
             k -= 1
     jobs = np.arange(n)
-    return Finite(P, -np.maximum(jobs - 2, 0) / 1.2, at(n, 0, 9, 18), jobs[:, None] / 1.0)
+    return Finite(P, -np.maximum(jobs - 2, 0) / (3.0 * serve), at(n, 0, 9, 18), jobs[:, None] / 1.0)
 
 
 def epidemic(n: int = 14) -> Finite:
@@ -92,7 +92,7 @@ def tasks() -> Iterator[tuple[str, Model, Any, int, int, tuple[int, int]]]:
     noise, along = 0.2 * np.eye(2), np.array([1.0, 0.3])
     work = np.linspace(0.0, 20.0, 101)
     drains = moves(101, dict.fromkeys(range(-5, 3), 0.125))
-    walk = moves(25, {1: 0.25, -1: 0.4, 0: 0.35})
+    walk = moves(25, {1: 0.2, -1: 0.5, 0: 0.3})
     jobs = np.arange(25.0)
     backlog = Finite(drains, -work, at(101, 10, 50, 100), work[:, None])
     queue = Finite(walk, -jobs - 2.5 * (jobs > 8), at(25, 0, 8, 20), jobs[:, None])
@@ -102,7 +102,7 @@ def tasks() -> Iterator[tuple[str, Model, Any, int, int, tuple[int, int]]]:
     yield "ar1", ar1, RadialBasis.grid([-6], [6], 12), 100, 80, (2, 1)
     plane = Gaussian(turn, noise, along, "square", corners, 2)
     yield "plane", plane, Polynomial(2, scale=4.0), 100, 80, (0, 3)
-    yield "servers*", servers(), Polynomial(1, scale=20.0), 100, 80, (2, 0)
+    yield "servers*", servers(), Polynomial(1, scale=20.0), 100, 120, (2, 0)
     yield "epidemic*", epidemic(), RadialBasis.grid([0], [14], 6), 200, 120, (0, 1)
     yield "inventory*", inventory(), Polynomial(2, scale=12.0), 200, 40, (0, 1)
     yield "house*", house(), RadialBasis.grid([-8], [4], 8), 100, 150, (0, 1)

@@ -38,7 +38,7 @@ def tasks() -> Iterator[tuple[str, Any, Any, int, int, tuple[Any, Any]]]:
     h9b = Finite(P, chain.reward, chain.initial_distribution, np.arange(9))
     yield "h9b", h9b, OneHot(), 400, 80, (0, 5)
     jobs = np.arange(16)
-    walk = moves(16, {1: 0.2, -1: 0.35, 0: 0.45})
+    walk = moves(16, {1: 0.15, -1: 0.45, 0: 0.4})
     queue = Finite(walk, -np.arange(16.0), at(16, 0, 6, 12), jobs)
     yield "queue", queue, OneHot(), 300, 120, (12, 0)
     points = np.array([[-4.0], [0.0], [5.0]])
