@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from study.exact_systems import ExactStatistics
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
+from lstd_agent.problems import random_chain, random_features
 from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.study.exact import ExactStatistics
-from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
 from lstd_agent.trials.recorders import CountRecorder, MomentRecorder, TrialRecorder

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from lstd_agent.commands.main import main as unichain
+from lstd_agent.commands.main import dispatch as unichain
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.study import Budget, BudgetedEnv, BudgetError, ScoringError, score, trials
-from lstd_agent.study.methods import BUILT_IN, source_of
-from lstd_agent.study.metrics import root_errors
-from lstd_agent.study.problems import random_chain, random_policy
+from lstd_agent.problems import random_chain, random_policy, root_errors
+from lstd_agent.scored_methods import BUILT_IN, source_of
+from lstd_agent.scoring import Budget, BudgetedEnv, BudgetError, ScoringError, score, trials
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
 SMALL: dict[str, Any] = {"environments": ["h6"], "seeds": 2, "n_trials": 200, "t_max": 80}
