@@ -69,9 +69,9 @@ def provenance(arguments: Sequence[str], **facts: Any) -> dict[str, Any]:
     """Return the origin of a result as JSON-able facts: the command, the caller's, and versions."""
     return {
         "command": " ".join(arguments),
-        **facts,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "code": code_version(),
+        **facts,
         "python": platform.python_version(),
         "platform": sys.platform,
         **{name: installed_version(name) for name in PACKAGES},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from lstd_agent import baselines
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.errors import EvaluationError, FitWarning
+from lstd_agent.errors import EvaluationError, FitWarning, InvalidInputError
 from lstd_agent.features.tables import OneHot
 from lstd_agent.problems import PiecewiseValues
 
@@ -211,6 +211,24 @@ BUILT_IN: dict[str, Method] = {
 """Methods to compare with: our defaults, the paper's rules, and `lstd_agent.baselines`."""
 
 
+def named(method: Method | Mapping[str, Method]) -> dict[str, Method]:
+    """Return methods by name."""
+    if not isinstance(method, Mapping):
+        function = method.func if isinstance(method, partial) else method
+        name = getattr(function, "__name__", type(function).__name__)
+        if name in ("partial", "<lambda>"):
+            raise InvalidInputError(f"{method!r} has no name: give {{'its name': method}}")
+        method = {name: method}
+    for name, function in method.items():
+        if not callable(function):
+            raise InvalidInputError(f"a method must be callable; got {function!r}")
+        if name in BUILT_IN and function is not BUILT_IN[name]:
+            raise InvalidInputError(
+                f"there is a method {name!r} of ours: give {{'another name': method}}"
+            )
+    return dict(method)
+
+
 def source_of(method: Method) -> str:
     """Return a hash of the file that a method is written in, or else of its code.
 
@@ -221,11 +239,11 @@ def source_of(method: Method) -> str:
         bound = (*method.args, *(value for _, value in sorted(method.keywords.items())))
         parts = (source_of(value) if callable(value) else repr(value) for value in bound)
         return digest(" ".join((source_of(method.func), *method.keywords, *parts)).encode())
-    named = method if hasattr(method, "__qualname__") else type(method)
+    defined = method if hasattr(method, "__qualname__") else type(method)
     try:
-        return digest(Path(str(inspect.getsourcefile(named))).read_bytes())
+        return digest(Path(str(inspect.getsourcefile(defined))).read_bytes())
     except (TypeError, OSError):  # such as a function of a notebook
-        code = getattr(named, "__code__", None)
+        code = getattr(defined, "__code__", None)
         return digest(repr(method).encode() if code is None else code.co_code)
 
 

@@ -46,6 +46,7 @@ from lstd_agent.scored_methods import (
     BudgetError,
     Method,
     digest,
+    named,
     source_of,
     trials,
 )
@@ -98,7 +99,20 @@ class Scores:
     methods: tuple[str, ...]
 
     def measures(self, method: str, measure: str, **of: Any) -> list[float]:
-        """Return one of `MEASURES` of a method, problem by problem; ``of`` such as ``env="h6"``."""
+        """Return a measure of a method, problem by problem.
+
+        Parameters
+        ----------
+        method : str
+        measure : str
+            A key of `MEASURES`.
+        **of
+            Fields that rows must have, such as ``env="h6"``.
+
+        Returns
+        -------
+        list of float
+        """
         _, field, other = MEASURES[measure]
         found = []
         for row in self.rows:
@@ -142,9 +156,11 @@ def _middle(values: Sequence[float], *, quartiles: bool = False) -> str:
     return f"{middle:.3g} ({low:.3g} to {high:.3g})" if quartiles else f"{middle:.3g}"
 
 
-def markdown(heads: Sequence[Any], rows: Sequence[Sequence[Any]]) -> str:
-    """Write a table in Markdown; numbers are aligned to the right of the first column."""
-    rule = ["---", *["---:"] * (len(heads) - 1)]
+def markdown(
+    heads: Sequence[Any], rows: Sequence[Sequence[Any]], left: Sequence[int] = (0,)
+) -> str:
+    """Write a table in Markdown; all columns but those on the left are aligned to the right."""
+    rule = ["---" if k in left else "---:" for k in range(len(heads))]
     return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in (heads, rule, *rows))
 
 
@@ -233,7 +249,7 @@ def score(
         if name not in BUILT_IN:
             raise InvalidInputError(f"against must be among {', '.join(BUILT_IN)}; got {name!r}")
     ours = {name: m for name, m in BUILT_IN.items() if name == REFERENCE or name in against}
-    methods = {**_named(method), **ours}
+    methods = {**named(method), **ours}
     numbers = range(check_integer("seeds", seeds, 1)) if isinstance(seeds, int) else seeds
     wanted = [
         ScoreTask(each, name, source_of(each), *problem, seed, n_trials, t_max)
@@ -306,7 +322,8 @@ def _checked(
         )
     for index in np.argwhere(~np.isfinite(values))[:1].tolist():
         raise ScoringError(
-            f"{where}: values must be finite; got {values[tuple(index)]} at index {index}. Return "
+            f"{where}: values must be finite; got {values[tuple(index)]} at index "
+            f"{tuple(index)}. Return "
             "a guess, such as the mean of the others, where trials say nothing"
         )
     if gain is not None and not np.isfinite(gain):
@@ -331,21 +348,3 @@ def _problems(
         arrays = (mdp.next_state, mdp.probability, mdp.reward, mdp.initial_distribution)
         model = digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
         yield env, mdp, model, tuple(chosen)
-
-
-def _named(method: Method | Mapping[str, Method]) -> dict[str, Method]:
-    """Return methods by name."""
-    if not isinstance(method, Mapping):
-        function = method.func if isinstance(method, partial) else method
-        name = getattr(function, "__name__", type(function).__name__)
-        if name in ("partial", "<lambda>"):
-            raise InvalidInputError(f"{method!r} has no name: give {{'its name': method}}")
-        method = {name: method}
-    for name, function in method.items():
-        if not callable(function):
-            raise InvalidInputError(f"a method must be callable; got {function!r}")
-        if name in BUILT_IN and function is not BUILT_IN[name]:
-            raise InvalidInputError(
-                f"there is a method {name!r} of ours: give {{'another name': method}}"
-            )
-    return dict(method)

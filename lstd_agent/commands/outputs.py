@@ -142,7 +142,7 @@ def put_results(
     rows: Sequence[Row],
 ) -> None:
     """Print a report, and write texts, figures and rows to ``args.out`` with their provenance."""
-    facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}")
+    facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}", code=rows[0]["code"])
     files = {name: as_bytes(name, content, facts) for name, content in contents.items()}
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, fieldnames=list(rows[0]))

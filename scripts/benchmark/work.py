@@ -147,7 +147,7 @@ def bare_fits(kind: str, size: int) -> tuple[Work, Work]:
         here = np.arange(n * (T + 1)).reshape(n, T + 1)[:, :-1].ravel()
         f, change = rows[here], rows[here] - rows[here + 1]
         target = f.T @ (trials.rewards.ravel() - trials.rewards.mean())
-        X = f.T @ change
+        X: Any = f.T @ change
         if sparse.issparse(X):
             ridge = 1e-8 * n * T * sparse.eye_array(X.shape[0])
             splu(sparse.csc_array(X + ridge)).solve(target)

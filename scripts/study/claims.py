@@ -118,7 +118,8 @@ def judge(rows: Sequence[Row], criteria: Sequence[tuple[Any, ...]], **fields: An
             continue
 
         def agreement(found: Means, items: Callable[[Means], Items] = items) -> BoolArray:
-            return np.stack([*items(found).values()] or [np.empty(0, bool)], axis=-1)
+            agree = [*items(found).values()]
+            return np.stack(agree, axis=-1) if agree else np.empty((1, 0), dtype=bool)
 
         agree = agreement(resampled)
         holds = agree.all(axis=-1) if every else agree.mean(axis=-1) > 0.5
@@ -135,7 +136,7 @@ def judge(rows: Sequence[Row], criteria: Sequence[tuple[Any, ...]], **fields: An
 
 def exact_claims(rows: Sequence[Row]) -> list[Claim]:
     """Judge the claims about the tables, of which the rows have all schemes."""
-    published = paper_cells().stack()
+    published = paper_cells().stack().dropna()
     published.index.names = ["env", "rho", "metric", "scheme"]
     wanted = {(r["env"], r["rho"], m, r["scheme"]) for r in rows for m in METRICS}
     published = published[published.index.isin(wanted)].reorder_levels(
@@ -430,7 +431,7 @@ def claims_table(claims: Iterable[Claim]) -> str:
         ]
         for c in claims
     ]
-    return markdown(heads, rows)
+    return markdown(heads, rows, left=(0, 1, 2, 6))
 
 
 def markdown_claims(claims: Sequence[Claim]) -> str:

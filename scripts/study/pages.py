@@ -166,7 +166,7 @@ def _agreement(ratios: pd.DataFrame, n_seeds: int) -> str:
         ("p01 and p02am, both errors", ["p01", "p02am"]),
         ("all schemes but pinf, both errors", [s for s in SCHEMES if s != "pinf"]),
     ):
-        found = ratios.reindex(columns=schemes).abs().stack()
+        found = ratios.reindex(columns=schemes).abs().stack().dropna()
         rows.append([name, f"{found.mean():.2f}", len(found)])
     return markdown(
         [f"exact study, {n_seeds} seeds", "mean abs log10(ours / paper)", "cells"], rows
@@ -202,7 +202,7 @@ def paired_tables(ours: pd.DataFrame, paper: pd.DataFrame) -> str:
                     ["", "paper", *("" if np.isnan(p) else two_digits(p) for _, p in pairs)]
                 )
             if rows:
-                shown = markdown(["env", "", *SCHEMES], rows)
+                shown = markdown(["env", "", *SCHEMES], rows, left=(0, 1))
                 parts.append(f"**Table {number}, ρ = {rho}: {title}**\n\n{shown}\n")
     return "\n".join(parts)
 
@@ -254,7 +254,8 @@ def update(root: Path, args: argparse.Namespace) -> int:
             )
     # Without --workers and --out: results do not depend on them.
     command = ["scripts/update_results.py", "--seeds", str(args.seeds)]
-    origin = one_line(provenance(command, seeds=f"0 to {args.seeds - 1}"))
+    code = rows["exact"][0]["code"]
+    origin = one_line(provenance(command, seeds=f"0 to {args.seeds - 1}", code=code))
     ratios = tables.log_ratios(tables.mean_cells(rows["exact"]), tables.paper_cells())
     drawn = {
         "h36c": make_mdp("h36c").plot(),

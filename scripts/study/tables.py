@@ -50,7 +50,7 @@ def paper_cells() -> pd.DataFrame:
     cells = {(r["env"], r["rho"], metric): r[metric] for r in rows for metric in METRICS}
     found = pd.DataFrame.from_dict(cells, orient="index", dtype=float)
     found.index = pd.MultiIndex.from_tuples(cells, names=["env", "rho", "metric"])
-    return found
+    return found.dropna(how="all")
 
 
 def log_ratios(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
@@ -108,8 +108,10 @@ def latex_tables(cells: pd.DataFrame) -> str:
     width = len(SCHEMES)
     for rho in RHOS:
         tables = [one_table(cells, rho, metric).reindex(columns=SCHEMES) for metric in METRICS]
-        if not len(tables[0]):
+        environments = [e for e in ENVIRONMENTS if any(e in table.index for table in tables)]
+        if not environments:
             continue
+        tables = [table.reindex(environments) for table in tables]
         lines = [
             f"% rho = {rho}",
             r"\begin{tabular}{l" + "r" * (2 * width) + "}",
@@ -118,7 +120,7 @@ def latex_tables(cells: pd.DataFrame) -> str:
             rf" & \multicolumn{{{width}}}{{c}}{{$\varepsilon_{{\mathrm{{MS}}}}$ (total rems)}} \\",
             "env & " + " & ".join(SCHEMES * 2) + r" \\ \midrule",
         ]
-        for env in tables[0].index:
+        for env in environments:
             texts = [text for table in tables for text in marked(table.loc[env], "latex", "NaN")]
             lines.append(f"{env} & " + " & ".join(texts) + r" \\")
         parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""]))

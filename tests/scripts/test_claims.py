@@ -23,7 +23,7 @@ from lstd_agent.errors import InvalidInputError
 def paper_rows(n_seeds: int = 10) -> list[dict[str, Any]]:
     """The published tables as rows, the same for each seed."""
     rows: dict[tuple[str, float, str], dict[str, Any]] = {}
-    for (env, rho, metric, scheme), value in tables.paper_cells().stack().items():
+    for (env, rho, metric, scheme), value in tables.paper_cells().stack().dropna().items():
         row = rows.setdefault((env, rho, scheme), {"env": env, "rho": rho, "scheme": scheme})
         row[metric] = value
     return [{**row, "seed": seed} for seed in range(n_seeds) for row in rows.values()]

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import SeminormLSTDAgent
 from lstd_agent.commands import evaluate, evaluation_report, trial_inputs
@@ -127,11 +127,9 @@ def test_saved_arrays_are_enough_to_redo_the_table(
     assert saved["env_id"] == "Unichain-c10-v0"
     for table in ("gain", "neighborhoods", "states"):
         for name, column in report[table].items():
-            known = np.array(column) if isinstance(column, list) else column
-            known = np.where(np.equal(known, None), np.nan, known)  # JSON has null for NaN
-            np.testing.assert_array_equal(
-                saved[f"{table}_{name}"], known.astype(saved[f"{table}_{name}"].dtype)
-            )
+            given = column if isinstance(column, list) else [column]
+            known = [np.nan if value is None else value for value in given]  # of JSON's null
+            assert_array_equal(saved[f"{table}_{name}"].ravel(), known)
 
     # Each state's value is that of the neighbourhood with the most samples of it.
     anchors, stops = saved["neighborhoods_anchor"], saved["neighborhoods_stop"]

@@ -79,7 +79,7 @@ def test_impossible_numbers_and_names_are_refused(
     argv: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
-        studies.main(*argv[:1], argv[1:])
+        studies.main(argv[0], argv[1:])
     assert stop.value.code == 2
     assert message in capsys.readouterr().err
 
