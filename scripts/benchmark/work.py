@@ -149,7 +149,7 @@ def bare_fits(kind: str, size: int) -> tuple[Work, Work]:
         target = f.T @ (trials.rewards.ravel() - trials.rewards.mean())
         X: Any = f.T @ change
         if sparse.issparse(X):
-            ridge = 1e-8 * n * T * sparse.eye_array(d)
+            ridge = 1e-8 * n * T * sparse.eye_array(len(target))
             splu(sparse.csc_array(X + ridge)).solve(target)
         else:
             np.linalg.lstsq(X, target, rcond=1e-10)

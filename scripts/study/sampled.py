@@ -53,6 +53,8 @@ class SampledRegime:
 
     def anchors(self, n_anchors: int) -> list[int]:
         """Return the anchors that the samples give."""
+        if n_anchors == 1:
+            return [0]
         agent = self.fit(n_anchors=n_anchors, backup="one_step", **_SEARCH)
         return [each.anchor for each in agent.neighborhoods_]
 

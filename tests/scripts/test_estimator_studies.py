@@ -49,7 +49,7 @@ def estimators(folder: Path) -> Rows:
 @pytest.fixture(scope="module")
 def complexity(folder: Path) -> Rows:
     settings = ComplexitySettings(n_trials=(100, 1_000))
-    return run_complexity_study(folder, settings, environments=["h6", "g20b"], n_seeds=1)
+    return run_complexity_study(folder, settings, environments=["h6", "c10"], n_seeds=1)
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_all_numbers_of_neighborhoods_and_backups_are_tried(complexity: Rows) ->
     # h6 has one regime: a third and a fifth of its states are one feature either way.
     assert len(complexity) == 2 * (1 + 2) * len(COMBINATIONS)
     stepwise = [r for r in complexity if r["wanted"] == "stepwise"]
-    t_max = {env: 10 * random_chain(env, 0).mixing_time() for env in ("h6", "g20b")}
+    t_max = {env: 10 * random_chain(env, 0).mixing_time() for env in ("h6", "c10")}
     assert all(r["n_anchors"] == t_max[r["env"]] + 1 for r in stepwise)
     assert all(r["n_anchors"] <= int(r["wanted"]) for r in complexity if r not in stepwise)
 
@@ -151,7 +151,7 @@ def test_errors_are_told_in_those_of_the_best_constant(complexity: Rows) -> None
 def test_a_finished_study_computes_nothing_and_more_trials_add_rows(
     folder: Path, complexity: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    how: Any = {"environments": ["h6", "g20b"], "n_seeds": 1}
+    how: Any = {"environments": ["h6", "c10"], "n_seeds": 1}
     with monkeypatch.context() as patch:
         patch.setattr(complexity_study, "complexity_rows", None)
         fewer = run_complexity_study(folder, ComplexitySettings(n_trials=(100,)), **how)
