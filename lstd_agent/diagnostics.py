@@ -405,6 +405,7 @@ def diagnose(
         settled=tail.settled,
         skipped=skipped if skipped.any() else None,
         gain_error=facts.gain_error,
+        gain_is_given=facts.gain_rows == "given",
     )
     rows, n_in_row = R, 1.0
     if own_batches is not None:
