@@ -91,7 +91,7 @@ class TabularEnv(gym.Env[Any, Any]):
         render_mode: RenderMode | None = None,
         info_level: InfoLevel = "minimal",
     ) -> None:
-        self.mdp = mdp
+        self.mdp = conventions.check_mdp(mdp)
         self.render_mode: RenderMode | None = conventions.check_render_mode(render_mode)
         self.info_level = conventions.check_info_level(info_level)
         self.observation_space = gym.spaces.Discrete(mdp.n_states)
@@ -130,7 +130,7 @@ class TabularEnv(gym.Env[Any, Any]):
             If an option, the state or the distribution is wrong.
         """
         chosen = conventions.read_options(options)
-        super().reset(seed=seed)
+        super().reset(seed=conventions.read_seed(seed))
         state = conventions.draw_start(self.mdp, self._start_thresholds, chosen, 1, self.np_random)
         self._state = int(state[0])
         self._timestep = 0

@@ -41,6 +41,10 @@ class OutcomeModel(Protocol):
         """What the states are called."""
 
     @property
+    def action_names(self) -> Sequence[str | int] | None:
+        """What the actions are called."""
+
+    @property
     def n_states(self) -> int:
         """Number of states S."""
 
@@ -61,6 +65,7 @@ class RewardProcess(Protocol):
     initial_distribution: FloatArray
     mdp: OutcomeModel | None
     policy: FloatArray | None
+    state_names: Sequence[str | int]
 
     @property
     def recurrent_states(self) -> IntArray:

@@ -124,7 +124,14 @@ def register_mnemonics(mnemonics: Iterable[str]) -> None:
     Parameters
     ----------
     mnemonics : iterable of str
+
+    Raises
+    ------
+    InvalidArgumentError
+        If they are no list, such as one mnemonic alone.
     """
+    if isinstance(mnemonics, str | bytes) or not isinstance(mnemonics, Iterable):
+        raise InvalidArgumentError(f"needs a list of mnemonics, such as ['h6']; got {mnemonics!r}")
     for mnemonic in mnemonics:
         _register(f"Unichain-{mnemonic}-v0", {"id_mnemonic": mnemonic})
 

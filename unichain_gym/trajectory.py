@@ -19,7 +19,7 @@ from scipy import sparse
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.interface import OutcomeModel, RewardProcess
-from unichain_gym.outcomes import draw_thresholds, read_count
+from unichain_gym.outcomes import draw_thresholds, read_count, require_room
 
 DRAWS = 2**16
 
@@ -79,6 +79,7 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
         If n_steps is no integer of at least 0, or the seed is neither.
     """
     n_steps = read_count("n_steps", n_steps)
+    require_room("a path", n_steps)
     try:
         rng = np.random.default_rng(seed)
     except (TypeError, ValueError):
