@@ -28,6 +28,7 @@ from scipy import sparse
 from unichain_gym import hitting, horizon, mixing, moments, restriction, spectrum, stepwise
 from unichain_gym.action_values import action_values, bisimulation_distances
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.drawing import draw_chain
 from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidModelError, MulticlassError
 from unichain_gym.interface import OutcomeModel
@@ -148,6 +149,8 @@ class MarkovChain:
         One path: states, actions, rewards.
     mixing_time(tol, start)
         When the distribution is close to p*.
+    plot()
+        A picture, by bias.
 
     Examples
     --------
@@ -273,7 +276,7 @@ class MarkovChain:
         of_class = cyclic_classes(self.transition_matrix, self._structure, self.class_periods)
         return [[read_only(states) for states in parts] for parts in of_class]
 
-    def class_of(self, state: int) -> int | None:
+    def class_of(self, state: int | str) -> int | None:
         """Return the index of a state's class in `recurrent_classes`; None if transient.
 
         Parameters
@@ -383,7 +386,7 @@ class MarkovChain:
         """
         return read_only(self._limits.potential(self.reward, "bias"))
 
-    def relative_value(self, reference: int) -> FloatArray:
+    def relative_value(self, reference: int | str) -> FloatArray:
         """Return b - b(reference).
 
         Parameters
@@ -583,6 +586,7 @@ class MarkovChain:
     stepwise_distributions = stepwise.stepwise_distributions
     finite_horizon_value = horizon.finite_horizon_value
     simulate = simulate
+    plot = draw_chain
 
     # Mixing
 

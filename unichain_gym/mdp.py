@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -23,6 +22,7 @@ from scipy import sparse
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.builders import dense_arrays, pad_outcomes, read_arrays, read_transitions
 from unichain_gym.diameter import find_diameter
+from unichain_gym.drawing import draw_mdp
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.horizon import HorizonPolicy, find_horizon_policy
 from unichain_gym.labels import agree_on_names, find_labels
@@ -38,7 +38,10 @@ from unichain_gym.unichain import is_unichain
 
 if TYPE_CHECKING:
     import gymnasium
-    from matplotlib.figure import Figure
+
+    from unichain_gym.chain import MarkovChain
+
+Sparse = sparse.sparray | sparse.spmatrix
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,6 +98,8 @@ class TabularMDP:
         r(s, a).
     state_classes : ndarray of str, shape (S,)
         Which states are transient if every action is taken, and which recurrent.
+    undirected : MarkovChain
+        What taking every action alike induces.
     outcome_thresholds : ndarray, shape (S, A, K)
         What turns a uniform draw into an outcome.
 
@@ -211,11 +216,15 @@ class TabularMDP:
     @cached_property
     def state_classes(self) -> NDArray[np.str_]:
         """Each state's class, "transient" or "recurrent", if every action is taken; shape (S,)."""
-        allowed = self.allowed_actions
-        uniform = allowed / np.count_nonzero(allowed, axis=1)[:, None]
         classes = np.full(self.n_states, "transient")
-        classes[self.induce(uniform).recurrent_states] = "recurrent"
+        classes[self.undirected.recurrent_states] = "recurrent"
         return read_only(classes)
+
+    @cached_property
+    def undirected(self) -> MarkovChain:
+        """The chain of a policy that takes every action that a state has alike."""
+        allowed = self.allowed_actions
+        return self.induce(allowed / np.count_nonzero(allowed, axis=1)[:, None])
 
     # Functions of the files of their methods, of which the MDP is the first argument.
     check_policy = check_policy
@@ -224,6 +233,7 @@ class TabularMDP:
     to_arrays = dense_arrays
     worst_policy = find_worst_policy
     diameter = find_diameter
+    plot = draw_mdp
 
     @overload
     def optimal_policy(
@@ -297,8 +307,8 @@ class TabularMDP:
     @classmethod
     def from_arrays(
         cls,
-        P: ArrayLike | Sequence[sparse.sparray | sparse.spmatrix],
-        R: ArrayLike,
+        P: ArrayLike | Sequence[Sparse],
+        R: ArrayLike | Sparse | Sequence[Sparse],
         initial: ArrayLike,
         *,
         order: Literal["sas", "ass"] = "sas",
@@ -343,7 +353,7 @@ class TabularMDP:
     @classmethod
     def from_transitions(
         cls,
-        transitions: Sequence[Sequence[float | str]] | NDArray[Any],
+        transitions: ArrayLike,
         initial: ArrayLike,
         *,
         name: str = "mdp",
@@ -422,35 +432,6 @@ class TabularMDP:
         of = getattr(env.unwrapped, "mdp", None)
         states, actions = (getattr(of, f"{kind}_names", None) for kind in ("state", "action"))
         return cls(*pad_outcomes(outcomes), start, name, states, actions, drop_below)
-
-    def plot(
-        self,
-        path: str | PathLike[str] | None = None,
-        values: ArrayLike | None = None,
-        policy: ArrayLike | None = None,
-        *,
-        value_label: str = "value",
-    ) -> Figure:
-        """Draw the MDP, by matplotlib.
-
-        Parameters
-        ----------
-        path : path-like, optional
-            The file to write; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
-        values, policy, value_label
-            As in `unichain_gym.drawing.draw_mdp`: colors of the states, and whose transitions.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            A notebook shows it.
-        """
-        from unichain_gym.drawing import draw_mdp
-
-        figure = draw_mdp(self, values=values, policy=policy, value_label=value_label)
-        if path is not None:
-            figure.savefig(path)
-        return figure
 
     def save(self, path: str | Path) -> None:
         """Write the MDP to an .npz file, at exactly this path: all of it, or nothing.

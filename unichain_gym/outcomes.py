@@ -136,8 +136,9 @@ def require_integers(error: type[UnichainError], low: int | None = None, **value
 def read_count(name: str, value: int) -> int:
     """Return an integer of at least 0, or raise `InvalidArgumentError`."""
     require_integers(InvalidArgumentError, **{name: value})
-    if value < 0:
-        raise InvalidArgumentError(f"{name} must not be negative; got {value}")
+    if not 0 <= value < 2**63:
+        wrong = "not be negative" if value < 0 else "be below 2^63"
+        raise InvalidArgumentError(f"{name} must {wrong}; got {reprlib.repr(value)}")
     return int(value)
 
 

@@ -18,7 +18,7 @@ from scipy import sparse
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.interface import OutcomeModel
+from unichain_gym.interface import OptimalPolicy, OutcomeModel
 from unichain_gym.labels import agree_on_names, find_labels, look_up
 from unichain_gym.outcomes import read_array, read_floats, read_generator, read_only
 from unichain_gym.rounding import drop_residues, sum_tolerance
@@ -158,7 +158,7 @@ def draw_policy(
     return policy
 
 
-def check_policy(mdp: OutcomeModel, policy: ArrayLike) -> FloatArray:
+def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatArray:
     """Validate a policy of an MDP and return its action probabilities.
 
     Parameters
@@ -179,10 +179,11 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike) -> FloatArray:
         If the shape is neither, an action is out of range or one that the state lacks, or a row
         does not sum to 1.
     """
-    policy, allowed = getattr(policy, "policy", policy), mdp.allowed_actions
+    given: Any = getattr(policy, "policy", policy)
+    allowed = mdp.allowed_actions
     S, A = allowed.shape
-    array = look_up(read_array(policy, "the policy"), mdp.action_names, "action")
-    if labels := find_labels("the policy", policy, "state", "action"):
+    array = look_up(read_array(given, "the policy"), mdp.action_names, "action")
+    if labels := find_labels("the policy", given, "state", "action"):
         for kind, n, names in (("state", S, mdp.state_names), ("action", A, mdp.action_names)):
             agree_on_names(kind, n, range(n) if names is None else names, labels)
     if array.shape == (S,):
@@ -251,7 +252,7 @@ def _distributions(policy: NDArray[Any]) -> FloatArray:
     return probabilities
 
 
-def induce(mdp: OutcomeModel, policy: ArrayLike) -> MarkovChain:
+def induce(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> MarkovChain:
     """Return the Markov chain that a stationary policy of an MDP induces.
 
     Parameters

@@ -253,7 +253,7 @@ def _check_size(core: TabularMDP, n_states: int) -> None:
     if n_states * A * K > MOST_OUTCOMES:
         raise ModelTooLargeError(
             f"{n_states} states of {A} actions and {K} outcomes would take a table of "
-            f"{n_states * A * K * 24 / 1e9:.3g} GB; the most is {MOST_OUTCOMES * 24 / 1e9:.3g} GB, "
+            f"{n_states * A * K * 24 // 10**9} GB; the most is {MOST_OUTCOMES * 24 / 1e9:.3g} GB, "
             f"which are {MOST_OUTCOMES // (A * K)} such states"
         )
 

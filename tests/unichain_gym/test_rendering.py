@@ -221,8 +221,11 @@ def test_any_number_of_actions_can_be_drawn(n_actions):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"values": [1.0, 2.0]}, r"values must have shape \(6,\), a number a state; got \(2,\)"),
-        ({"values": [0, 0, np.nan, 0, 0, 0]}, "values must be finite .* state 2 has nan"),
+        ({"values": [1.0, 2.0]}, r"values must be 6 finite numbers, one a state; got \[1.0, 2.0\]"),
+        (
+            {"values": [0, 0, np.nan, 0, 0, 0]},
+            "values must be 6 finite numbers, one a state; got .*nan",
+        ),
         ({"state": 6}, "state must be from 0 to 5; got 6"),
         ({"state": 0, "action": -1}, "action must be from 0 to 1; got -1"),
     ],
