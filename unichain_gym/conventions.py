@@ -86,20 +86,6 @@ def read_actions(
     return chosen
 
 
-def check_info_level(info_level: InfoLevel) -> InfoLevel:
-    """Return ``info_level``, or raise `InvalidArgumentError` if there is no such level."""
-    level: InfoLevel = check_choice("info_level", info_level, get_args(InfoLevel))
-    return level
-
-
-def check_render_mode(render_mode: RenderMode | None) -> RenderMode | None:
-    """Return ``render_mode``, or raise `InvalidArgumentError` if there is no such mode."""
-    if render_mode is None:
-        return None
-    mode: RenderMode = check_choice("render_mode", render_mode, get_args(RenderMode))
-    return mode
-
-
 def read_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
     """Return Gymnasium's mode of this name, or raise `InvalidArgumentError`."""
     if isinstance(mode, AutoresetMode):

@@ -48,19 +48,7 @@ SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 @dataclass(frozen=True, eq=False)
 class Diagram:
-    """What is drawn: states at their places, and transitions by action.
-
-    Parameters
-    ----------
-    name : str
-        The title.
-    layout : Layout
-    action_names : sequence of str
-        What the legend calls the actions.
-    before, action, after, probability : ndarray, shape (n,)
-        The transitions.
-    state_names : sequence of str or of int, optional
-    """
+    """What is drawn: states at their places and transitions, each array (n,), under a title."""
 
     name: str
     layout: Layout

@@ -15,7 +15,6 @@ attains it with n steps to go depends on n.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,22 +99,13 @@ def find_horizon_policy(
         )
     pay = np.where(mdp.allowed_actions, mdp.expected_reward, -np.inf)
     actions, values = np.empty((n_steps, S), dtype=np.int64), np.empty((n_steps + 1, S))
-    values[n_steps] = _read_terminal(terminal, S, mdp.state_names)
+    values[n_steps] = read_state_values("terminal", terminal, S, mdp.state_names)
     with np.errstate(over="ignore", invalid="ignore"):
         for t in range(n_steps - 1, -1, -1):
             q = pay + factor * (P @ values[t + 1]).reshape(S, A)
             actions[t] = q.argmax(axis=1)
             values[t] = np.take_along_axis(q, actions[t, :, None], axis=1)[:, 0]
     return HorizonPolicy(read_only(actions), read_only(finite(values)))
-
-
-def _read_terminal(
-    terminal: ArrayLike | None, n_states: int, names: Sequence[str | int] | None
-) -> FloatArray:
-    """Return the terminal values (S,), 0 by default, or raise `InvalidArgumentError`."""
-    if terminal is None:
-        return np.zeros(n_states)
-    return read_state_values("terminal", terminal, n_states, names)
 
 
 def finite_horizon_value(
@@ -153,13 +143,17 @@ def finite_horizon_value(
     """
     n_steps = read_count("n_steps", n_steps)
     S = chain.reward.size
-    end = _read_terminal(terminal, S, chain.state_names)
+    end = read_state_values("terminal", terminal, S, chain.state_names)
     P = normalized(chain.transition_matrix)
     doubling_cost = 2.0 * max(1, n_steps.bit_length()) * S**3 * DENSE_FLOP
     with np.errstate(over="ignore", invalid="ignore"):
         if all_horizons:
             require_room("the values of all horizons", n_steps + 1, S)
-            return finite(_all_values(P, chain.reward, end, n_steps))
+            values = np.empty((n_steps + 1, S))
+            values[0] = end
+            for n in range(n_steps):
+                values[n + 1] = chain.reward + P @ values[n]
+            return finite(values)
         if S <= DOUBLING_STATES and doubling_cost < n_steps * _step_cost(P):
             return finite(_by_doubling(P.toarray(), chain.reward, end, n_steps))
         return finite(_by_increments(chain, P, end, n_steps))
@@ -216,30 +210,3 @@ def _by_increments(
                 return settled
         block = period
     return value
-
-
-def _all_values(
-    P: sparse.csr_array, reward: FloatArray, terminal: FloatArray, n_steps: int
-) -> FloatArray:
-    """Return v_0 … v_n for n = n_steps, shape (n_steps + 1, S).
-
-    By doubling, v_{k+j} = Σ_{t<k} P^t r + P^k v_j for all j < k at once, as long as that is
-    cheaper than a sparse product for each step.
-    """
-    S = reward.size
-    v = np.empty((n_steps + 1, S))
-    v[0] = terminal
-    doublings = max(1, n_steps.bit_length())
-    if n_steps * _step_cost(P) <= (doublings * S**3 + n_steps * S**2) * DENSE_FLOP:
-        for n in range(n_steps):
-            v[n + 1] = reward + P @ v[n]
-        return v
-    power, total, k = P.toarray(), reward, 1
-    while k <= n_steps:
-        n = min(k, n_steps + 1 - k)
-        v[k : k + n] = total + v[:n] @ power.T
-        k += n
-        if k <= n_steps:
-            total = total + power @ total
-            power = square(power)
-    return v

@@ -142,9 +142,11 @@ def read_state(state: ArrayLike, n_states: int, names: Sequence[str | int] | Non
 
 
 def read_state_values(
-    what: str, values: ArrayLike, n_states: int, names: Sequence[str | int] | None
+    what: str, values: ArrayLike | None, n_states: int, names: Sequence[str | int] | None
 ) -> FloatArray:
-    """Return a finite number for each state, (S,), or raise `InvalidArgumentError`."""
+    """Return a finite number for each state, (S,), None being zeros; or `InvalidArgumentError`."""
+    if values is None:
+        return np.zeros(n_states)
     array = read_reals(values, what, InvalidArgumentError)
     if array.shape != (n_states,) or not np.isfinite(array).all():
         raise InvalidArgumentError(

@@ -48,7 +48,7 @@ class Layout:
 
 def lay_out(mdp: OutcomeModel) -> Layout:
     """Place the states of an MDP in the plane."""
-    return lay_out_chain(mdp.undirected, mdp.n_actions)
+    return lay_out_chain(mdp.uniform_chain, mdp.n_actions)
 
 
 def lay_out_chain(chain: RewardProcess, n_actions: int) -> Layout:

@@ -98,7 +98,7 @@ class TabularMDP:
         r(s, a).
     state_classes : ndarray of str, shape (S,)
         Which states are transient if every action is taken, and which recurrent.
-    undirected : MarkovChain
+    uniform_chain : MarkovChain
         What taking every action alike induces.
     outcome_thresholds : ndarray, shape (S, A, K)
         What turns a uniform draw into an outcome.
@@ -217,11 +217,11 @@ class TabularMDP:
     def state_classes(self) -> NDArray[np.str_]:
         """Each state's class, "transient" or "recurrent", if every action is taken; shape (S,)."""
         classes = np.full(self.n_states, "transient")
-        classes[self.undirected.recurrent_states] = "recurrent"
+        classes[self.uniform_chain.recurrent_states] = "recurrent"
         return read_only(classes)
 
     @cached_property
-    def undirected(self) -> MarkovChain:
+    def uniform_chain(self) -> MarkovChain:
         """The chain of a policy that takes every action that a state has alike."""
         allowed = self.allowed_actions
         return self.induce(allowed / np.count_nonzero(allowed, axis=1)[:, None])

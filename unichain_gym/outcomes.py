@@ -169,13 +169,14 @@ def require_dense(what: str, n: int) -> None:
         )
 
 
-def read_generator(rng: np.random.Generator | int) -> np.random.Generator:
+def read_generator(rng: np.random.Generator | int, what: str = "rng") -> np.random.Generator:
     """Return a generator, or one of a seed, or raise `InvalidArgumentError`."""
     try:
         return np.random.default_rng(rng)
     except (TypeError, ValueError):
         raise InvalidArgumentError(
-            f"rng must be a generator, such as numpy.random.default_rng(0), or a seed; got {rng!r}"
+            f"{what} must be a generator, such as numpy.random.default_rng(0), or a seed of at "
+            f"least 0; got {rng!r}"
         ) from None
 
 

@@ -17,9 +17,8 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.interface import OutcomeModel, RewardProcess
-from unichain_gym.outcomes import draw_thresholds, read_count, require_room
+from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, require_room
 
 DRAWS = 2**16
 
@@ -80,12 +79,7 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     """
     n_steps = read_count("n_steps", n_steps)
     require_room("a path", n_steps)
-    try:
-        rng = np.random.default_rng(seed)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(
-            f"seed must be an integer of at least 0 or a generator; got {seed!r}"
-        ) from None
+    rng = read_generator(seed, "seed")
     thresholds = draw_thresholds(chain.initial_distribution)
     state = int(np.searchsorted(thresholds, rng.random(), side="right"))
     mdp, policy = chain.mdp, chain.policy

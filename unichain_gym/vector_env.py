@@ -7,7 +7,7 @@ autoreset keep the conventions of Gymnasium's `SyncVectorEnv`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +21,7 @@ from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.lockstep import LockstepOutcomes
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import draw_thresholds, require_integers, require_room
+from unichain_gym.outcomes import check_choice, draw_thresholds, require_integers, require_room
 
 
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
@@ -113,8 +113,10 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         require_room("num_envs", num_envs)
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
-        self.render_mode: RenderMode | None = conventions.check_render_mode(render_mode)
-        self.info_level = conventions.check_info_level(info_level)
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, get_args(RenderMode))
+        self.render_mode: RenderMode | None = render_mode
+        self.info_level: InfoLevel = check_choice("info_level", info_level, get_args(InfoLevel))
         self._autoreset_mode = conventions.read_autoreset_mode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self._autoreset_mode}
         self.single_observation_space = gym.spaces.Discrete(mdp.n_states)
