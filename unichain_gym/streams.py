@@ -244,7 +244,8 @@ def attach_streams(
     initial = np.zeros(S)
     initial[:n_transient] = 1.0 / n_transient
     name = name or f"{core.name} with {n_streams} streams"
-    return TabularMDP(next_state, probability, reward, initial, name=name)
+    names = core.action_names
+    return TabularMDP(next_state, probability, reward, initial, name, action_names=names)
 
 
 def _check_size(core: TabularMDP, n_states: int) -> None:

@@ -66,8 +66,10 @@ def test_values_color_the_states_by_their_place_between_the_extremes():
 
 def test_the_color_bar_says_what_the_values_are():
     mdp = make_mdp("h6")
-    for arguments, label in (({}, "value"), ({"value_label": "bias"}, "bias")):
-        figure = mdp.plot(values=np.arange(6), **arguments)
+    for figure, label in (
+        (mdp.plot(values=np.arange(6)), "value"),
+        (mdp.plot(values=np.arange(6), value_label="bias"), "bias"),
+    ):
         (bar,) = figure.axes[0].child_axes
         assert bar.get_ylabel() == label
         figure.canvas.draw()
@@ -173,7 +175,8 @@ def test_a_chain_is_drawn_by_its_own_transitions_and_its_bias(tmp_path):
     policy = [0, 0, 0, 1, 1, 1]
     assert n_edges(mdp.induce(policy).plot()) == n_edges(mdp.plot(policy=policy))
     # An action that is never taken does not make a state recurrent.
-    stays = TabularMDP.from_arrays([np.eye(2), [[0, 1], [1, 0]]], np.zeros(2), [1, 0], order="ass")
+    both = np.array([[[1, 0], [0, 1]], [[0, 1], [1, 0]]])
+    stays = TabularMDP.from_arrays(both, np.zeros(2), [1, 0], order="ass")
     by_chain = Diagram.of_chain(stays.induce([0, 1])).layout.is_recurrent
     assert by_chain.tolist() == [True, False]
 
