@@ -128,7 +128,7 @@ class Diagram:
         kept = {
             name: getattr(self, name)[keep] for name in ("before", "action", "after", "probability")
         }
-        name = f"{self.name}: the likeliest transitions, and those of probability {limit:g} or more"
+        name = f"{self.name}: probabilities ≥ {limit:g}, and the likeliest"
         return replace(self, name=name, **kept)
 
 

@@ -152,7 +152,7 @@ def test_of_many_transitions_the_likely_ones_are_drawn_and_the_title_says_which(
     figure = mdp.plot()
     n_rows = mdp.n_states * mdp.n_actions
     assert n_rows <= n_edges(figure) <= 5 * n_rows < n_edges(mdp.plot(above=0.0))
-    assert "the likeliest transitions, and those of probability 0.1 or more" in title_of(figure)
+    assert title_of(figure) == "q44: probabilities ≥ 0.1, and the likeliest"
     assert title_of(mdp.plot(above=0.0)) == "q44"
     # Everywhere the likeliest transition of a state and action stays.
     assert n_edges(mdp.plot(above=1.0)) == n_rows
