@@ -35,10 +35,7 @@ def find_labels(what: str, values: Any, *kinds: str) -> Labels:
     if not isinstance(axes, list):
         return []
     of = (f"the rows of {what}", f"the columns of {what}") if len(axes) > 1 else (f"{what}",)
-    labels = [
-        (kind, name, axis.tolist()) for kind, name, axis in zip(kinds, of, axes, strict=False)
-    ]
-    return [found for found in labels if found[2] != list(range(len(found[2])))]
+    return [(kind, name, axis.tolist()) for kind, name, axis in zip(kinds, of, axes, strict=False)]
 
 
 def agree_on_names(
@@ -52,10 +49,15 @@ def agree_on_names(
     names : sequence of str or of int, optional
         What they are called, whatever labels say; labels must say the same.
     labels : list
-        What `find_labels` returns; those of another kind are left out.
+        What `find_labels` returns; those of another kind are left out. The numbers 0 to n - 1
+        in order are no names, but contradict the same numbers in another order.
     """
     known, source = _read_names(f"{kind}_names", names, kind, n), f"{kind}_names"
-    for _, what, found in (labeled for labeled in labels if labeled[0] == kind):
+    plain = list(range(n))
+    of_kind = [labeled for labeled in labels if labeled[0] == kind]
+    for _, what, found in sorted(of_kind, key=lambda labeled: labeled[2] == plain):
+        if found == plain and (known is None or set(known) != set(plain)):
+            continue
         read = _read_names(f"the labels of {what}", found, kind, n)
         if known is None:
             known, source = read, what

@@ -67,6 +67,8 @@ SWAPPED = ["broken", "runs", "idle"]
     ("make", "message"),
     [
         (lambda: MarkovChain(FRAME[SWAPPED], REWARD, START), "the columns of transition_matrix"),
+        (lambda: MarkovChain(pd.DataFrame(P)[[1, 0, 2]], P[0], P[0]), "the rows of transition_mat"),
+        (lambda: MarkovChain(pd.DataFrame(P).iloc[::-1], P[0], P[0]), "the columns of transition"),
         (lambda: MarkovChain(FRAME, REWARD[SWAPPED], START), "reward and the rows of trans"),
         (lambda: MarkovChain(FRAME, REWARD, START[SWAPPED]), "initial_distribution and the rows"),
         (lambda: MarkovChain(FRAME, REWARD, START, state_names=SWAPPED), "and state_names"),
