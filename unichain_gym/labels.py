@@ -106,7 +106,11 @@ def look_up(
     numbers = {name: i for i, name in enumerate(names or ()) if isinstance(name, str)}
     for name in values.flat:
         if name not in numbers:
-            known = f"{kind}s have no names" if not numbers else f"no {kind} is called so"
+            known = (
+                f"{kind}s have no names here, only numbers"
+                if not numbers
+                else f"no {kind} is called so"
+            )
             raise error(f"{kind} {str(name)!r}: {known}{nearest_name(name, numbers)}")
     return np.array([numbers[v] for v in values.flat], dtype=np.int64).reshape(values.shape)
 
