@@ -1,8 +1,8 @@
 """Statistics of vector observations: moments of the features.
 
 Where states cannot be counted, the sums that X, Z and y are made of are kept for every timestep,
-over all trials (`lstd_agent.statistics.moment_sums`), or the trials are, which sums over windows are
-made of when they are asked for (`lstd_agent.statistics.trial_moments`).
+over all trials (`lstd_agent.statistics.moment_sums`), or the trials are, which sums over windows
+are made of when they are asked for (`lstd_agent.statistics.trial_moments`).
 
 The occupancy of a window at any observation is the empirical Christoffel function of its features
 and a constant, which bounds it by 1; see `lstd_agent.statistics.christoffel`.
