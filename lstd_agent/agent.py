@@ -112,8 +112,9 @@ class SeminormLSTDAgent:
         trials come.
     n_batches : int
         In how many batches to deal the trials, for `standard_errors`. Counts take at most one
-        number for each visited (batch, timestep, transition). Standard errors fit the system again without each batch; of 10⁵ tiles each such fit takes
-        about half as long as the first, so that fewer batches there cost less.
+        number for each visited (batch, timestep, transition). Standard errors fit the system
+        again without each batch; of 10⁵ tiles each such fit takes about half as long as the
+        first, so that fewer batches there cost less.
     observations : {"auto", "counted", "vectors"}
         How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
         others of at most 10,000 elements), and keeps all others as vectors.

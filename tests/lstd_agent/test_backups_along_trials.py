@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose
 
 from lstd_agent import Polynomial, SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray
-from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import as_rows
 from lstd_agent.statistics.backups import LambdaReturn, MultiStep
 from lstd_agent.statistics.moments import MomentStatistics
@@ -269,20 +268,6 @@ def test_agents_are_saved_and_loaded_with_their_trials(tmp_path: Any, walk: Any)
     assert np.array_equal(other.fit().predict(x), agent.predict(x))
 
 
-@pytest.mark.filterwarnings("ignore::lstd_agent.errors.CondensedTrialsWarning")
-@pytest.mark.parametrize("backup", [LambdaReturn(0.5), MultiStep(2)])
-@pytest.mark.parametrize("calibration", ["linked", "references"])
-def test_trials_that_were_condensed_hold_single_steps_only(
-    walk: Any, backup: Any, calibration: Any
-) -> None:
-    agent = SeminormLSTDAgent(
-        Polynomial(2), 1, backup=backup, calibration=calibration, max_bytes=4000
-    )
-    agent.collect(walk(kind="box"), lambda x: 0, n_trials=100, t_max=8, seed=0)
-    with pytest.raises(InvalidInputError, match=r"single steps only.*larger max_bytes"):
-        agent.fit()
-
-
 @pytest.mark.parametrize("room", [2**30, 0])
 @pytest.mark.parametrize("decay", [0.6, 1.0])
 def test_batches_and_pieces_of_trials_add_up(
@@ -295,7 +280,10 @@ def test_batches_and_pieces_of_trials_add_up(
     trials: Any = statistics.sums.kept
     rows = statistics._rows
     monkeypatch.setattr("lstd_agent.statistics.return_moments.n_at_a_time", lambda width: 7)
-    parts = [BatchMoments(trials.every(4, i), rows, room, decays=(0.6, 0.9)) for i in range(4)]
+    parts = [
+        BatchMoments(trials.take(slice(i, None, 4)), rows, room, decays=(0.6, 0.9))
+        for i in range(4)
+    ]
     batches = statistics.of(TrialMoments(parts))
     for _ in range(2):  # summed, and from what is kept
         found = fit_system(batches, anchors, 0.3, backup=backup)
