@@ -17,8 +17,8 @@ from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
 from lstd_agent.fit import Comparison
-from lstd_agent.improvement.policy_iteration import PolicyIteration
-from lstd_agent.improvement.record import Iteration
+from lstd_agent.actions.policy_iteration import PolicyIteration
+from lstd_agent.actions.record import Iteration
 from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD

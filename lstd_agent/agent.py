@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.action_values import ActionEvidence
+from lstd_agent.actions.evidence import ActionEvidence
 from lstd_agent.delegation import chained, delegated
 from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
 from lstd_agent.errors import FitWarning, NotFittedError
@@ -660,7 +660,8 @@ class SeminormLSTDAgent:
 
     @property
     def _action_evidence(self) -> ActionEvidence:
-        return ActionEvidence(self.collector, self._fitted)
+        source, _ = self._source
+        return ActionEvidence(self.collector, source, self._n_batches_of(source), self._fitted)
 
     @property
     def _fit_options(self) -> FitOptions:

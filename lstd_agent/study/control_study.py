@@ -22,7 +22,7 @@ import numpy as np
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.baselines.control import QLearning, Rule
-from lstd_agent.improvement.policy_iteration import PolicyIteration
+from lstd_agent.actions.policy_iteration import PolicyIteration
 from lstd_agent.study.rows import How, Row, RowStore
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 

@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import FitWarning, LambdaReturn, OneHot, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.system.action_values import PolicyChain, evaluate_actions, main_state
+from lstd_agent.actions.counted_pairs import PolicyChain, evaluate_actions, main_state
 from lstd_agent.trials.action_counts import ActionCounts
 from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
 
@@ -58,8 +58,8 @@ def test_many_states_have_by_iteration_what_few_have_by_elimination(
     policy = as_probabilities(mdp.random_policy(2), mdp.n_actions)
     main = int(np.argmax(mdp.induce(policy).stationary_distribution))
     expected = evaluate_actions(exact_counts(mdp), policy, main)
-    monkeypatch.setattr("lstd_agent.statistics.dominant._MOST_FACTORED", 2)
-    monkeypatch.setattr("lstd_agent.statistics.dominant._LOCAL", 0.0)
+    monkeypatch.setattr("lstd_agent.system.absorption._MOST_FACTORED", 2)
+    monkeypatch.setattr("lstd_agent.system.absorption._LOCAL", 0.0)
     found = evaluate_actions(exact_counts(mdp), policy, main)
     scale = np.abs(expected.values).max()
     assert found.gain == pytest.approx(expected.gain, abs=1e-9 * scale)

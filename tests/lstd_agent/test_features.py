@@ -28,7 +28,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.parameters import same_features
 from lstd_agent.features.rows import as_rows, is_sparse
-from lstd_agent.system.pair_features import PairFeatureRows
+from lstd_agent.actions.pair_rows import PairFeatureRows
 from lstd_agent.trials.encoding import make_encoding
 from lstd_agent.trials.vector_encoding import VectorEncoding
 

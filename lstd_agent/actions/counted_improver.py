@@ -3,29 +3,32 @@
 Counts of what actions lead to serve every policy, so that one collection is enough for several
 improvements: the policy is evaluated and improved on the same counts until nothing changes, and
 only then tried out. An action replaces another where its advantage q(s, a) - q(s, π(s)) exceeds so
-many of its standard errors; where the policy leads from a state to none that is evaluated, by
+many of its standard errors. Where the policy leads from a state to none that is evaluated, it takes
 what leads there most likely.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
+from lstd_agent.actions.advantages import UNKNOWN, Advantages, better_actions
+from lstd_agent.actions.counted_pairs import (
+    ActionValues,
+    PolicyChain,
+    evaluate_actions,
+    main_state,
+)
+from lstd_agent.actions.record import Earned
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.improvement.record import Earned
 from lstd_agent.packing import ACTION_PARTS, Arrays
-from lstd_agent.system.action_values import ActionValues, PolicyChain, evaluate_actions, main_state
 from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.encoding import CountedEncoding
 from lstd_agent.trials.recorders import RecorderMaker, Round
 from lstd_agent.trials.returns import ReturnRecorder
-
-UNKNOWN = -1
-"""The action of a state for which the policy has none."""
 
 # What is smaller beside values is rounding.
 _ROUNDING = 1e-9
@@ -42,7 +45,7 @@ class CountedImprover:
     encoding : CountedEncoding
     n_actions, first_action : int
     n_errors : float
-        By how many standard errors an action has to be better.
+        By how many standard errors an action has to be better: those of the means of r + v(s').
     policy : ndarray of int, shape (S,), optional
         To begin with, actions from 0; without it, actions are tried out uniformly first.
 
@@ -61,7 +64,7 @@ class CountedImprover:
 
     def __init__(
         self,
-        encoding: CountedEncoding,
+        encoding: Any,
         n_actions: int,
         first_action: int,
         n_errors: float,
@@ -126,11 +129,42 @@ class CountedImprover:
         """Improve the policy until nothing changes; return in how many states it changed."""
         before = self.actions
         for _ in range(_MOST_ROUNDS):
-            better = better_actions(self.evaluate(), self.actions, self.n_errors)
+            better = self._better()
             if np.array_equal(better, self.actions):
                 break
             self.actions = better
         return int(np.count_nonzero(before != self.actions))
+
+    def _better(self) -> IntArray:
+        """Return better actions than those of the policy, where there are any."""
+        found, actions = self.evaluate(), self.actions
+        errors, taken = found.standard_errors, np.maximum(actions, 0)
+        better = better_actions(
+            found.action_values,
+            actions,
+            self.n_errors,
+            lambda s, a: np.hypot(errors[s, a], errors[s, taken[s]]),
+            _rounding(found),
+        )
+        # Change what leads to no evaluated state, where another action does.
+        share, every = found.determined_shares, np.arange(len(actions))
+        stuck = (actions != UNKNOWN) & np.isnan(found.values)
+        stuck &= found.n_samples[every, taken] > 0
+        leads = stuck & (share.max(axis=1) > share[every, taken] + _ROUNDING)
+        better[leads] = np.argmax(share[leads], axis=1)
+        return better
+
+    def advantages(self) -> Advantages:
+        """Return what all actions are worth beside the policy's, in states that were met."""
+        found, taken = self.evaluate(), np.maximum(self.actions, 0)
+        errors = found.advantage_errors(taken)
+        met = np.flatnonzero((self.actions != UNKNOWN) & (found.n_samples.sum(axis=1) > 0))
+        q = found.action_values[met]
+        difference = q - q[np.arange(len(met)), taken[met]][:, None]
+        for part in (difference, errors):
+            part[np.abs(part) <= _rounding(found)] = 0.0
+        tried = found.n_samples[met] > 0
+        return Advantages(met, taken[met], difference, errors[met], tried)
 
     def action_values(self, states: IntArray) -> FloatArray:
         """Return the policy's action values, shape (m, A)."""
@@ -176,55 +210,18 @@ class CountedImprover:
         return TablePolicy(self.encoding, missing)
 
 
+def _rounding(found: ActionValues) -> float:
+    """Return what is rounding of advantages."""
+    return float(_ROUNDING * (np.nanmax(np.abs(found.values), initial=0.0) + abs(found.gain)))
+
+
+@dataclass(frozen=True, eq=False)
 class TablePolicy:
     """Looks up what a table says of the states of observations."""
 
-    def __init__(self, encoding: CountedEncoding, table: Any) -> None:
-        self._encoding = encoding
-        self._table = table
+    encoding: Any
+    table: Any
 
     def __call__(self, observations: Any) -> Any:
         """Return the entries (n,) for a batch of observations."""
-        return self._table[self._encoding.encode(observations)]
-
-
-def better_actions(found: ActionValues, actions: IntArray, n_errors: float) -> IntArray:
-    """Return an action for each state: a better one where there is one, or else the same.
-
-    Parameters
-    ----------
-    found : ActionValues
-        What actions are worth under the policy.
-    actions : ndarray of int, shape (S,)
-        The policy's, `UNKNOWN` where it has none.
-    n_errors : float
-        By how many standard errors an action has to be better.
-    """
-    q, S = found.action_values, np.arange(len(actions))
-    known = actions != UNKNOWN
-    taken = np.maximum(actions, 0)
-    has_value = ~np.isnan(q)
-    valued = np.where(has_value, q, -np.inf)
-    better = actions.copy()
-    new = ~known & has_value.any(axis=1)
-    better[new] = np.argmax(valued[new], axis=1)
-    advantage = valued - q[S, taken][:, None]
-    error = np.hypot(found.standard_errors, found.standard_errors[S, taken][:, None])
-    scale = np.nanmax(np.abs(found.values), initial=0.0) + abs(found.gain)
-    enough = advantage > np.where(has_value, n_errors * error, np.inf) + _ROUNDING * scale
-    improves = known & has_value[S, taken] & enough.any(axis=1)
-    better[improves] = np.argmax(np.where(enough, advantage, -np.inf)[improves], axis=1)
-    return _leading_on(found, better, taken, known)
-
-
-def _leading_on(
-    found: ActionValues, better: IntArray, taken: IntArray, known: BoolArray
-) -> IntArray:
-    """Change what leads to no evaluated state, where another action does."""
-    share: FloatArray = found.determined_shares
-    S = np.arange(len(better))
-    stuck = known & np.isnan(found.values) & (found.n_samples[S, taken] > 0)
-    most = share.max(axis=1)
-    leads = stuck & (most > share[S, taken] + _ROUNDING)
-    better[leads] = np.argmax(share[leads], axis=1)
-    return better
+        return self.table[self.encoding.encode(observations)]
