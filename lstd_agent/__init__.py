@@ -8,7 +8,11 @@ environments continuing, the base of all errors, and the warnings of a fit that 
 of trials that are summed up.
 """
 
+from lstd_agent.actions.advantages import Undecided
+from lstd_agent.actions.policy_iteration import PolicyIteration
+from lstd_agent.actions.record import Iteration
 from lstd_agent.agent import SeminormLSTDAgent
+from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import CondensedTrialsWarning, EvaluationError, FitWarning
 from lstd_agent.features.fourier import FourierBasis, RandomFourier
@@ -17,9 +21,6 @@ from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
 from lstd_agent.fit import Comparison
-from lstd_agent.actions.policy_iteration import PolicyIteration
-from lstd_agent.actions.record import Iteration
-from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.selection import Choice
@@ -58,4 +59,5 @@ __all__ = [
     "TileCoding",
     "TransitionCounts",
     "TrialCollector",
+    "Undecided",
 ]

@@ -75,6 +75,7 @@ class Undecided:
 
     Examples
     --------
+    >>> from lstd_agent import Undecided
     >>> print(Undecided(3, action=1, instead_of=0, difference=-0.2, standard_error=0.1))
     3: action 1 instead of 0, -0.2 ± 0.1
     """

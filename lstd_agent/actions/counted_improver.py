@@ -17,12 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from lstd_agent.actions.advantages import UNKNOWN, Advantages, better_actions
-from lstd_agent.actions.counted_pairs import (
-    ActionValues,
-    PolicyChain,
-    evaluate_actions,
-    main_state,
-)
+from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
 from lstd_agent.actions.record import Earned
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.packing import ACTION_PARTS, Arrays
@@ -48,15 +43,6 @@ class CountedImprover:
         By how many standard errors an action has to be better: those of the means of r + v(s').
     policy : ndarray of int, shape (S,), optional
         To begin with, actions from 0; without it, actions are tried out uniformly first.
-
-    Attributes
-    ----------
-    actions : ndarray of int, shape (S,)
-        The policy; `UNKNOWN` where it has none.
-    counts : ActionCounts
-        What all behaviours so far have met.
-    starts : ndarray, shape (S,)
-        In how many trials each state was the first.
     """
 
     few_changes = 0
@@ -75,8 +61,8 @@ class CountedImprover:
         self.first_action = first_action
         self.n_errors = n_errors
         self.actions = np.full(S, UNKNOWN) if policy is None else policy.copy()
-        self.counts = ActionCounts.none(S, n_actions)
-        self.starts: FloatArray = np.zeros(S)
+        self.counts = ActionCounts.none(S, n_actions)  # of all behaviours so far
+        self.starts: FloatArray = np.zeros(S)  # in how many trials each state was the first
 
     def recorder(self, t_max: int) -> RecorderMaker:
         """Return what makes recorders of starts and tail rewards, beside the counts."""
@@ -98,25 +84,20 @@ class CountedImprover:
     def evaluate(self, *, from_start: bool = False) -> ActionValues:
         """Return the action values of the policy by all counts.
 
-        Where it has no action, it takes them as often as they were taken.
-
-        Parameters
-        ----------
-        from_start : bool
-            Of several recurrent classes, values are relative to one that the start leads to, and
-            not to that of the largest gain.
+        Where it has no action, it takes them as often as they were taken. Of several recurrent
+        classes, values are relative to that of the largest gain, or to one that the start leads to.
         """
         counts = self.counts
         n = np.asarray(counts.n_samples, dtype=np.float64)
         policy = n / np.maximum(n.sum(axis=1, keepdims=True), 1.0)
         known = np.flatnonzero(self.actions != UNKNOWN)
         policy[known] = np.eye(counts.n_actions)[self.actions[known]]
-        if self.encoding.ends:
-            return evaluate_actions(counts, policy, self.encoding.terminal, 0.0)
         chain = PolicyChain(counts, policy)
-        starts = np.flatnonzero(self.starts) if from_start else None
-        main = main_state(chain, n.sum(axis=1), starts)
-        return evaluate_actions(counts, policy, main)
+        if self.encoding.ends:
+            return ActionValues(chain, self.encoding.terminal, 0.0)
+        return ActionValues(
+            chain, chain.main_state(np.flatnonzero(self.starts) if from_start else None)
+        )
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start, NaN if not determined."""
@@ -149,7 +130,7 @@ class CountedImprover:
         # Change what leads to no evaluated state, where another action does.
         share, every = found.determined_shares, np.arange(len(actions))
         stuck = (actions != UNKNOWN) & np.isnan(found.values)
-        stuck &= found.n_samples[every, taken] > 0
+        stuck &= self.counts.n_samples[every, taken] > 0
         leads = stuck & (share.max(axis=1) > share[every, taken] + _ROUNDING)
         better[leads] = np.argmax(share[leads], axis=1)
         return better
@@ -157,14 +138,13 @@ class CountedImprover:
     def advantages(self) -> Advantages:
         """Return what all actions are worth beside the policy's, in states that were met."""
         found, taken = self.evaluate(), np.maximum(self.actions, 0)
-        errors = found.advantage_errors(taken)
-        met = np.flatnonzero((self.actions != UNKNOWN) & (found.n_samples.sum(axis=1) > 0))
+        errors, n = found.advantage_errors(taken), self.counts.n_samples
+        met = np.flatnonzero((self.actions != UNKNOWN) & (n.sum(axis=1) > 0))
         q = found.action_values[met]
         difference = q - q[np.arange(len(met)), taken[met]][:, None]
         for part in (difference, errors):
             part[np.abs(part) <= _rounding(found)] = 0.0
-        tried = found.n_samples[met] > 0
-        return Advantages(met, taken[met], difference, errors[met], tried)
+        return Advantages(met, taken[met], difference, errors[met], n[met] > 0)
 
     def action_values(self, states: IntArray) -> FloatArray:
         """Return the policy's action values, shape (m, A)."""

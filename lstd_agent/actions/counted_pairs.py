@@ -18,7 +18,6 @@ has variance σ²/n, these means are independent, and the equations carry them o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -56,18 +55,22 @@ class PolicyChain:
     counts : ActionCounts
         Of any behaviour.
     policy : ndarray, shape (S, A)
-        Action probabilities. Those of actions that were never taken lead to where nothing is known.
+        Action probabilities; a row of zeros where the policy has nothing to say. Those of actions
+        that were never taken lead to where nothing is known.
     """
 
     def __init__(self, counts: ActionCounts, policy: FloatArray) -> None:
+        self.counts = counts
+        self.P, self.mean_rewards = counts.transition_matrix, counts.mean_rewards
+        self.n_samples = np.asarray(counts.n_samples, dtype=np.float64)
+        self.policy = policy = np.where(self.n_samples > 0, policy, 0.0)
         S, A = policy.shape
-        self.policy = policy = np.where(counts.n_samples > 0, policy, 0.0)
         state, action = np.nonzero(policy)
         taken = policy[state, action]
         by_state = sparse.csr_array((taken, (state, state * A + action)), shape=(S, S * A))
-        self.matrix = sparse.csr_array(by_state @ counts.transition_matrix)
+        self.matrix = sparse.csr_array(by_state @ self.P)
         mass = policy.sum(axis=1)
-        self.rewards = (policy * counts.mean_rewards).sum(axis=1) / np.where(mass > 0.0, mass, 1.0)
+        self.rewards = (policy * self.mean_rewards).sum(axis=1) / np.where(mass > 0.0, mass, 1.0)
 
     def reachable(self, start: IntArray) -> BoolArray:
         """Return which states lead from the start, those among them."""
@@ -75,9 +78,27 @@ class PolicyChain:
 
         return np.isfinite(dijkstra(self.matrix, indices=start, unweighted=True, min_only=True))
 
+    def main_state(self, starts: IntArray | None = None) -> int:
+        """Return a state to which values are relative: the recurrent one that was seen most.
 
-class ChainValues:
-    """Solves for the values of a chain, relative to the value of a state.
+        Of several classes that are never left, the one of the largest gain. A class seen in few
+        transitions may well be left. If starts are given, only classes that they lead to count, if
+        there are any.
+        """
+        visits = self.n_samples.sum(axis=1)
+        classes = [found for found in closed_classes(self.matrix) if visits[found].sum() >= ENOUGH]
+        if starts is not None:
+            reachable = self.reachable(starts)
+            classes = [found for found in classes if reachable[found].any()] or classes
+        if not classes:
+            return int(np.argmax(visits))
+        # Of each class the state that was seen most.
+        mains = [int(found[np.argmax(visits[found])]) for found in classes]
+        return max(mains, key=lambda main: ActionValues(self, main).gain) if mains[1:] else mains[0]
+
+
+class ActionValues:
+    """What states and actions are worth under a policy, and how well that is known.
 
     Rewards and timesteps until ``main`` is met, h_r and h_1, give v = h_r - g h_1; the equation
     of ``main`` itself gives the gain, g = (rewards of a cycle) / (its length).
@@ -86,17 +107,31 @@ class ChainValues:
     ----------
     chain : PolicyChain
     main : int
-        The state whose value is 0.
+        The state whose value is 0: a recurrent one, or the terminal one.
     gain : float, optional
         Without it that of the chain.
+
+    Attributes
+    ----------
+    gain : float
+        The gain used.
+    values : ndarray, shape (S,)
+        v, NaN where it is not determined.
+    settled_value : float
+        The mean of v in the long run: v less this is the bias.
+    action_values : ndarray, shape (S, A)
+        q, NaN where the action was never taken in the state, or where q is not determined.
+    standard_errors : ndarray, shape (S, A)
+        Of r + v(s') as a mean over transitions: the error of q apart from that of v.
+    determined_shares : ndarray, shape (S, A)
+        The part of each q that is determined, from 0 to 1.
     """
 
     def __init__(self, chain: PolicyChain, main: int, gain: float | None = None) -> None:
-        self._n_states = S = chain.matrix.shape[0]
-        self._main, self._given = main, gain
+        self._chain, self._main, self._given = chain, main, gain
+        S = chain.matrix.shape[0]
         self._until = SumsUntil(chain.matrix, main, np.ones(S))
-        row = chain.matrix[[main]].toarray()[0]
-        others = self._until.states
+        row, others = chain.matrix[[main]].toarray()[0], self._until.states
         total = row[others].sum() + row[main]
         if gain is None and total <= 0.0:
             raise InvalidInputError(
@@ -106,74 +141,58 @@ class ChainValues:
         self._back = row[others] / total if total > 0.0 else row[others]
         self._steps = self._until.of(np.ones(len(others)))
         self._length = float(1.0 + self._back @ self._steps)
-        h, self.gain = self._sums(chain.rewards)
-        if gain is not None:
-            self.gain = gain
-        self.values = self._spread(h - self.gain * self._steps)
+        h, own = self._sums(chain.rewards)
+        self.gain = float(own) if gain is None else gain
+        self._v = self._by_state(h - self.gain * self._steps)
+        self.settled_value = float(self._sums(self._v)[1])
 
     def _sums(self, rewards: FloatArray) -> tuple[Any, Any]:
-        """Return sums until ``main`` is met, by state, and the mean of a cycle."""
+        """Return sums of rewards (S, ...) until ``main`` is met, and their mean over a cycle."""
         h = self._until.of(rewards[self._until.states])
         return h, (rewards[self._main] + self._back @ h) / self._length
 
-    def _spread(self, values: FloatArray) -> FloatArray:
-        found = np.zeros((self._n_states, *values.shape[1:]))
-        found[self._until.states] = values
+    def _by_state(self, of_others: FloatArray) -> FloatArray:
+        found = np.zeros((self._chain.matrix.shape[0], *of_others.shape[1:]))
+        found[self._until.states] = of_others
         return found
 
-    def changes(self, rewards: FloatArray) -> FloatArray:
-        """Return by how much values (S, k) change with changes of rewards (S, k)."""
-        h, gain = self._sums(rewards)
-        if self._given is None:
-            h = h - self._steps[:, None] * gain
-        return self._spread(h)
-
     @cached_property
-    def open_share(self) -> FloatArray:
-        """The part of each value that is not determined, from 0 to 1, shape (S,)."""
+    def _open_share(self) -> FloatArray:
         return self._until.open_share
 
-    @property
-    def settled_value(self) -> float:
-        """The mean value in the long run."""
-        return float(self._sums(self.values)[1])
+    @cached_property
+    def _ahead(self) -> sparse.csr_array:
+        """Frequencies of next states (S A, S); those without a value are left out."""
+        known = (self._open_share < 1.0).astype(np.float64)
+        told = self._chain.P @ known
+        weights = sparse.diags_array(1.0 / np.where(told > 0.0, told, 1.0))
+        return sparse.csr_array(weights @ self._chain.P @ sparse.diags_array(known))
 
+    @cached_property
+    def values(self) -> FloatArray:
+        """State values (S,)."""
+        found = np.where(self._open_share > OPEN, np.nan, self._v)
+        found[self._main] = 0.0
+        return found
 
-@dataclass(frozen=True, eq=False)
-class ActionValues:
-    """What states and actions are worth under a policy, and how well that is known.
+    @cached_property
+    def determined_shares(self) -> FloatArray:
+        """Determined parts (S, A) of action values."""
+        seen = self._chain.n_samples > 0
+        return np.where(seen, 1.0 - (self._chain.P @ self._open_share).reshape(seen.shape), 0.0)
 
-    Attributes
-    ----------
-    gain : float
-        The gain used: given, or that of the counts.
-    main : int
-        The state whose value is 0.
-    values : ndarray, shape (S,)
-        v, NaN where it is not determined.
-    action_values : ndarray, shape (S, A)
-        q, NaN where the action was never taken in the state, or where q is not determined.
-    n_samples : ndarray, shape (S, A)
-        How many transitions each was seen in.
-    standard_errors : ndarray, shape (S, A)
-        Of r + v(s') as a mean over them: the error of q apart from that of v.
-    determined_shares : ndarray, shape (S, A)
-        The part of each q that is determined, from 0 to 1.
-    settled_value : float
-        The mean of v in the long run: v less this is the bias.
-    """
+    @cached_property
+    def action_values(self) -> FloatArray:
+        """Action values (S, A)."""
+        rewards = self._chain.mean_rewards
+        q = rewards - self.gain + (self._ahead @ self._v).reshape(rewards.shape)
+        return np.where(self.determined_shares >= 1.0 - OPEN, q, np.nan)
 
-    gain: float
-    main: int
-    values: FloatArray
-    action_values: FloatArray
-    n_samples: FloatArray
-    standard_errors: FloatArray
-    determined_shares: FloatArray
-    settled_value: float
-    _solved: ChainValues
-    _policy: FloatArray
-    _ahead: sparse.csr_array
+    @cached_property
+    def standard_errors(self) -> FloatArray:
+        """Standard errors (S, A) of r + v(s')."""
+        n = self._chain.n_samples
+        return np.sqrt(self._chain.counts.variances(self._v) / np.where(n > 0, n, np.nan))
 
     def advantage_errors(self, actions: IntArray) -> FloatArray:
         """Return the standard errors (S, A) of q(s, a) - q(s, π(s)) of a policy's actions (S,).
@@ -181,10 +200,9 @@ class ActionValues:
         Errors of successors' values are part of them. They are exact to first order, but for more
         than some hundred states: there they are a mean over random directions of the noise.
         """
-        S, A = self._policy.shape
-        every = np.arange(S)
-        own = np.nan_to_num(self.standard_errors)
-        noise = np.sqrt((self._policy**2 * own**2).sum(axis=1))
+        S, A = self._chain.policy.shape
+        every, own = np.arange(S), np.nan_to_num(self.standard_errors)
+        noise = np.sqrt((self._chain.policy**2 * own**2).sum(axis=1))
         if S <= _MOST_STATES:
             directions = np.eye(S)[:, noise > 0.0]
         else:
@@ -194,7 +212,10 @@ class ActionValues:
         step = max(1, _CHUNK_SIZE // (S * A))
         for first in range(0, directions.shape[1], step):
             part = noise[:, None] * directions[:, first : first + step]
-            q = (self._ahead @ self._solved.changes(part)).reshape(S, A, -1)
+            h, gain = self._sums(part)
+            if self._given is None:
+                h = h - self._steps[:, None] * gain
+            q = (self._ahead @ self._by_state(h)).reshape(S, A, -1)
             change = q - q[every, actions][:, None] - part[:, None]
             variance += np.square(change).sum(axis=2)
         known = ~np.isnan(self.action_values)
@@ -203,92 +224,10 @@ class ActionValues:
         return errors
 
 
-def evaluate_actions(
-    counts: ActionCounts, policy: FloatArray, main: int, gain: float | None = None
-) -> ActionValues:
-    """Solve for the action values of a policy.
-
-    Parameters
-    ----------
-    counts : ActionCounts
-        Of any behaviour.
-    policy : ndarray, shape (S, A)
-        Action probabilities; a row of zeros where the policy has nothing to say.
-    main : int
-        The state whose value is to be 0: a recurrent one, or the terminal one.
-    gain : float, optional
-        Without it that of the counts.
-
-    Returns
-    -------
-    ActionValues
-    """
-    P, rewards = counts.transition_matrix, counts.mean_rewards
-    n_samples = np.asarray(counts.n_samples, dtype=np.float64)
-    chain = PolicyChain(counts, policy)
-    solved = ChainValues(chain, main, gain)
-    v, open_share = solved.values, solved.open_share
-    # Successors without a value are left out of the mean over the others.
-    known = (open_share < 1.0).astype(np.float64)
-    told = P @ known
-    ahead = sparse.diags_array(1.0 / np.where(told > 0.0, told, 1.0)) @ P
-    ahead = sparse.csr_array(ahead @ sparse.diags_array(known))
-    q = rewards - solved.gain + (ahead @ v).reshape(rewards.shape)
-    opened = (P @ open_share).reshape(rewards.shape)
-    q[(n_samples == 0) | (opened > OPEN)] = np.nan
-    values = np.where(open_share > OPEN, np.nan, v)
-    values[main] = 0.0
-    return ActionValues(
-        gain=solved.gain,
-        main=main,
-        values=values,
-        action_values=q,
-        n_samples=n_samples,
-        standard_errors=np.sqrt(counts.variances(v) / np.where(n_samples > 0, n_samples, np.nan)),
-        determined_shares=np.where(n_samples > 0, 1.0 - opened, 0.0),
-        settled_value=solved.settled_value,
-        _solved=solved,
-        _policy=chain.policy,
-        _ahead=ahead,
-    )
-
-
-def main_state(chain: PolicyChain, visits: FloatArray, starts: IntArray | None = None) -> int:
-    """Return a state to which values are relative: the recurrent one that was seen most.
-
-    Of several classes that are never left, the one of the largest gain. A class seen in few
-    transitions may well be left.
-
-    Parameters
-    ----------
-    chain : PolicyChain
-    visits : ndarray, shape (S,)
-        How often each state was seen.
-    starts : ndarray of int, optional
-        Only classes that these states lead to count, if there are any.
-    """
-    classes = [found for found in closed_classes(chain.matrix) if visits[found].sum() >= ENOUGH]
-    if starts is not None:
-        reachable = chain.reachable(starts)
-        classes = [found for found in classes if reachable[found].any()] or classes
-    if not classes:
-        return int(np.argmax(visits))
-    # Of each class the state that was seen most.
-    mains = [int(found[np.argmax(visits[found])]) for found in classes]
-    return max(mains, key=lambda main: ChainValues(chain, main).gain) if mains[1:] else mains[0]
-
-
 class CountedPairs:
-    """What the trials of an agent tell of pairs of counted states and actions.
+    """What an agent's trials and its latest fit tell of pairs of counted states and actions.
 
-    Parameters
-    ----------
-    trials : TrialCollector
-        Of the agent.
-    fit : Fit or None
-        The latest.
-    policy : policy or None
-        Another than that of the trials.
+    Under the policy of the trials, or another one.
     """
 
     def __init__(self, trials: Any, fit: Fit | None, policy: Policy | None) -> None:
@@ -350,11 +289,11 @@ class CountedPairs:
         return found.action_values - (found.settled_value if is_bias else 0.0)
 
     def _found(self, counts: ActionCounts, gain: float | None) -> ActionValues:
-        policy, encoding = self._policy, self._encoding
-        assert policy is not None
-        if encoding.ends:
-            return evaluate_actions(counts, policy, encoding.terminal, 0.0)
-        return evaluate_actions(counts, policy, self._main, gain)
+        assert self._policy is not None
+        chain = PolicyChain(counts, self._policy)
+        if self._encoding.ends:
+            return ActionValues(chain, self._encoding.terminal, 0.0)
+        return ActionValues(chain, self._main, gain)
 
     @cached_property
     def _main(self) -> int:
@@ -362,8 +301,7 @@ class CountedPairs:
         if self._fit is not None and self._other is None:
             return self._fit.system.references.main
         assert self._policy is not None
-        n = np.asarray(self._counts.n_samples, dtype=np.float64)
-        return main_state(PolicyChain(self._counts, self._policy), n.sum(axis=1))
+        return PolicyChain(self._counts, self._policy).main_state()
 
     def _counts_of(self, batch: int | None) -> ActionCounts:
         """Return what actions led to: as recorded, or as a deterministic policy's states tell.

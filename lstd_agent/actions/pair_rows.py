@@ -134,7 +134,8 @@ class Transitions:
 
     def __getitem__(self, part: slice) -> Transitions:
         """Return those of some trials."""
-        return Transitions(*(None if x is None else x[part] for x in vars(self).values()))
+        chosen: Any = {k: v for k, v in vars(self).items() if v is not None}
+        return Transitions(**{name: each[part] for name, each in chosen.items()})
 
     def parts(self, pairs: AllPairs) -> Iterator[tuple[slice, Transitions]]:
         """Yield slices of trials, and their transitions, whose features fit in bounded memory."""

@@ -14,48 +14,34 @@ import numbers
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import closing
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, get_args
 
-import gymnasium as gym
 import numpy as np
-from gymnasium import Space
-from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from lstd_agent.actions.advantages import Advantages, Undecided
-from lstd_agent.actions.counted_improver import CountedImprover
-from lstd_agent.actions.record import Iteration, best_of, draw_learning, record
-from lstd_agent.actions.vector_improver import VectorImprover
+from lstd_agent.actions.record import Iteration, best_of, draw_learning
+from lstd_agent.actions.task import Task, make_improver
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features
 from lstd_agent.packing import pack_space, unpack_space
 from lstd_agent.persistence import read, write
 from lstd_agent.trials.collector import Termination
-from lstd_agent.trials.encoding import CountedEncoding, ObservationKind, make_encoding
-from lstd_agent.trials.exploration import Explore, check_explore, discrete_actions
-from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.recorders import Round
+from lstd_agent.trials.encoding import ObservationKind
+from lstd_agent.trials.exploration import Explore, check_explore
+from lstd_agent.trials.policies import Policy
 from lstd_agent.trials.request import Request
-from lstd_agent.trials.rollouts import AnyEnv, single_spaces
-from lstd_agent.trials.sharding import EnvSource, make_env, runner_of
+from lstd_agent.trials.rollouts import AnyEnv
+from lstd_agent.trials.sharding import EnvSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from typing_extensions import Self
 
-Improver: TypeAlias = CountedImprover | VectorImprover
-"""A policy, and samples of this and other policies by which it is improved."""
-
 _KIND = "policy iteration"
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
-
-# A vector environment's trials are run so many at a time, and more if that makes more shards:
-# its copies are slow where they are few.
-_FEWEST_COPIES = 1000
-_SHARDS = 20
 
 
 class PolicyIteration:
@@ -168,9 +154,9 @@ class PolicyIteration:
         self._tried: list[Any] = []
         self._judged: tuple[int, Advantages] | None = None
         self._begins_with_policy = policy is not None
-        self._task = _Task(env, self.n_trials)
+        self._task = Task(env, self.n_trials)
         ends = on_termination == "absorb"
-        self._improver = _make_improver(
+        self._improver = make_improver(
             self._task.spaces, ends, observations, self.n_errors, features, pair_features, policy
         )
 
@@ -238,7 +224,16 @@ class PolicyIteration:
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())
         changes = improver.improve()
-        done = record(number, self.t_max + 1, earned, gain, start_value, changes)
+        n_trials = len(earned.whole) * (number + 1)
+        done = Iteration(
+            number=number,
+            n_trials=n_trials,
+            n_steps=n_trials * (self.t_max + 1),
+            gain=gain,
+            start_value=start_value,
+            n_changes=changes,
+            **earned.figures(),
+        )
         self.iterations.append(done)
         self.converged = changes <= improver.few_changes
         return done
@@ -323,7 +318,8 @@ class PolicyIteration:
         """
         advantages = self._advantages
         last = self.iterations[-1]
-        changes = "nothing" if self.converged else f"{last.n_changes} actions"
+        n = last.n_changes
+        changes = "nothing" if n == 0 else f"{n} action{'s' * (n > 1)}"
         lines = [
             f"policy iteration: iteration {last.number} changed {changes}",
             f"{last.n_trials} trials: gain {last.gain:.6g}, start value {last.start_value:.6g}",
@@ -443,71 +439,3 @@ def _check_n_errors(n_errors: Any) -> float:
     if isinstance(n_errors, numbers.Real) and 0.0 <= float(n_errors) < np.inf:
         return float(n_errors)
     raise InvalidInputError(f"n_errors must be a number of at least 0; got {n_errors!r}")
-
-
-def _make_improver(
-    spaces: tuple[Space[Any], Space[Any]],
-    ends: bool,
-    observations: ObservationKind,
-    n_errors: float,
-    features: Features | None,
-    pair_features: Callable[[Any, Any], ArrayLike] | None,
-    policy: ArrayLike | None,
-) -> Improver:
-    """Return what improves a policy of a task, or raise if features or a policy do not fit it."""
-    space, action_space = spaces
-    n_actions, first_action = discrete_actions(action_space)
-    given = _constant if features is None else features
-    encoding = make_encoding(space, given, ends, observations)
-    if isinstance(encoding, CountedEncoding):
-        if features is not None or pair_features is not None:
-            raise InvalidInputError(
-                "observations that are counted have values of their own and need no features: "
-                "leave them out, or give observations='vectors'"
-            )
-        actions = None
-        if policy is not None:
-            make_actor(policy, space, action_space, None)
-            actions = np.append(np.asarray(policy) - first_action, [0] * ends).astype(np.int64)
-        slim = encoding.without_features()
-        return CountedImprover(slim, n_actions, first_action, n_errors, actions)
-    if policy is not None:
-        raise InvalidInputError("policy= is an array of actions of Discrete observations")
-    if features is None and pair_features is None:
-        raise InvalidInputError(
-            f"observations of {space} cannot be counted: give features= of them, such as "
-            "RadialBasis.grid(low, high, n)"
-        )
-    return VectorImprover(encoding, n_actions, first_action, n_errors, pair_features)
-
-
-def _constant(observations: Any) -> FloatArray:
-    """Return one feature that tells nothing: counted states need none."""
-    return np.ones((len(observations), 1))
-
-
-class _Task:
-    """An environment, or what makes one, with its spaces of observations and actions."""
-
-    def __init__(self, env: AnyEnv | EnvSource, n_trials: int) -> None:
-        self._env = env
-        self._shard_size: int | None = None
-        if isinstance(env, gym.Env | VectorEnv):
-            self.spaces = single_spaces(env)
-            return
-        with closing(make_env(env, 1)) as sample:
-            self.spaces = single_spaces(sample)
-            if isinstance(sample, VectorEnv):
-                self._shard_size = max(_FEWEST_COPIES, -(-n_trials // _SHARDS))
-
-    def run(self, improver: Improver, request: Request) -> list[Round]:
-        """Run trials of the policy that is improved."""
-        rounds: list[Round] = []
-        runner_of(self._env, request)(
-            improver.encoding,
-            improver.policy(),
-            lambda states: improver.recorder(request.t_max),
-            rounds.append,
-            replace(request, shard_size=self._shard_size),
-        )
-        return rounds

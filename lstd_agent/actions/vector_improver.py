@@ -7,17 +7,18 @@ before it where the advantage of that action exceeds so many of its standard err
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from lstd_agent.actions.advantages import UNKNOWN, Advantages, better_actions
-from lstd_agent.actions.pair_rows import PairFeatureRows, PairFeatures, Transitions
+from lstd_agent.actions.pair_rows import PairFeatureRows, PairFeatures, Rows, Transitions
 from lstd_agent.actions.record import Earned
-from lstd_agent.actions.vector_pairs import PairFit, fit_pairs
+from lstd_agent.actions.vector_pairs import PairEquations, PairFit
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import NotFittedError
 from lstd_agent.packing import Arrays
@@ -50,7 +51,7 @@ class VectorPolicy:
 
     def is_unknown(self, observations: Any) -> BoolArray:
         """Return of a batch whether nothing like it was seen."""
-        return self._chosen(observations) == UNKNOWN
+        return np.asarray(self._chosen(observations) == UNKNOWN)
 
     def _chosen(self, observations: Any) -> IntArray:
         states = self.encoding.encode(observations)
@@ -135,7 +136,13 @@ class VectorImprover:
     def evaluate(self) -> PairFit:
         """Return the action values of the policy by all trials."""
         self._update_following()
-        return fit_pairs(self.portions, self._pairs, self._gain, self._following)
+        each = list(zip(self.portions, self._following, strict=True))
+
+        def rows() -> Iterator[Rows]:
+            return chain.from_iterable(part.rows(self._pairs, actions) for part, actions in each)
+
+        D = self._pairs(self.portions[0].states[:1, 0]).shape[2]
+        return PairEquations.of(rows(), D).fit(rows(), self._gain)
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start."""

@@ -15,10 +15,9 @@ discounting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from gymnasium import spaces
 
 from lstd_agent.actions.pair_rows import (
     NO_ACTIONS,
-    AllPairs,
     PairFeatureRows,
     PairFeatures,
     Rows,
@@ -144,10 +142,10 @@ class PairEquations:
         sides = np.hstack((self._above(gain), np.linalg.pinv(A, rcond=RCOND).T))
         found = minimize(A, B, sides, RCOND).weights / scale[:, None]
         weights, inverse = found[:, 0], found[:, 1:] / scale
-        noise = np.zeros((0, len(weights)))
+        noise: FloatArray = np.zeros((0, len(weights)))
         for f, less, rewards in rows:
             error = rewards - gain - less @ weights
-            noise = np.linalg.qr(np.vstack((noise, f * error[:, None])), mode="r")
+            noise = np.asarray(np.linalg.qr(np.vstack((noise, f * error[:, None])), mode="r"))
         return PairFit(weights, inverse @ noise.T, self.christoffel, scale)
 
     @cached_property
@@ -174,47 +172,10 @@ class PairEquations:
         return self.factor.numbers[:, :1] - gain * self.factor.numbers[:, 1:]
 
 
-def fit_pairs(
-    portions: Sequence[Transitions],
-    pairs: AllPairs,
-    gain: float,
-    policy: Sequence[IntArray | None],
-) -> PairFit:
-    """Fit the action values of a policy.
-
-    Parameters
-    ----------
-    portions : sequence of Transitions
-        Of any behaviour.
-    pairs : callable
-        Features of observations with each action.
-    gain : float
-    policy : sequence of ndarray of int, shape (m, t_max + 1), or None
-        Of each portion, the policy's actions in the states that follow; see `Transitions.rows`.
-    """
-
-    def rows() -> Iterable[Rows]:
-        each = zip(portions, policy, strict=True)
-        return chain.from_iterable(part.rows(pairs, actions) for part, actions in each)
-
-    D = pairs(portions[0].states[:1, 0]).shape[2]
-    return PairEquations.of(rows(), D).fit(rows(), gain)
-
-
 class VectorPairs:
-    """What the trials of an agent tell of pairs of vectors and actions.
+    """What an agent's trials, whose rows are a source, tell of pairs of vectors and actions.
 
-    Parameters
-    ----------
-    trials : TrialCollector
-        Of the agent.
-    source : TrialRows
-        The rows of all trials.
-    n_batches : int
-    policy : policy or None
-        Another than that of the trials.
-    features : callable, optional
-        Of pairs.
+    Under the policy of the trials, or another one.
     """
 
     needs_fit = False  # but for the gain
@@ -268,13 +229,11 @@ class VectorPairs:
         factors = without_each([self._equations(each).factor for each in batches])
         settled = [self._settled(each) for each in batches]
         features, n = sum(f for f, _ in settled), sum(n for _, n in settled)
-        asked = self._pairs(states)
-        q = [
-            self._solved(PairEquations(factor), asked, gain, (features - own, n - n_own))
-            for factor, gain, (own, n_own) in zip(
-                factors, gains or [None] * len(groups), settled, strict=True
-            )
-        ]
+        each: list[Any] = gains or [None] * len(groups)
+        asked, q = self._pairs(states), []
+        for factor, gain, (own, n_own) in zip(factors, each, settled, strict=True):
+            mean = features - own, n - n_own
+            q.append(self._solved(PairEquations(factor), asked, gain, mean))
         return np.stack(q), self._source.sizes(groups)
 
     def _equations(self, transitions: Transitions) -> PairEquations:
