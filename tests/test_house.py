@@ -20,10 +20,11 @@ ROOMS = (
     ("statistics",),
     ("system",),
     ("fit_options", "refits", "fit"),
-    ("vector_actions", "counted_actions", "action_values", "misfit", "tail", "diagnostics"),
+    ("misfit", "tail", "diagnostics"),
     ("packing", "persistence", "plotting", "summary"),
+    ("actions",),
     ("agent",),
-    ("baselines", "improvement", "sb3", "semigradient"),
+    ("baselines", "sb3", "semigradient"),
     ("study", "commands", "benchmarks"),
 )
 # What compares the evaluator with exact answers, and so may import both packages.
@@ -114,7 +115,7 @@ def graph_of(package: str, without: tuple[str, str] | None = None) -> dict[str, 
 # to them, and the collector what a user hands in.
 KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials", "MomentSums"}
 MADE_BY_KIND = {
-    *("action_values", "improvement.making", "trials.batches"),
+    *("actions.task", "trials.batches"),
     *("trials.collector", "trials.counting", "trials.kept_trials", "trials.moment_sums"),
 }
 
