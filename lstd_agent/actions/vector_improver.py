@@ -108,7 +108,7 @@ class VectorImprover:
         self.fit: PairFit | None = None
         self.first_action = first_action
         self._pairs = PairFeatureRows(encoding, n_actions, pair_features)
-        self._gain = np.nan
+        self._gain = np.full(2, np.nan)  # with its standard error
         # Actions of the policy made by so many fits in the states that follow, by portion.
         self._following: list[IntArray] = []
         self._n_followed = 0
@@ -130,7 +130,8 @@ class VectorImprover:
         paid = np.concatenate(rewards)
         tail = paid[:, paid.shape[1] // 2 :].mean(axis=1)
         # The settled tail is the policy's own, exploration apart.
-        self._gain = 0.0 if self.encoding.ends else float(tail.mean())
+        error = tail.std(ddof=1) / np.sqrt(len(tail))
+        self._gain = np.zeros(2) if self.encoding.ends else np.array([tail.mean(), error])
         return Earned(tail, paid.mean(axis=1))
 
     def evaluate(self) -> PairFit:
@@ -142,7 +143,7 @@ class VectorImprover:
             return chain.from_iterable(part.rows(self._pairs, actions) for part, actions in each)
 
         D = self._pairs(self.portions[0].states[:1, 0]).shape[2]
-        return PairEquations.of(rows(), D).fit(rows(), self._gain)
+        return PairEquations.of(rows(), D).fit(rows(), *self._gain.tolist())
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start."""
@@ -153,7 +154,7 @@ class VectorImprover:
             return 0.0, start
         tail = latest[:, latest.shape[1] // 2 : -1].reshape(-1, latest.shape[2])
         every = max(1, len(tail) // _N_SETTLED)
-        return self._gain, start - self._mean_value(tail[::every])
+        return float(self._gain[0]), start - self._mean_value(tail[::every])
 
     def _update_following(self) -> None:
         """Bring the policy's actions in all states that follow up to the latest fit."""
@@ -222,7 +223,7 @@ class VectorImprover:
 
     def arrays(self) -> Arrays:
         """Return trials and fits as arrays for a file."""
-        arrays: Arrays = {"n_fits": np.array(len(self.fits)), "gain": np.array(self._gain)}
+        arrays: Arrays = {"n_fits": np.array(len(self.fits)), "gain": self._gain}
         for i, portion in enumerate(self.portions):
             held = {k: v for k, v in vars(portion).items() if v is not None}
             arrays.update({f"portion{i}.{name}": part for name, part in held.items()})
@@ -250,7 +251,7 @@ class VectorImprover:
             )
             for each in held
         )
-        self.fit, self._gain = (self.fits[-1] if self.fits else None), float(arrays["gain"])
+        self.fit, self._gain = (self.fits[-1] if self.fits else None), arrays["gain"]
         for portion in self.portions:
             self.encoding.measure(portion.states)
 

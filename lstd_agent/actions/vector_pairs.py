@@ -59,8 +59,8 @@ class PairFit:
     Attributes
     ----------
     weights : ndarray, shape (D,)
-    root : ndarray, shape (D, D)
-        A root of their covariance: that of x^T w is the squared norm of x^T root.
+    root : ndarray, shape (D, k)
+        A root of their covariance: the variance of x^T w is the squared norm of x^T root.
     christoffel : Christoffel
         How many samples tell of pairs with features of size 1.
     scale : ndarray, shape (D,)
@@ -135,18 +135,23 @@ class PairEquations:
         settled = float(outside @ (L.T @ (A @ (weights * scale)))) / share
         return weights, settled
 
-    def fit(self, rows: Iterable[Rows], gain: float) -> PairFit:
-        """Return the fit, its covariance by the root of the sum of (f e)(f e)^T over the rows."""
+    def fit(self, rows: Iterable[Rows], gain: float, gain_error: float = 0.0) -> PairFit:
+        """Return the fit, its covariance by the root of the sum of (f e)(f e)^T over the rows.
+
+        The standard error of the gain, which other samples tell, adds to it.
+        """
         A, B, scale = self._scaled
         # The equations as a function of sums over f: c stands for (A^+)^T of them.
-        sides = np.hstack((self._above(gain), np.linalg.pinv(A, rcond=RCOND).T))
+        one = self.factor.numbers[:, 1:]
+        sides = np.hstack((self._above(gain), one, np.linalg.pinv(A, rcond=RCOND).T))
         found = minimize(A, B, sides, RCOND).weights / scale[:, None]
-        weights, inverse = found[:, 0], found[:, 1:] / scale
+        weights, by_gain, inverse = found[:, 0], found[:, 1:2], found[:, 2:] / scale
         noise: FloatArray = np.zeros((0, len(weights)))
         for f, less, rewards in rows:
             error = rewards - gain - less @ weights
             noise = np.asarray(np.linalg.qr(np.vstack((noise, f * error[:, None])), mode="r"))
-        return PairFit(weights, inverse @ noise.T, self.christoffel, scale)
+        root = np.hstack((inverse @ noise.T, gain_error * by_gain))
+        return PairFit(weights, root, self.christoffel, scale)
 
     @cached_property
     def christoffel(self) -> Christoffel:

@@ -618,6 +618,16 @@ def test_an_advantage_in_one_state_has_the_error_of_two_means() -> None:
     assert found.advantage_errors(np.array([0])).tolist() == [[0.0, pytest.approx(error, rel=0.01)]]
 
 
+def test_many_states_have_nearly_the_errors_of_few(monkeypatch: Any) -> None:
+    states, rewards, actions = logs(100)
+    moves = (part.astype(np.int64) for part in (states[:, :-1], actions, states[:, 1:]))
+    chain = PolicyChain(ActionCounts.of(12, 2, *moves, rewards), np.eye(2)[TARGET])
+    exact = ActionValues(chain, chain.main_state()).advantage_errors(TARGET)
+    monkeypatch.setattr("lstd_agent.actions.counted_pairs._MOST_STATES", 2)
+    drawn = ActionValues(chain, chain.main_state()).advantage_errors(TARGET)
+    assert_allclose(drawn, exact, rtol=0.15)
+
+
 def test_advantages_by_counts_have_the_errors_of_lstdq_in_one_hot_features() -> None:
     states, rewards, actions = logs(400)
     moves = states[:, :-1], actions, states[:, 1:]
