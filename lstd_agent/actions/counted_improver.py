@@ -35,14 +35,8 @@ _MOST_ROUNDS = 100
 class CountedImprover:
     """A deterministic policy of counted states, improved by counts.
 
-    Parameters
-    ----------
-    encoding : CountedEncoding
-    n_actions, first_action : int
-    n_errors : float
-        By how many standard errors an action has to be better: those of the means of r + v(s').
-    policy : ndarray of int, shape (S,), optional
-        To begin with, actions from 0; without it, actions are tried out uniformly first.
+    An action has to be better by ``n_errors`` standard errors of the means of r + v(s'). The policy
+    to begin with has actions (S,) from 0; without it, actions are tried out uniformly first.
     """
 
     few_changes = 0

@@ -48,15 +48,10 @@ _CHUNK_SIZE = 2**21
 
 
 class PolicyChain:
-    """The chain of a policy by frequencies of transitions, some of them unknown.
+    """The chain of a policy by counts of any behaviour: frequencies, some of them unknown.
 
-    Parameters
-    ----------
-    counts : ActionCounts
-        Of any behaviour.
-    policy : ndarray, shape (S, A)
-        Action probabilities; a row of zeros where the policy has nothing to say. Those of actions
-        that were never taken lead to where nothing is known.
+    The policy is a table (S, A) of action probabilities, with rows of zeros where it has nothing to
+    say. Those of actions that were never taken lead to where nothing is known.
     """
 
     def __init__(self, counts: ActionCounts, policy: FloatArray) -> None:
@@ -115,16 +110,8 @@ class ActionValues:
     ----------
     gain : float
         The gain used.
-    values : ndarray, shape (S,)
-        v, NaN where it is not determined.
     settled_value : float
         The mean of v in the long run: v less this is the bias.
-    action_values : ndarray, shape (S, A)
-        q, NaN where the action was never taken in the state, or where q is not determined.
-    standard_errors : ndarray, shape (S, A)
-        Of r + v(s') as a mean over transitions: the error of q apart from that of v.
-    determined_shares : ndarray, shape (S, A)
-        The part of each q that is determined, from 0 to 1.
     """
 
     def __init__(self, chain: PolicyChain, main: int, gain: float | None = None) -> None:
@@ -170,27 +157,27 @@ class ActionValues:
 
     @cached_property
     def values(self) -> FloatArray:
-        """State values (S,)."""
+        """State values (S,), NaN where they are not determined."""
         found = np.where(self._open_share > OPEN, np.nan, self._v)
         found[self._main] = 0.0
         return found
 
     @cached_property
     def determined_shares(self) -> FloatArray:
-        """Determined parts (S, A) of action values."""
+        """The part (S, A) of each action value that is determined, from 0 to 1."""
         seen = self._chain.n_samples > 0
         return np.where(seen, 1.0 - (self._chain.P @ self._open_share).reshape(seen.shape), 0.0)
 
     @cached_property
     def action_values(self) -> FloatArray:
-        """Action values (S, A)."""
+        """Action values (S, A), NaN where the action was never taken or q is not determined."""
         rewards = self._chain.mean_rewards
         q = rewards - self.gain + (self._ahead @ self._v).reshape(rewards.shape)
         return np.where(self.determined_shares >= 1.0 - OPEN, q, np.nan)
 
     @cached_property
     def standard_errors(self) -> FloatArray:
-        """Standard errors (S, A) of r + v(s')."""
+        """Standard errors (S, A) of the means of r + v(s'): those of q, apart from those of v."""
         n = self._chain.n_samples
         return np.sqrt(self._chain.counts.variances(self._v) / np.where(n > 0, n, np.nan))
 

@@ -51,12 +51,7 @@ def checked_actions(chosen: Any, n_actions: int, first: int) -> IntArray:
 class PairFeatureRows:
     """Features of observations with each of A actions.
 
-    Parameters
-    ----------
-    encoding : VectorEncoding
-    n_actions : int
-    features : callable, optional
-        Of pairs. By default the encoding's features and a constant, apart for each action.
+    By default the encoding's features and a constant, apart for each action.
     """
 
     def __init__(self, encoding: Any, n_actions: int, features: PairFeatures | None) -> None:
@@ -101,18 +96,15 @@ def ended(states: Any) -> BoolArray:
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """Transitions of trials, in the order of time.
+    """Transitions of m trials, in the order of time.
 
     Attributes
     ----------
     states : ndarray, shape (m, t_max + 2, k)
         Encoded observations, NaN where trials are over.
-    actions : ndarray of int, shape (m, t_max + 1)
-    rewards : ndarray, shape (m, t_max + 1)
-    known : ndarray of bool, shape (m, t_max + 1), optional
-        Which of them there are; None where all are.
-    explored : ndarray of bool, shape (m, t_max + 1), optional
-        Which actions are not the policy's, where the others are.
+    actions, rewards : ndarray, shape (m, t_max + 1)
+    known, explored : ndarray of bool, shape (m, t_max + 1), optional
+        Which of them there are, None where all are; and which actions are not the policy's.
     """
 
     states: Any
@@ -167,12 +159,8 @@ class Transitions:
     def rows(self, pairs: AllPairs, policy: IntArray | None = None) -> Iterator[Rows]:
         """Yield f(s, a), f(s, a) - f(s', π(s')) and r, of some transitions at a time.
 
-        Parameters
-        ----------
-        pairs : callable
-        policy : ndarray of int, shape (m, t_max + 1), optional
-            The policy's actions in the states that follow. Where it has none, -1, the one that was
-            taken next stands for it.
+        The policy has actions (m, t_max + 1) in the states that follow. Where it has none, -1, the
+        one that was taken next stands for it.
         """
         for block, part in self.parts(pairs):
             chosen = part.taken

@@ -89,7 +89,7 @@ class PolicyIteration:
         The actions that 3 standard errors, those of successors' values included, do not tell to be
         worse than the current policy's, with difference and error: those that are alike, those
         that were tried too little, and those that were never tried, or do not exist. Of vectors,
-        at 1000 observations that were met. Run `iterate` to tell more of them apart.
+        at up to 1000 observations that were met. Run `iterate` to tell more of them apart.
     policy_ : ndarray or callable
         The best policy so far.
 

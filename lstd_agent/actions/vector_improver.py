@@ -81,13 +81,7 @@ def _advantage_errors(
 class VectorImprover:
     """A policy of vectors, improved by kept trials.
 
-    Parameters
-    ----------
-    encoding : VectorEncoding
-    n_actions, first_action : int
-    n_errors : float
-        By how many standard errors an action has to be better.
-    pair_features : callable, optional
+    An action has to be better by ``n_errors`` standard errors.
     """
 
     few_changes = _N_SAMPLES // 100
@@ -190,8 +184,8 @@ class VectorImprover:
         return round(_N_SAMPLES * float(changed.mean()))
 
     def advantages(self) -> Advantages:
-        """Return what all actions are worth beside the policy's, of 1000 observations."""
-        fit, states = self.evaluate(), self._some_states()
+        """Return what all actions are worth beside the policy's, of at most 1000 observations."""
+        fit, states = self.evaluate(), np.unique(self._some_states(), axis=0)
         features = self._pairs(states)
         actions = self.policy().actions(features)
         met = actions != UNKNOWN
