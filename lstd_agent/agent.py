@@ -9,27 +9,37 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import fields
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.actions.evidence import ActionEvidence
-from lstd_agent.delegation import chained, delegated
-from lstd_agent.diagnostics import Diagnostics, check_own_trials, check_single_class, diagnose
-from lstd_agent.errors import FitWarning, NotFittedError
+from lstd_agent.arrays import BoolArray, FloatArray
+from lstd_agent.backups import WantedBackup
+from lstd_agent.delegation import delegated
+from lstd_agent.diagnostics import Diagnostics
+from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features
-from lstd_agent.fit import Fit
-from lstd_agent.rows.counts import CountRows
-from lstd_agent.rows.kept import TrialRows
-from lstd_agent.backups import WantedBackup
+from lstd_agent.fit import Comparison, Fit
+from lstd_agent.fit_checks import (
+    check_own_trials,
+    check_single_class,
+    compare_returns,
+    diagnose_fit,
+)
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
 from lstd_agent.persistence import SavedAgent, read, save
 from lstd_agent.plotting import draw
+from lstd_agent.rows.counts import CountRows
+from lstd_agent.rows.kept import TrialRows
+from lstd_agent.rows.of_trials import rows_of
 from lstd_agent.summary import describe
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance
@@ -37,19 +47,18 @@ from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import SearchName
 from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
-from lstd_agent.trials.collector import Termination, TrialCollector
-from lstd_agent.trials.counting import CountsLike, TransitionCounts
-from lstd_agent.trials.encoding import CountedEncoding, Encoding, ObservationKind
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
+from lstd_agent.trials.collect import AnyEnv, Request
+from lstd_agent.trials.counts import CountsLike, TransitionCounts
+from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.exploration import Explore
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.recorders import Sums
-from lstd_agent.trials.request import Request
-from lstd_agent.trials.rollouts import AnyEnv
-from lstd_agent.trials.room import DEFAULT_MAX_BYTES
-from lstd_agent.trials.sharding import EnvSource
+from lstd_agent.trials.shards import EnvSource
+from lstd_agent.trials.store import Termination, TrialStore
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from typing_extensions import Self
 
 
@@ -82,12 +91,11 @@ class SeminormLSTDAgent:
         Whether the last neighbourhood is fitted to all its timesteps, or to their second half
         only, with ``calibration="references"``; see `average_reward`.
     backup : {"auto", "one_step", "model"}, MultiStep or LambdaReturn
-        How far targets run before they bootstrap (see `lstd_agent.statistics.backups`).
+        How far targets run before they bootstrap (see `lstd_agent.backups`).
         ``"auto"`` chooses by the data, from what predicts held-out trials best (see
         `lstd_agent.system.selection`); with reference states it is one step. ``"model"`` fits
         the values of the transitions of all timesteps, of Discrete observations only, which it
-        takes to be Markov states (see `lstd_agent.statistics.pooled`). Vector observations need
-        their trials for more than one step, which are kept up to ``max_bytes``.
+        takes to be Markov states (see `lstd_agent.system.model`).
     gain : float or None
         None estimates it from the second half of all timesteps (`lstd_agent.system.gain`).
     on_termination : {"raise", "absorb"}
@@ -99,27 +107,25 @@ class SeminormLSTDAgent:
         ``condition`` comes near its inverse: then its samples hardly determine the values, and
         fewer features or wider neighbourhoods help.
     n_stored_trials : int
-        How many trials' observations to keep, each (t_max + 1) k numbers, for the distance that
-        pairs trials and, with vector observations, for reference states.
+        How many counted trials to keep whole, rewards included, for the distance that pairs
+        trials and for returns of starts. Which they are does not depend on the order in which
+        trials come.
     n_batches : int
-        In how many batches to keep the statistics, for `standard_errors`. With vector
-        observations of d features they take n_batches (t_max + 1) (2 d² + 2 d + 1) numbers;
-        with Discrete ones at most one for each visited (batch, timestep, transition).
-        Standard errors fit the system again without each batch; of 10⁵ tiles each such fit takes
+        In how many batches to deal the trials, for `standard_errors`. Counts take at most one
+        number for each visited (batch, timestep, transition). Standard errors fit the system again without each batch; of 10⁵ tiles each such fit takes
         about half as long as the first, so that fewer batches there cost less.
     observations : {"auto", "counted", "vectors"}
         How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
         others of at most 10,000 elements), and keeps all others as vectors.
     max_bytes : int
-        How much memory trials of vectors may take before they are condensed into moments of
-        the features, which cannot change any more then.
+        How much memory trials of vectors may take; beyond it they are held in temporary files.
     standardize : bool
         Shorthand for ``Standardized(features)``: functions of standardized observations, whose
         mean and deviation are measured on the samples and kept in files.
 
     Attributes
     ----------
-    collector : TrialCollector
+    collector : TrialStore
         Holds the trials, and how their observations are encoded.
     options : dict
         What the agent was made with.
@@ -127,12 +133,12 @@ class SeminormLSTDAgent:
         How many are finished.
     counts, kept_trials : TransitionCounts, KeptTrials
         All trials, where observations are counted, and where they are kept as they came.
-    statistics, fitted_statistics_ : SampledStatistics
-        What is asked of all trials, and of those that the last fit was made of.
     system_, neighborhoods_ : System, list of Neighborhood
         The fitted system of approximators, and its parts in order of time.
     gain_, start_bias_ : float
         The gain used by the fit, given or estimated, and what a trial earns above it in all.
+    gain_error_, start_bias_error_ : float
+        Their standard errors.
     backup_ : Choice
         The backup used by the fit, and what was tried.
     main_reference_ : observation or None
@@ -225,13 +231,15 @@ class SeminormLSTDAgent:
         self.backup = backup
         self.gain = gain
         self.rcond = rcond
-        vars(self).update(vars(self._fit_options))  # numbers as Python's own
+        checked = self._fit_options
+        self.n_anchors, self.gain, self.rcond = checked.n_anchors, checked.gain, checked.rcond
         self.standardize = standardize
         features = self._standardized(features)
-        self.collector = TrialCollector(
+        self.collector = TrialStore(
             features, on_termination, n_stored_trials, n_batches, observations, max_bytes
         )
         self._fitted: Fit | None = None
+        self._diagnostics: Diagnostics | None = None
 
     @classmethod
     def paper(cls, features: Features, n_anchors: int | None = 2, **options: Any) -> Self:
@@ -376,7 +384,7 @@ class SeminormLSTDAgent:
             Show a progress bar; None shows one on a terminal only.
         workers, executor
             Processes to start, or the `concurrent.futures.Executor` to use instead; see
-            `lstd_agent.trials.parallel.run_tasks`. The result does not depend on them.
+            `lstd_agent.trials.workers.run_tasks`. The result does not depend on them.
         shard_size : int, optional
             Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
         is_same_policy : bool
@@ -402,7 +410,38 @@ class SeminormLSTDAgent:
         self.collector.collect(env, policy, Request(n_trials, t_max, seed, *how))
         return self
 
-    attach = chained(TrialCollector.attach, to="collector")
+    def attach(
+        self,
+        env: AnyEnv,
+        policy: Policy | None = None,
+        *,
+        t_max: int | None = None,
+        seed: int | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+    ) -> Self:
+        """Tell what `observe` will see, and what `act` shall do, in the user's own loop.
+
+        Parameters
+        ----------
+        env : Env or VectorEnv
+            Only its spaces are used.
+        policy : array_like or callable, optional
+            As in `collect`.
+        t_max : int, optional
+            The last timestep of every trial; without it that of the first finished one.
+        seed : int, optional
+            Of a stochastic policy's draws.
+        batched, is_same_policy : bool
+            As in `collect`.
+
+        Raises
+        ------
+        InvalidInputError
+            If a trial is under way, or an argument does not fit. Then nothing has changed.
+        """
+        self.collector.attach(env, policy, t_max, seed, batched, is_same_policy)
+        return self
 
     def act(self, observation: Any) -> Any:
         """Return the action of the policy that `attach` was given, or its actions for a batch.
@@ -450,11 +489,25 @@ class SeminormLSTDAgent:
         """
         self.collector.loop.observe(t, observation, reward, next_observation, terminated)
 
-    end_trial = delegated(TrialCollector.end_trial, to="collector")
-    drop_trial = delegated(TrialCollector.drop_trial, to="collector")
+    def end_trial(self) -> None:
+        """Finish the trial, or the trials in lockstep, that have been observed up to here.
+
+        The first to finish tells ``t_max``, unless `attach` did. One that terminated may be
+        shorter.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is not as long as the others, or one of its observations does not fit.
+        """
+        self.collector.loop.end_trial()
+
+    def drop_trial(self) -> None:
+        """Forget the trial, or the trials in lockstep, under way."""
+        self.collector.loop.drop_trial()
 
     def add(self, data: CountsLike | KeptTrials | SeminormLSTDAgent) -> Self:
-        """Add trials that somebody else has collected, as one round.
+        """Add trials that somebody else has collected.
 
         Parameters
         ----------
@@ -471,12 +524,75 @@ class SeminormLSTDAgent:
         self.collector.add(data.collector if isinstance(data, SeminormLSTDAgent) else data)
         return self
 
-    add_trials = chained(TrialCollector.add_trials, to="collector")
+    def add_trials(
+        self,
+        observations: Any,
+        rewards: Iterable[ArrayLike] | None = None,
+        actions: Iterable[ArrayLike] | None = None,
+        *,
+        terminated: ArrayLike | None = None,
+        t_max: int | None = None,
+        policy: Policy | None = None,
+        batched: bool | None = None,
+        is_same_policy: bool = False,
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+    ) -> Self:
+        """Add logged trials, of whatever lengths.
+
+        A trial that is shorter than the longest was cut short, which does not mean that the task
+        ended: each timestep's equations use the transitions of the trials that have it.
+        Occupancies, mean rewards and the gain are those of the trials that were there. Equations
+        are of single transitions, and stay right where what was observed decided when trials
+        were cut short. Means over the trials that were left are means over these alone.
+
+        Parameters
+        ----------
+        observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
+            One more than there are rewards, the last one what followed the last reward. Tables
+            come by `LoggedTrials.from_frame`.
+        rewards, actions, terminated
+            As `LoggedTrials.of` takes them. Discrete actions serve `action_values`, whoever chose
+            them; trials may end with ``on_termination="absorb"``.
+        t_max : int, optional
+            The last timestep: what was logged beyond is left out. By default the longest trial's,
+            or that of the trials so far.
+        policy : array_like or callable, optional
+            Whose trials they are said to be: refused if it never takes one of the actions, or
+            hardly as often. Without it they are taken for those of the evaluated policy.
+        batched, is_same_policy : bool
+            As in `collect`.
+        observation_space : Space, optional
+            Needed where neither `attach`, `collect`, the log nor the features tell it: vectors of
+            floats are unbounded without it.
+        action_space : Space, optional
+            Without one, integers are Discrete actions from 0 to the largest that was logged.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be trials of this task and policy. Then nothing has changed.
+        TerminationError
+            If a trial terminated, unless that is to be absorbed.
+        """
+        self.collector.add_trials(
+            observations,
+            rewards,
+            actions,
+            terminated,
+            t_max,
+            policy,
+            batched,
+            is_same_policy,
+            observation_space,
+            action_space,
+        )
+        return self
 
     def merge(self, other: SeminormLSTDAgent) -> Self:
         """Add the trials of another agent, with observations and ``t_max`` like this one's.
 
-        Features need not be the same, except where trials were condensed into their moments.
+        Features need not be the same.
 
         Parameters
         ----------
@@ -485,7 +601,7 @@ class SeminormLSTDAgent:
         Raises
         ------
         InvalidInputError
-            If the two have other observations, timesteps, policies or moments; nothing is added.
+            If the two have other observations, timesteps or policies; nothing is added.
         """
         self.collector.merge(other.collector)
         return self
@@ -500,8 +616,7 @@ class SeminormLSTDAgent:
         Raises
         ------
         InvalidInputError
-            If trials were condensed into moments of the features so far, or the features do
-            not fit the observations. Then nothing has changed.
+            If the features do not fit the observations. Then nothing has changed.
         """
         self.collector.use_features(self._standardized(features))
         return self
@@ -525,12 +640,20 @@ class SeminormLSTDAgent:
 
     @property
     def counts(self) -> TransitionCounts:
-        """The counts of all trials so far; see `TrialCollector.counts`."""
+        """The counts of all trials so far, where observations are counted.
+
+        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
+        without any trials, and `InvalidInputError` if observations are vectors.
+        """
         return self.collector.counts
 
     @property
     def kept_trials(self) -> KeptTrials:
-        """All trials of vectors so far; see `TrialCollector.kept_trials`."""
+        """All trials of vectors so far, in the order in which they came.
+
+        They can be given to another agent's `add`, whatever its features. Raises `NotFittedError`
+        without any trials, and `InvalidInputError` if they are counted.
+        """
         return self.collector.kept_trials
 
     def fit(self) -> Self:
@@ -553,25 +676,180 @@ class SeminormLSTDAgent:
         source, encoding = self._source
         check_single_class(source, encoding)
         check_own_trials(source)
-        self._fitted = Fit.of(source, encoding, self._fit_options, self._n_batches_of(source))
+        n_batches = self._n_batches_of(source)
+        self._fitted = Fit.of(source, encoding, self._fit_options, n_batches)
+        self._diagnostics = None
         if found := self.diagnostics().warnings:
             warnings.warn("; ".join(found), FitWarning, stacklevel=2)
         return self
 
-    # What is asked of the fit, the trials and their actions is described where it is answered.
-    predict = delegated(Fit.predict, to="_last_fit")
-    coverage = delegated(Fit.coverage, to="_last_fit")
-    determined = delegated(Fit.determined, to="_last_fit")
-    standard_errors = delegated(Fit.standard_errors, to="_last_fit")
-    compare = delegated(Fit.compare, to="_last_fit")
-    candidate = delegated(Fit.candidate, to="_last_fit")
+    def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
+        """Return calibrated relative values.
+
+        Parameters
+        ----------
+        observations : one observation, or a batch of m
+            Any that the space holds; those never seen too: see `coverage`.
+        t : int or array_like of int, shape (m,), optional
+            Timesteps at which the observations are made; beyond ``t_max`` the last neighbourhood
+            answers. Without it each observation is answered by the neighbourhood that has most
+            samples of it, among those in whose bulk it lies.
+
+        Returns
+        -------
+        ndarray, shape (m,) or ()
+            Estimates of b(s) - b(main reference state), in units of reward; in linked systems of
+            vectors, of b(s).
+
+        Raises
+        ------
+        InvalidInputError
+            If an observation or a timestep is out of range.
+        """
+        return self._last_fit.predict(observations, t)
+
+    def coverage(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
+        """Return how well the neighbourhood that predicts has seen the observations.
+
+        Parameters
+        ----------
+        observations, t
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray, shape (m,) or ()
+            The share of the neighbourhood's samples that was at the observation; 0 where it was
+            never seen, so that the prediction is all generalization. For vectors the Christoffel
+            function says it (see `lstd_agent.rows.christoffel`).
+        """
+        return self._last_fit.coverage(observations, t)
+
+    def determined(self, observations: Any, t: ArrayLike | None = None) -> BoolArray:
+        """Return whether the samples determine the values of observations.
+
+        A value is determined if the neighbourhood that predicts it has seen the observation, and
+        what the samples leave open, there and in all later neighbourhoods, hardly changes it. By
+        ``backup="model"`` the states that lead to the main reference state tell it.
+
+        Parameters
+        ----------
+        observations, t
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray of bool, shape (m,) or ()
+        """
+        return self._last_fit.determined(observations, t)
+
+    def standard_errors(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
+        """Return standard errors of the predictions, by leaving out batches of trials (jackknife).
+
+        The error of the offset and of an estimated gain is included; that of the choice of
+        anchors and reference states is not.
+
+        Parameters
+        ----------
+        observations, t
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray, shape (m,) or ()
+            In units of reward. Infinite where the samples do not determine the value, or those of
+            a single batch alone do.
+
+        Raises
+        ------
+        NotFittedError
+            If there are fewer than two batches of trials.
+        """
+        return self._last_fit.standard_errors(observations, t)
+
+    def compare(
+        self, a: Any, b: Any, t: ArrayLike | None = None, *, by: Literal["fit", "returns"] = "fit"
+    ) -> Comparison:
+        """Return how much more the first is worth than the second, with its standard error.
+
+        Values share errors, of the gain above all, so that the difference has a standard error of
+        its own.
+
+        Parameters
+        ----------
+        a, b : one observation, or a batch of which the mean value counts
+        t : optional
+            As in `predict`, for both.
+        by : {"fit", "returns"}
+            By the fitted values; or by what trials earned that start at, or close to, these
+            observations: noisier, but right whatever features and observations leave out, if the
+            tail has settled. `diagnostics` says when to prefer it.
+
+        Returns
+        -------
+        Comparison
+            With ``difference``, ``standard_error`` and ``interval()``.
+
+        Raises
+        ------
+        NotFittedError
+            If there are fewer than two batches of trials; by returns, fewer than two trials.
+        """
+        check_choice("by", by, ("fit", "returns"))
+        if by == "fit":
+            return self._last_fit.compare(a, b, t)
+        if t is not None and np.any(np.asarray(t) != 0):
+            raise InvalidInputError(f"by='returns' compares starts, at timestep 0; got t={t!r}")
+        return compare_returns(self._last_fit, a, b)
+
+    def candidate(self, index: int) -> Any:
+        """Return the (flat) observation of a candidate reference state.
+
+        Parameters
+        ----------
+        index : int
+            As in `Neighborhood.reference` and along `Neighborhood.occupancy`.
+
+        Returns
+        -------
+        observation or None
+            None for -1 and the terminal state.
+        """
+        return self._last_fit.candidate(index)
 
     action_values = delegated(ActionEvidence.action_values, to="_action_evidence")
     action_standard_errors = delegated(ActionEvidence.action_standard_errors, to="_action_evidence")
     action_coverage = delegated(ActionEvidence.action_coverage, to="_action_evidence")
 
-    diagnostics = delegated(diagnose, to="_last_fit")
-    plot = delegated(draw, to="_last_fit")
+    def diagnostics(self) -> Diagnostics:
+        """Return how far the fit may be relied on; ``print`` it.
+
+        Returns
+        -------
+        Diagnostics
+        """
+        fit = self._last_fit
+        if self._diagnostics is None:
+            self._diagnostics = diagnose_fit(fit)
+        return self._diagnostics
+
+    def plot(self) -> Figure:
+        """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
+
+        Values have bars of two standard errors each way, of at most 200 observations in up to ten
+        neighbourhoods; where the samples do not determine a value there is none.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Save it with ``figure.savefig(path)``; a notebook shows it.
+
+        Raises
+        ------
+        MissingDependencyError
+            Without matplotlib.
+        """
+        return draw(self._last_fit)
 
     def summary(self) -> str:
         """Return an account of the fit, and of how trials are kept, as text.
@@ -580,7 +858,7 @@ class SeminormLSTDAgent:
         -------
         str
         """
-        return describe(self._last_fit, self.collector.account)
+        return describe(self._last_fit, self.collector.batches.account())
 
     @property
     def system_(self) -> System:
@@ -594,24 +872,26 @@ class SeminormLSTDAgent:
 
     @property
     def gain_(self) -> float:
-        """The gain used by the fit: given, or estimated."""
+        """The gain used by the fit, in reward per timestep: given, or estimated."""
         return self.system_.gain
+
+    @property
+    def gain_error_(self) -> float:
+        """Standard error of the gain, by batches of trials; 0 where it was given."""
+        return self._last_fit.jackknife.gain_error
 
     @property
     def start_bias_(self) -> float:
         """The mean bias of the start: what a trial earns above the gain, in all.
 
-        It hangs on no reference state, so that policies compare by it: n steps from the start
-        earn about ``n * gain_ + start_bias_``, n being large enough to settle.
+        It does not depend on a reference state, so that policies compare by it: n steps from the
+        start earn about ``n * gain_ + start_bias_``, n being large enough to settle.
         """
         return self._last_fit.start_bias
 
     @property
-    def gain_error_(self) -> float:
-        return self._last_fit.jackknife.gain_error
-
-    @property
     def start_bias_error_(self) -> float:
+        """Standard error of the start's mean bias, by batches of trials."""
         return self._last_fit.jackknife.start_bias_error
 
     @property
@@ -631,26 +911,15 @@ class SeminormLSTDAgent:
 
     @property
     def _source(self) -> tuple[CountRows | TrialRows, Encoding]:
-        """The rows of all trials, and what is observed."""
+        """The rows of all trials, and how observations are encoded."""
         batches, encoding = self.collector.batches, self.collector.encoding
         if encoding is None or not batches.sums:
             raise NotFittedError("there are no trials yet: call collect or observe first")
-        if isinstance(encoding, CountedEncoding):
-            terminal = encoding.terminal if encoding.ends else None
-            sample = None
-            if batches.trials is not None and len(batches.trials):
-                st=batches.trials; L=(st>=0).sum(axis=1)
-                sample = KeptTrials(np.concatenate((st, st[:, -1:]),axis=1), np.zeros(st.shape), None if (L==st.shape[1]).all() else L)
-            return CountRows(batches.sums, encoding.table_rows, terminal, sample=sample, rcond=self.rcond), encoding
-        total = batches.total
-        order = np.random.default_rng(0).permutation(total.n_trials)
-        total = KeptTrials(*(None if x is None else x[order] for x in (total.observations,total.rewards,total.lengths,total.actions,total.explored)))
-        return TrialRows(total, encoding.rows, encoding.ends, self.max_bytes, self.rcond), encoding
+        return rows_of(batches, encoding, self.rcond), encoding
 
     def _n_batches_of(self, source: Any) -> int:
-        if source.are_places:
-            return len(source.batches)
-        return min(self.n_batches, source.n_trials)
+        n_batches = len(source.batches) if source.are_places else self.n_batches
+        return int(min(n_batches, source.n_trials))
 
     @property
     def _last_fit(self) -> Fit:

@@ -35,13 +35,9 @@ class FitWarning(UserWarning):
     """A fit whose values may be far off: the message says why, and what to do."""
 
 
-class CondensedTrialsWarning(UserWarning):
-    """Trials of vector observations are summed up, and their features cannot change any more."""
-
-
 def check_choice(name: str, value: Choice, choices: tuple[str, ...]) -> Choice:
     """Return an option, or raise `InvalidInputError` unless it is one of those there are."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InvalidInputError(f"{name} must be one of {choices}; got {value!r}")
     return value
 

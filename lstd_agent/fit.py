@@ -9,15 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, check_choice
 from lstd_agent.features.rows import Rows, dense
 from lstd_agent.fit_options import Fitted, FitOptions
-from lstd_agent.standard_errors import Jackknife, quantile_of_t, start_bias
+from lstd_agent.standard_errors import Jackknife, SparseJackknife, quantile_of_t
 from lstd_agent.system.approximators import System
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
+from lstd_agent.trials.batches import Sums
 from lstd_agent.trials.encoding import Encoding
 
 # An observation is in the bulk of a window if this share of the window's own samples is farther out.
@@ -104,7 +106,7 @@ class Fit:
     @classmethod
     def of(cls, source: Any, encoding: Encoding, options: FitOptions, n_batches: int) -> Fit:
         """Fit a system to trials."""
-        return cls(source, encoding, options, options.fit(source), n_batches)
+        return cls(source, encoding, options, options.fit(source, n_batches), n_batches)
 
     @property
     def system(self) -> System:
@@ -173,7 +175,7 @@ class Fit:
     @property
     def start_bias(self) -> float:
         """The mean value of the start less that of the tail."""
-        return start_bias(self.fitted.solved, self.system.anchors, self.fitted.segments)
+        return self.jackknife.start_bias
 
     def _answering(
         self, observations: Any, t: ArrayLike | None
@@ -223,9 +225,8 @@ class Fit:
     @cached_property
     def samples_of(self) -> Callable[[States], FloatArray]:
         """How many samples (n, m) tell of encoded observations (m,), in each window."""
-        found: Callable[[States], FloatArray] = self.source.samples_of(
-            self.system.windows, self.fitted.segments
-        )
+        by = self.fitted.segments if self.fitted.sparse is None else self.fitted.sparse[1]
+        found: Callable[[States], FloatArray] = self.source.samples_of(self.system.windows, by)
         return found
 
     def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
@@ -233,6 +234,10 @@ class Fit:
         seen = of_each(self.samples_of(states), neighborhood) > 0.0
         if self.choice.backup == "model":
             return np.asarray(seen & (self._model_open_share[states] <= OPEN_TOLERANCE))
+        if self.fitted.sparse is not None:
+            rows = sparse.csr_array(self.encoding.rows(states))
+            told = [self.fitted.sparse[1].determined(rows, k) for k in range(len(self.system.anchors))]
+            return np.asarray(seen & of_each(np.stack(told), neighborhood))
         if not self.system.open_directions:
             return seen
         features = dense(self.encoding.rows(states))
@@ -249,7 +254,8 @@ class Fit:
     @cached_property
     def jackknife(self) -> Jackknife:
         """The system without each batch of trials."""
-        return Jackknife(self.fitted, self.source, self.options, self.n_batches)
+        of = SparseJackknife if self.source.is_sparse else Jackknife
+        return of(self.fitted, self.source, self.options, self.n_batches)
 
     def errors_of_states(self, states: States, neighborhood: IntArray) -> FloatArray:
         """Return `standard_errors` of encoded observations (m,) for neighbourhoods (m,)."""
@@ -276,7 +282,8 @@ class Fit:
         windows, place = system.windows, neighborhood
         if self.choice.backup == "model":  # all timesteps tell
             windows, place = np.array([[0, system.t_max + 1]]), np.zeros_like(neighborhood)
-        moves = source.moves_of(windows, self.fitted.segments)(states)
+        by = self.fitted.segments if self.fitted.sparse is None else self.fitted.sparse[1]
+        moves = source.moves_of(windows, by)(states)
         n = np.maximum(of_each(moves, place), 1.0)
         values = system.values(features, neighborhood)
         spread = np.zeros(len(states))

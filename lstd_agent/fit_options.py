@@ -17,7 +17,7 @@ from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance,
 from lstd_agent.system.gain import Gain, check_gain, mean_reward
 from lstd_agent.system.linked import solve_alone
 from lstd_agent.system.minimizer import check_rcond
-from lstd_agent.system.model import NOT_COUNTED, check_model
+from lstd_agent.system.model import NOT_COUNTED, check_model, pooled_model, solve_model
 from lstd_agent.system.neighborhoods import (
     SEARCHES,
     SearchName,
@@ -34,9 +34,16 @@ from lstd_agent.system.references import (
     calibrated,
     neighborhoods_with_references,
 )
-from lstd_agent.system.selection import Choice, Held, choose_backup, choose_number
+from lstd_agent.system.selection import (
+    OPEN_TOLERANCE,
+    Choice,
+    Held,
+    choose_backup,
+    choose_number,
+)
 from lstd_agent.system.solution import Solved
 from lstd_agent.system.solve import Subsets
+from lstd_agent.system.sparse import SparseRows, SparseSystem, solve_sparse, sparse_gain
 from lstd_agent.system.targets import window_by_targets
 
 CalibrationName = Literal["linked", "references"]
@@ -63,13 +70,19 @@ class Fitted(NamedTuple):
     gain : Gain
     choice : Choice
         Of the backup.
+    subsets : Subsets, optional
+        The factors of groups of trials.
+    sparse : tuple of SparseRows and SparseSystem, optional
+        What many sparse features are solved by; they have no solved windows and no factors.
     """
 
     system: System
     solved: list[Solved]
-    segments: Segments
+    segments: Segments | None
     gain: Gain
     choice: Choice
+    subsets: Subsets | None = None
+    sparse: tuple[SparseRows, SparseSystem] | None = None
 
 
 @dataclass(frozen=True)
@@ -123,12 +136,14 @@ class FitOptions:
         several = self.backup not in ("auto", "model") and not is_one_step(self.backup)  # type: ignore[arg-type]
         return several or self.calibration == "references"
 
-    def fit(self, source: Any) -> Fitted:
+    def fit(self, source: Any, n_batches: int) -> Fitted:
         """Fit a system to the rows of trials.
 
         Parameters
         ----------
         source : CountRows or TrialRows
+        n_batches : int
+            Of trials, for standard errors.
 
         Returns
         -------
@@ -140,17 +155,20 @@ class FitOptions:
             _make_dense(source)
         candidates = self._candidates(source)
         if self.calibration == "references":
-            return self._fit_with_references(source, candidates[0])
+            return self._fit_with_references(source, candidates[0], n_batches)
+        if source.is_sparse:
+            return self._fit_sparse(source, candidates[min(1, len(candidates) - 1)], n_batches)
         by_data = self.backup == "auto"
-        kind: Literal["whole", "halves"] = "halves" if by_data else "whole"
         edges = np.unique(np.concatenate(candidates))
-        subsets = Subsets(source, edges, kind, 2 if by_data else 1)
+        n_groups = n_batches if source.are_places else max(n_batches, min(2, source.n_trials))
+        subsets = Subsets(source, edges, n_groups)
+        subsets = subsets.those("halves") if by_data and n_groups > 1 else subsets
         gain = Gain(self.gain, "given") if self.gain is not None else subsets.gains()[0]
         held = Held(subsets, gain.value)
-        if self.n_anchors == "auto" and self.anchors is None:
+        if self.n_anchors == "auto" and self.anchors is None and len(candidates) > 1:
             anchors, choice = choose_number(held, candidates)
         else:
-            [anchors] = candidates
+            anchors = candidates[0]
             wanted = None if self.backup == "auto" else self.backup
             choice = choose_backup(held, anchors, wanted)
         solved = held.whole(anchors, choice.backup)
@@ -159,9 +177,41 @@ class FitOptions:
         references = ReferenceStates(np.append(np.full(len(windows) - 1, -1), main), main)
         segments = subsets.segments[0]
         system = system_of(source, solved, anchors, windows, references, gain.value, segments)
-        return Fitted(system, solved, segments, gain, choice)
+        return Fitted(system, solved, segments, gain, choice, subsets)
 
-    def _fit_with_references(self, source: Any, anchors: IntArray) -> Fitted:
+    def _fit_sparse(self, source: Any, anchors: IntArray, n_batches: int) -> Fitted:
+        """Fit many sparse features, by single steps or the pooled model."""
+        rows = SparseRows(source, anchors.tolist(), n_batches)
+        gain = Gain(self.gain, "given") if self.gain is not None else sparse_gain(rows)
+        main = source.main_state(int(anchors[-1])) if source.are_places else -1
+        windows = neighborhood_windows(anchors, source.t_max, "window")
+        references = ReferenceStates(np.append(np.full(len(windows) - 1, -1), main), main)
+        choice = Choice("one_step" if self.backup == "auto" else self.backup, "asked for")
+        model = None
+        if source.are_places and self.backup in ("auto", "model"):
+            model = pooled_model(source.transitions(), source.reward_sums(), gain.value, main)
+            is_known = (model.open_share[source.starts] <= OPEN_TOLERANCE).all()
+            if self.backup == "auto" and is_known:
+                choice = Choice("model", "it determines the values of the starts")
+            elif self.backup == "auto":
+                model = None
+        if self.backup == "auto" and model is None:
+            choice = Choice("one_step", "many sparse features are fitted by single steps")
+        if model is not None:
+            solved = solve_model(source, windows, model)
+            system = system_of(source, solved, anchors, windows, references, gain.value, None)
+            return Fitted(system, solved, None, gain, choice)
+        found = solve_sparse(rows, gain.value)
+        solved = [
+            Solved(column[:, None], rank, np.nan, n)
+            for column, rank, n in zip(
+                found.weights, found.rank.tolist(), found.n_samples.tolist(), strict=True
+            )
+        ]
+        system = system_of(source, solved, anchors, windows, references, gain.value, found)
+        return Fitted(system, solved, None, gain, choice, sparse=(rows, found))
+
+    def _fit_with_references(self, source: Any, anchors: IntArray, n_batches: int) -> Fitted:
         """Fit each window by itself, and tie their values together at reference states."""
         backup = "one_step" if self.backup == "auto" else self.backup
         reason = "asked for"
@@ -169,7 +219,7 @@ class FitOptions:
             reason = "reference states are for single steps, as in the paper"
         # Whichever neighbourhood becomes the last, where its settled tail may begin.
         edges = np.unique(np.append(anchors, anchors + (source.t_max + 1 - anchors) // 2))
-        subsets = Subsets(source, edges)
+        subsets = Subsets(source, edges, n_batches)
         segments = subsets.segments[0]
         gain = Gain(self.gain, "given") if self.gain is not None else self._mean_gain(subsets)
         anchors, windows, references = neighborhoods_with_references(
@@ -183,7 +233,7 @@ class FitOptions:
             self.reference,
         )
         solved = with_offsets(solved, system.offsets)
-        return Fitted(system, solved, segments, gain, choice)
+        return Fitted(system, solved, segments, gain, choice, subsets)
 
     def solve_windows(
         self, source: Any, segments: Segments, windows: IntArray, gain: float
@@ -234,7 +284,7 @@ def system_of(
     windows: IntArray,
     references: ReferenceStates,
     gain: float,
-    segments: Segments,
+    segments: Segments | SparseSystem | None,
 ) -> System:
     """Return the system of solved windows, in features."""
     columns = [in_features(source, each.columns) for each in solved]

@@ -27,10 +27,9 @@ from lstd_agent.system.distances import MMD
 from lstd_agent.system.references import ReferenceStates
 from lstd_agent.system.selection import Choice, Tried
 from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import MomentSums
-from lstd_agent.trials.recorders import Sums
+from lstd_agent.trials.batches import Sums
+from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.kept import KeptTrials
 
 _BUILDERS = {
     c.__name__: c
@@ -228,8 +227,6 @@ def unpack_sums(facts: Any, name: str, arrays: Arrays) -> Sums:
     try:
         if facts["kind"] == "KeptTrials":
             return KeptTrials.of(**parts)
-        if facts["kind"] == "MomentSums":
-            return MomentSums.of(MomentSums(n_trials=facts["n_trials"], **parts))
         S = facts["n_states"]
         T = len(parts["transition_counts.indptr"]) - 1
         N, R = (

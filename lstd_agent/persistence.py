@@ -7,6 +7,7 @@ is written beside its target and then renamed, so that an interrupt leaves the o
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import zipfile
@@ -17,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import States
 from lstd_agent.drafts import write_draft
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.standardized import Standardized
@@ -44,10 +44,12 @@ from lstd_agent.packing import (
 )
 from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import Choice
-from lstd_agent.trials.collector import TrialCollector
-from lstd_agent.trials.recorders import Sums
+from lstd_agent.trials.batches import Sums
+from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.samples import TrialSample
+from lstd_agent.trials.store import TrialStore
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 # Options that take more than their value in JSON.
 _PACKED = ("features", "distance", "backup", "anchors")
@@ -56,7 +58,7 @@ _PACKED = ("features", "distance", "backup", "anchors")
 def save(
     path: str | os.PathLike[str],
     options: dict[str, Any],
-    collector: TrialCollector,
+    collector: TrialStore,
     fit: Fit | None,
 ) -> None:
     """Write an agent to a file; see `SeminormLSTDAgent.save`."""
@@ -66,6 +68,8 @@ def save(
     if encoding is not None and encoding.table_rows is not None:
         table = encoding.table_rows[: -1 if encoding.ends else None]
     anchors = options["anchors"]
+    sums = [batches.kept] if batches.are_kept else batches.sums
+    taken = [None] if batches.are_kept else batches.taken
     facts = {
         "options": {name: value for name, value in options.items() if name not in _PACKED},
         "anchors": None if anchors is None else np.asarray(anchors).tolist(),
@@ -73,14 +77,15 @@ def save(
         "distance": pack_distance(options["distance"]),
         "backup": pack_backup(options["backup"]),
         "space": None if encoding is None else pack_space(encoding.space),
-        "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(batches.sums)],
+        "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(sums)],
         "system": None if fit is None else pack_system(fit.system, arrays),
         "choice": None if fit is None else pack_choice(fit.choice),
         "actions": collector.actions,
-        "taken": [pack_taken(t, f"taken{i}", arrays) for i, t in enumerate(batches.taken)],
+        "taken": [pack_taken(t, f"taken{i}", arrays) for i, t in enumerate(taken)],
     }
-    if batches.stored is not None:
-        arrays["trials"] = batches.stored
+    if batches.sample is not None:
+        parts = vars(batches.sample.trials).items()
+        arrays.update({f"sample.{name}": part for name, part in parts if part is not None})
     if policy is not None and not callable(policy):
         arrays["policy"] = np.asarray(policy)
     write(path, facts, arrays)
@@ -132,7 +137,7 @@ class SavedAgent:
             )
         return given if held is None else held
 
-    def restore(self, collector: TrialCollector) -> None:
+    def restore(self, collector: TrialStore) -> None:
         """Have a collector take the trials."""
         facts, arrays = self.facts, self.arrays
         batches = [
@@ -143,7 +148,7 @@ class SavedAgent:
         collector.restore(
             None if facts["space"] is None else unpack_space(facts["space"]),
             batches,
-            _checked_trials(arrays.get("trials"), batches),
+            _read_sample(arrays, batches),
             arrays.get("policy"),
             [unpack_taken(each, f"taken{i}", arrays) for i, each in enumerate(taken)],
             None if facts.get("actions") is None else tuple(facts["actions"]),
@@ -160,23 +165,31 @@ class SavedAgent:
         return unpack_system(facts["system"], self.arrays), choice
 
 
-def _checked_trials(trials: States | None, batches: list[Sums]) -> States | None:
-    """Return stored trials, or raise unless they can be those of the batches."""
-    if trials is None:
+def _read_sample(arrays: Arrays, batches: list[Sums]) -> TrialSample | None:
+    """Return counted trials that were kept whole, or raise unless they can be those of batches."""
+    parts = {k.removeprefix("sample."): v for k, v in arrays.items() if k.startswith("sample.")}
+    if not parts:
         return None
-    counts = [batch.counts for batch in batches if batch.counts is not None]
-    n_axes, types = (2, "iu") if counts else (3, "fiub")
-    right = trials.ndim == n_axes and trials.dtype.kind in types
-    right &= bool(batches) and trials.shape[1:2] == (batches[0].t_max + 1,)
-    if right and counts:
-        lowest = 0 if all(batch.n_at is None for batch in counts) else -1  # where cut short
-        right = bool((trials >= lowest).all() and (trials < counts[0].n_states).all())
-    if not right:
+    try:
+        trials = KeptTrials.of(**parts)
+    except TypeError as error:
+        raise InvalidInputError(f"the file's sample of trials is damaged: {error}") from error
+    counts, states = [batch.counts for batch in batches], trials.observations
+    if (
+        not counts
+        or counts[0] is None
+        or parts["observations"].ndim != 2
+        or states.dtype.kind not in "iu"
+        or trials.t_max != counts[0].t_max
+        or states.min() < 0
+        or states.max() >= counts[0].n_states
+    ):
         raise InvalidInputError(
-            f"the file's trials are damaged: {trials.dtype} of shape {trials.shape} are not states "
-            "of its trials at each timestep"
+            f"the file's sample of trials is damaged: {states.dtype} of shape {states.shape} are "
+            "not states of its trials at each timestep"
         )
-    return trials
+    whole = dataclasses.replace(trials, observations=states[:, :, 0], actions=None)
+    return TrialSample.of(whole, trials.n_trials)
 
 
 def write(path: str | os.PathLike[str], facts: dict[str, Any], arrays: Arrays) -> None:

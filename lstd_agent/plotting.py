@@ -30,6 +30,9 @@ _MOST_NAMED = 10
 # Rows of a heat map of this height that can be told apart.
 _N_BINS = 40
 
+# So many trials show where they are over time.
+_N_TRIALS = 2000
+
 
 @styled
 def draw(fit: Fit) -> Figure:
@@ -90,24 +93,24 @@ def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
 
 def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
     """Return where candidates are on an axis: observations of one number there, others by index."""
-    statistics = fit.statistics
+    source = fit.source
     states = [
-        np.ravel(statistics.candidate(i)) for i in range(statistics.candidate_features.shape[0])
+        np.ravel(source.candidate(i)) for i in range(source.candidate_features.shape[0])
     ]
     if all(state.size == 1 for state in states):
-        countable = statistics.candidates_are == "state"
+        countable = source.candidates_are == "state"
         return np.array(states, dtype=np.float64)[:, 0], "state" if countable else "observation"
-    return np.arange(len(states), dtype=np.float64), statistics.candidates_are
+    return np.arange(len(states), dtype=np.float64), source.candidates_are
 
 
 def _draw_values(axes: Axes, fit: Fit) -> None:
     """Draw values of each neighbourhood, with error bars, at the candidates in its support."""
-    system, statistics = fit.system, fit.statistics
+    system, source = fit.system, fit.source
     place, label = _candidate_places(fit)
     shown: list[FloatArray] = []
     for k, neighborhood in enumerate(system.neighborhoods):
         value = fit.candidate_values(k)
-        seen = np.flatnonzero(neighborhood.occupancy > statistics.support_threshold)
+        seen = np.flatnonzero(neighborhood.occupancy > 0.0)
         color, marker = COLORS[k % len(COLORS)], MARKERS[k % len(MARKERS)]
         name = (
             f"t = {neighborhood.anchor} to {neighborhood.stop - 1}: "
@@ -134,9 +137,9 @@ def _draw_values(axes: Axes, fit: Fit) -> None:
 def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
     """Return standard errors by neighbourhood k; NaN, which draws no bar, where there is none."""
     errors = np.full(len(candidates), np.nan)
-    known = candidates != fit.statistics.terminal
+    known = candidates != fit.source.terminal
     if known.any() and len(fit.system.anchors) <= _MOST_NAMED:
-        states = np.array([fit.statistics.candidate(i) for i in candidates[known].tolist()])
+        states = np.array([fit.source.candidate(i) for i in candidates[known].tolist()])
         with suppress(NotFittedError):  # a single batch of trials
             errors[known] = fit.errors_of_states(states, np.full(len(states), k))
     return np.where(np.isfinite(errors), errors, np.nan)
@@ -145,14 +148,16 @@ def _standard_errors(fit: Fit, candidates: IntArray, k: int) -> FloatArray:
 def _draw_occupancies(axes: Any, fit: Fit) -> None:
     """Draw how many trials are where, over time; by neighbourhood where that is not countable."""
     axes.set_title("Occupancy")
-    statistics, anchors = fit.statistics, fit.system.anchors
+    source, anchors = fit.source, fit.system.anchors
     place, label = _candidate_places(fit)
     if label == "state":
         edges = np.append(place, place[-1] + 1.0) - 0.5
-        draw_occupancy(axes, statistics.distributions, edges, anchors, label)
+        visits = source.visits.toarray()
+        shares = visits / np.maximum(visits.sum(axis=1, keepdims=True), 1)
+        draw_occupancy(axes, shares, edges, anchors, label)
         return
-    trials = getattr(statistics, "trials", None)
-    if label == "observation" and trials is not None:
+    if label == "observation":
+        trials = source.whole_trials.states(_N_TRIALS)
         edges = np.histogram_bin_edges(trials[np.isfinite(trials)], _N_BINS)
         counts = [np.histogram(at[np.isfinite(at)], edges)[0] for at in trials[:, :, 0].T]
         draw_occupancy(axes, np.array(counts) / len(trials), edges, anchors, label)
@@ -170,7 +175,7 @@ def _draw_distances(axes: Axes, fit: Fit) -> None:
     """Draw each timestep's squared distance from its anchor, and where neighbourhoods begin."""
     axes.set(title="Neighborhoods: squared distance from the anchor", ylabel="distance²")
     try:
-        squared = sampled_distance(fit.options.distance, fit.statistics)
+        squared = sampled_distance(fit.options.distance, fit.source)
     except InvalidInputError as missing:  # anchors may be given where there is no distance
         axes.text(0.5, 0.5, f"none: {missing}", ha="center", transform=axes.transAxes, wrap=True)
     else:

@@ -15,8 +15,8 @@ from typing import Any
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.errors import MissingDependencyError, check_integer
 from lstd_agent.features.tables import Features
-from lstd_agent.trials.rollouts import AnyEnv
-from lstd_agent.trials.sharding import EnvSource
+from lstd_agent.trials.collect import AnyEnv
+from lstd_agent.trials.shards import EnvSource
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback

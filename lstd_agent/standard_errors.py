@@ -31,13 +31,16 @@ import numpy as np
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import NotFittedError
 from lstd_agent.fit_options import Fitted, FitOptions, in_features, with_offsets
-from lstd_agent.rows.factors import Segments, total
+from lstd_agent.rows.factors import Factor, Segments, total
 from lstd_agent.system.approximators import System
 from lstd_agent.system.gain import mean_reward
+from lstd_agent.system.model import PooledModel, pooled_model, solve_model
 from lstd_agent.system.references import calibrated
 from lstd_agent.system.selection import OPEN_TOLERANCE
 from lstd_agent.system.solution import Solved
 from lstd_agent.system.solve import Subsets
+from lstd_agent.system.sparse import SparseRows, SparseSystem, sparse_gain
+from lstd_agent.system.sparse import without_each as without_each_sparse
 
 
 def batch_standard_errors(
@@ -120,14 +123,17 @@ class Jackknife:
     @cached_property
     def subsets(self) -> Subsets:
         """All batches but each."""
+        self._check_batches()
+        assert self.fitted.subsets is not None
+        return self.fitted.subsets.those("others")
+
+    def _check_batches(self) -> None:
         if self.n_batches < 2:
             raise NotFittedError(
                 f"standard errors compare batches of trials, and there is {self.n_batches}: with "
                 "n_batches > 1, collect several trials, or add counts in several portions (20 are "
                 "good), then fit"
             )
-        edges = np.unique(self.fitted.system.windows)[:-1]
-        return Subsets(self.source, edges, "others", self.n_batches)
 
     @cached_property
     def n_trials(self) -> IntArray:
@@ -182,17 +188,44 @@ class Jackknife:
         return self._error(self.fitted.gain.value, self.gains)
 
     @property
+    def start_bias(self) -> float:
+        """The mean value of the start less that of the tail."""
+        fitted = self.fitted
+        assert fitted.segments is not None
+        return start_bias(fitted.solved, fitted.system.anchors, fitted.segments)
+
+    @property
     def start_bias_error(self) -> float:
         """Standard error of the start's mean bias."""
-        anchors = self.fitted.system.anchors
+        return self._error(self.start_bias, self._start_biases)
+
+    @property
+    def start_value_error(self) -> float:
+        """Standard error of the mean value of the start."""
+        segments = self.fitted.segments
+        assert segments is not None
+        first = total(segments.between(0, 1))
+
+        def value(solved: Sequence[Solved], mean: Factor) -> float:
+            return float(mean.sums[: mean.p] @ solved[0].columns[:, 0]) / max(mean.n, 1.0)
+
+        # Of these very starts: the trials of a batch may start elsewhere.
         without = [
+            value(with_offsets(solved, system.offsets), first)
+            for solved, system in zip(self.solved, self.systems, strict=True)
+        ]
+        return self._error(value(self.fitted.solved, first), without)
+
+    @property
+    def _start_biases(self) -> list[float]:
+        """The start's mean bias without each batch."""
+        anchors = self.fitted.system.anchors
+        return [
             start_bias(with_offsets(solved, system.offsets), anchors, segments)
             for solved, system, segments in zip(
                 self.solved, self.systems, self.subsets.segments, strict=True
             )
         ]
-        whole = start_bias(self.fitted.solved, anchors, self.fitted.segments)
-        return self._error(whole, without)
 
     def _error(self, whole: float, without: Sequence[float]) -> float:
         found = batch_standard_errors(np.array([whole]), np.array(without)[:, None], self.n_trials)
@@ -202,16 +235,135 @@ class Jackknife:
         """Whether more than the trials of a single batch have seen states (m,)."""
         windows, place = self.fitted.system.windows, np.arange(len(states))
         seen = np.ones(len(states), dtype=bool)
-        for segments, group in zip(self.subsets.segments, self.subsets.groups, strict=True):
-            samples = self.source.samples_of(windows, segments, group)
+        for by, group in self._parts:
+            samples = self.source.samples_of(windows, by, group)
             seen &= samples(states)[neighborhood, place] > 0.0
-            seen &= _has_each_window(segments, windows)
         if self.fitted.choice.backup == "model":
-            main = self.source.main_state(int(self.fitted.system.anchors[-1]))
-            for i, gain in enumerate(self.gains):
-                model = self.subsets.model(i, gain, main)
-                seen &= model.open_share[states] <= OPEN_TOLERANCE
+            for source, gain in zip(self._sources, self.gains, strict=True):
+                open_share = self._model(source, gain).open_share
+                seen &= open_share[states] <= OPEN_TOLERANCE
         return seen
+
+    @property
+    def _parts(self) -> list[tuple[Any, Any]]:
+        """What samples without each batch are told by, and of counts the other batches."""
+        windows, subsets = self.fitted.system.windows, self.subsets
+        if not all(_has_each_window(segments, windows) for segments in subsets.segments):
+            return [(segments, np.zeros(0, dtype=np.int64)) for segments in subsets.segments]
+        return list(zip(subsets.segments, subsets.groups, strict=True))
+
+    @cached_property
+    def _sources(self) -> list[Any]:
+        """Counts without each batch."""
+        every = np.arange(self.n_batches)
+        return [self.source.subset(np.delete(every, b)) for b in every]
+
+    def _model(self, source: Any, gain: float) -> PooledModel:
+        main = self.source.main_state(int(self.fitted.system.anchors[-1]))
+        return pooled_model(source.transitions(), source.reward_sums(), gain, main)
+
+
+class SparseJackknife(Jackknife):
+    """The same of many sparse features."""
+
+    @cached_property
+    def _rows(self) -> SparseRows:
+        if self.fitted.sparse is not None:
+            return self.fitted.sparse[0]
+        return SparseRows(self.source, self.fitted.system.anchors.tolist(), self.n_batches)
+
+    @cached_property
+    def gains(self) -> list[float]:
+        """The gain without each batch."""
+        self._check_batches()
+        gain, windows = self.fitted.gain, dict[str, Any]()
+        if self.options.gain is not None:
+            return [gain.value] * self.n_batches
+        sparse_gain(self._rows, windows=windows)
+        return [sparse_gain(self._rows, b, gain, windows).value for b in range(self.n_batches)]
+
+    @cached_property
+    def _solved_sparsely(self) -> list[SparseSystem]:
+        assert self.fitted.sparse is not None
+        return without_each_sparse(self._rows, self.fitted.sparse[1], lambda b: self.gains[b])
+
+    @cached_property
+    def systems(self) -> list[System]:
+        """The system without each batch."""
+        whole = self.fitted.system
+        if self.fitted.sparse is None:
+            found = [
+                np.stack([each.columns[:, 0] for each in solve_model(source, whole.windows, model)])
+                for source, model in (
+                    (source, self._model(source, gain))
+                    for source, gain in zip(self._sources, self.gains, strict=True)
+                )
+            ]
+        else:
+            found = [system.weights for system in self._solved_sparsely]
+        return [
+            replace(whole, weights=each[:, :-1], offsets=each[:, -1], gain=gain)
+            for each, gain in zip(found, self.gains, strict=True)
+        ]
+
+    @property
+    def start_bias(self) -> float:
+        """The mean value of the start less that of the tail."""
+        return self._bias_of(self.fitted.system, None)
+
+    @property
+    def _start_biases(self) -> list[float]:
+        return [self._bias_of(system, b) for b, system in enumerate(self.systems)]
+
+    def _bias_of(self, system: System, without: int | None) -> float:
+        T = self.source.t_max
+        half = (T + 1) // 2
+        k = int(system.neighborhood_at(half))
+        stops = [*system.anchors[k + 1 :].tolist(), T + 1]
+        starts = [half, *stops[:-1]]
+        tail = [self._mean(a, b, without) for a, b in zip(starts, stops, strict=True)]
+        n = sum(number for _, number in tail)
+        value = sum(
+            number * (f @ system.weights[k + i] + system.offsets[k + i])
+            for i, (f, number) in enumerate(tail)
+        )
+        f, _ = self._mean(0, 1, without)
+        return float(f @ system.weights[0] + system.offsets[0] - value / max(n, 1.0))
+
+    def _mean(self, start: int, stop: int, without: int | None) -> tuple[FloatArray, float]:
+        """Return the mean features of timesteps and their number, but for a batch."""
+        if (start, stop) not in self._sums:
+            self._sums[start, stop] = [
+                _sums_of(self.source.merged(start, stop, group))
+                for group in self.source.groups(self.n_batches)
+            ]
+        parts = [each for b, each in enumerate(self._sums[start, stop]) if b != without]
+        n = sum(number for _, number in parts)
+        return np.sum([f for f, _ in parts], axis=0) / max(n, 1.0), n
+
+    @cached_property
+    def _sums(self) -> dict[tuple[int, int], list[tuple[FloatArray, float]]]:
+        return {}
+
+    @property
+    def _parts(self) -> list[tuple[Any, Any]]:
+        if self.fitted.sparse is not None and not self.source.are_places:
+            return [(system, None) for system in self._solved_sparsely]
+        groups = self.source.groups(self.n_batches)
+        others = [
+            np.concatenate([group for i, group in enumerate(groups) if i != b])
+            for b in range(len(groups))
+        ]
+        return [(None, group) for group in others]
+
+
+def _sums_of(layers: Any) -> tuple[FloatArray, float]:
+    """Return the weighted sum of features, and of weights."""
+    total, n = np.zeros(0), 0.0
+    for layer in layers:
+        f = np.asarray(layer.features.T @ layer.weights)
+        total, n = f if not total.size else total + f, n + float(layer.weights.sum())
+    return total, n
 
 
 def _has_each_window(segments: Segments, windows: IntArray) -> bool:

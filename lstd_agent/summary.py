@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lstd_agent.diagnostics import diagnose
 from lstd_agent.fit import Fit
+from lstd_agent.fit_checks import diagnose_fit
 from lstd_agent.system.distances import falls_back
 
 _COLUMNS = ("anchor", "stop", "window", "reference", "occupancy", "samples", "rank", "condition")
@@ -49,15 +49,15 @@ def describe(fit: Fit, kept: str) -> str:
     given = "estimated" if fit.options.gain is None else "given"
     options = fit.options
     searched = options.anchors is None and options.distance == "mmd" and len(system.anchors) > 1
-    replaced = searched and falls_back(fit.statistics)
+    replaced = searched and falls_back(fit.source)
     return "\n".join(
         [
-            f"trials      {fit.statistics.n_trials}, timesteps 0 to {system.t_max}",
+            f"trials      {fit.source.n_trials}, timesteps 0 to {system.t_max}",
             *([f"kept        {kept}"] if kept else []),
             f"gain        {system.gain:.6g} ({given})",
             f"value 0 at  {zero}",
             *(["distance    total variation, since no trials are stored"] if replaced else []),
-            str(diagnose(fit)),
+            str(diagnose_fit(fit)),
             "",
             *table,
         ]

@@ -22,7 +22,7 @@ from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.interface import OutcomeModel
 from unichain_gym.optimal_actions import taken_by_optimal_policies
-from unichain_gym.outcomes import check_discount, read_only
+from unichain_gym.outcomes import check_choice, check_discount, read_only
 from unichain_gym.policies import induce
 from unichain_gym.policy_iteration import BLACKWELL, iterate_policies
 from unichain_gym.solver_report import SolverReport
@@ -186,11 +186,7 @@ def find_optimal_policy(
     ConvergenceError
         If a policy cannot be evaluated, or policies come back for want of digits.
     """
-    if criterion not in get_args(Criterion):
-        raise InvalidArgumentError(
-            f"criterion must be one of {', '.join(map(repr, get_args(Criterion)))}; got "
-            f"{criterion!r}"
-        )
+    check_choice("criterion", criterion, get_args(Criterion))
     if (criterion == "discounted") != (discount is not None):
         raise InvalidArgumentError(
             "criterion='discounted' needs discount=, and no other criterion takes one; got "

@@ -18,7 +18,7 @@ from scipy import sparse
 from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError, ModelTooLargeError
 from unichain_gym.interface import RewardProcess
-from unichain_gym.outcomes import MAX_DENSE_STATES, read_count
+from unichain_gym.outcomes import MAX_DENSE_STATES, read_count, read_number, require_room
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.
@@ -70,7 +70,8 @@ def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12)
         If ``t_max`` is no integer from 0 on.
     """
     t_max, start = read_count("t_max", t_max), chain.initial_distribution
-    S = start.size
+    S, tol = start.size, read_number("tol", tol)
+    require_room("stepwise_distributions", t_max + 1, S)
     p = np.empty((t_max + 1, S))
     p[0] = start
     P = normalized(chain.transition_matrix)
@@ -237,7 +238,7 @@ def _double(
 
 def check_tolerance(tol: float) -> None:
     """Raise `InvalidArgumentError` unless a tolerance is positive."""
-    if not tol > 0.0:
+    if not read_number("tol", tol) > 0.0:
         raise InvalidArgumentError(f"tol must be positive; got {tol!r}")
 
 

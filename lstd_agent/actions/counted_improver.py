@@ -11,19 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from lstd_agent.actions.advantages import UNKNOWN, Advantages, better_actions
 from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
 from lstd_agent.actions.record import Earned
+from lstd_agent.actions.returns import ReturnRecording, Returns
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.packing import ACTION_PARTS, Arrays
 from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.recorders import RecorderMaker, Round
-from lstd_agent.trials.returns import ReturnRecorder
 
 # What is smaller beside values is rounding.
 _ROUNDING = 1e-9
@@ -58,21 +56,19 @@ class CountedImprover:
         self.counts = ActionCounts.none(S, n_actions)  # of all behaviours so far
         self.starts: FloatArray = np.zeros(S)  # in how many trials each state was the first
 
-    def recorder(self, t_max: int) -> RecorderMaker:
-        """Return what makes recorders of starts and tail rewards, beside the counts."""
-        maker: Any = partial(ReturnRecorder, t_max)
-        return cast("RecorderMaker", maker)
+    def recording(self, t_max: int) -> ReturnRecording:
+        """Return how trials are recorded: starts and tail rewards, beside counts of actions."""
+        return ReturnRecording(self.encoding, 1, self.counts.n_actions, t_max)
 
-    def add(self, rounds: Sequence[Round]) -> Earned:
+    def add(self, rounds: Sequence[Returns]) -> Earned:
         """Add trials of any behaviour; return what they earned."""
         tails, wholes = [], []
         for finished in rounds:
             assert finished.taken is not None
             self.counts = self.counts + finished.taken
-            returns: Any = finished.sums
-            self.starts += np.bincount(returns.starts, minlength=len(self.starts))
-            tails.append(returns.tail_rewards)
-            wholes.append(returns.rewards)
+            self.starts += np.bincount(finished.starts, minlength=len(self.starts))
+            tails.append(finished.tail_rewards)
+            wholes.append(finished.rewards)
         return Earned(np.concatenate(tails), np.concatenate(wholes))
 
     def evaluate(self, *, from_start: bool = False) -> ActionValues:

@@ -308,7 +308,7 @@ class CountedPairs:
             raise NotFittedError(NO_ACTIONS)
         n_actions, first = trials.actions
         S = encoding.n_states
-        counts = trials.counts if batch is None else trials.batches.sums[batch]
+        counts = trials.counts if batch is None else trials.batches.sums[batch].counts
         actions = np.append(np.asarray(table) - first, [0] * (S - encoding.n)).astype(np.int64)
         N, R = counts.transition_counts, counts.reward_sums
         rewards = np.bincount(R.indices, weights=R.data, minlength=S).astype(np.float64)

@@ -24,7 +24,7 @@ class ActionEvidence:
 
     Attributes
     ----------
-    trials : TrialCollector
+    trials : TrialStore
         Of the agent.
     source : CountRows or TrialRows
         Their rows.

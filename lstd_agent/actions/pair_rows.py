@@ -13,7 +13,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import with_ones
 from lstd_agent.trials.exploration import are_none, in_words
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.kept import KeptTrials
 
 NO_ACTIONS = (
     "the trials do not tell which actions were taken: collect(..., explore=k) records them, and "

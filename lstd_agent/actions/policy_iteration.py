@@ -28,13 +28,12 @@ from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, c
 from lstd_agent.features.tables import Features
 from lstd_agent.packing import pack_space, unpack_space
 from lstd_agent.persistence import read, write
-from lstd_agent.trials.collector import Termination
+from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.encoding import ObservationKind
 from lstd_agent.trials.exploration import Explore, check_explore
 from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.request import Request
-from lstd_agent.trials.rollouts import AnyEnv
-from lstd_agent.trials.sharding import EnvSource
+from lstd_agent.trials.shards import EnvSource
+from lstd_agent.trials.store import Termination
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

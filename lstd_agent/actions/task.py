@@ -18,13 +18,11 @@ from lstd_agent.actions.vector_improver import VectorImprover
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import Features
+from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
 from lstd_agent.trials.encoding import CountedEncoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.policies import make_actor
-from lstd_agent.trials.recorders import Round
-from lstd_agent.trials.request import Request
-from lstd_agent.trials.rollouts import AnyEnv, single_spaces
-from lstd_agent.trials.sharding import EnvSource, make_env, runner_of
+from lstd_agent.trials.shards import EnvSource, make_env, runner_of
 
 Improver: TypeAlias = CountedImprover | VectorImprover
 """A policy, and samples of this and other policies by which it is improved."""
@@ -90,13 +88,12 @@ class Task:
             if isinstance(sample, VectorEnv):
                 self._shard_size = max(_FEWEST_COPIES, -(-n_trials // _SHARDS))
 
-    def run(self, improver: Improver, request: Request) -> list[Round]:
+    def run(self, improver: Improver, request: Request) -> list[Any]:
         """Run trials of the policy that is improved."""
-        rounds: list[Round] = []
+        rounds: list[Any] = []
         runner_of(self._env, request)(
-            improver.encoding,
+            improver.recording(request.t_max),
             improver.policy(),
-            lambda states: improver.recorder(request.t_max),
             rounds.append,
             replace(request, shard_size=self._shard_size),
         )

@@ -23,7 +23,8 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import NotFittedError
 from lstd_agent.packing import Arrays
 from lstd_agent.rows.christoffel import Christoffel
-from lstd_agent.trials.recorders import RecorderMaker, Round, TrialRecorder
+from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.recording import Recording
 
 # Changes are looked for at so many observations.
 _N_SAMPLES = 1000
@@ -107,16 +108,14 @@ class VectorImprover:
         self._following: list[IntArray] = []
         self._n_followed = 0
 
-    def recorder(self, t_max: int) -> RecorderMaker:
-        """Return what makes recorders that keep trials."""
-        return TrialRecorder
+    def recording(self, t_max: int) -> Recording:
+        """Return how trials are recorded: they are kept."""
+        return Recording(self.encoding)
 
-    def add(self, rounds: Sequence[Round]) -> Earned:
+    def add(self, rounds: Sequence[KeptTrials]) -> Earned:
         """Add trials of the policy; return what they earned."""
         rewards = []
-        for finished in rounds:
-            kept = finished.sums.kept
-            assert kept is not None
+        for kept in rounds:
             assert kept.actions is not None
             self.encoding.measure(kept.observations)
             self.portions.append(Transitions(kept.observations, kept.actions, kept.rewards))

@@ -36,7 +36,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.rows.factors import Factor, Gathering, without_each
-from lstd_agent.system.minimizer import basis_of_range, minimize
+from lstd_agent.system.minimizer import basis_of_range, minimize, reduced
 from lstd_agent.trials.policies import Policy, make_actor
 
 RCOND = 1e-5
@@ -106,7 +106,9 @@ class PairEquations:
     def weights(self, gain: float) -> FloatArray:
         """Return the weights of action values, with a gain that is given."""
         A, B, scale = self._scaled
-        return np.asarray(minimize(A, B, self._above(gain), RCOND).weights[:, 0] / scale)
+        return np.asarray(
+            minimize(reduced(A, B, self._above(gain), RCOND), RCOND).weights[:, 0] / scale
+        )
 
     def bias(self) -> tuple[FloatArray, float]:
         r"""Return weights, and the mean value in the long run, of whatever behaviour.
@@ -122,7 +124,7 @@ class PairEquations:
         """
         A, B, scale = self._scaled
         L, _ = basis_of_range(A, RCOND)
-        one = L.T @ self.factor.numbers[:, 1]
+        one = L.T @ self._numbers[:, 1]
         of_B, _ = basis_of_range(L.T @ B, DIFFERENCES)
         outside = one - of_B @ (of_B.T @ one)
         share = float(outside @ one)
@@ -130,7 +132,7 @@ class PairEquations:
             raise NotFittedError(
                 "the gain cannot be told: features of pairs must be able to represent a constant"
             )
-        gain = float(outside @ (L.T @ self.factor.numbers[:, 0])) / share
+        gain = float(outside @ (L.T @ self._numbers[:, 0])) / share
         weights = self.weights(gain)
         settled = float(outside @ (L.T @ (A @ (weights * scale)))) / share
         return weights, settled
@@ -142,9 +144,9 @@ class PairEquations:
         """
         A, B, scale = self._scaled
         # The equations as a function of sums over f: c stands for (A^+)^T of them.
-        one = self.factor.numbers[:, 1:]
+        one = self._numbers[:, 1:]
         sides = np.hstack((self._above(gain), one, np.linalg.pinv(A, rcond=RCOND).T))
-        found = minimize(A, B, sides, RCOND).weights / scale[:, None]
+        found = minimize(reduced(A, B, sides, RCOND), RCOND).weights / scale[:, None]
         weights, by_gain, inverse = found[:, 0], found[:, 1:2], found[:, 2:] / scale
         noise: FloatArray = np.zeros((0, len(weights)))
         for f, less, rewards in rows:
@@ -167,14 +169,19 @@ class PairEquations:
         """A and B of features of size 1, and their sizes."""
         if self.factor.n == 0:
             raise NotFittedError("there is no transition of which the action that follows is known")
-        own, less = self.factor.own, self.factor.less
+        D = self.factor.p
+        own, less = self.factor.held[:, :D], self.factor.held[:, D : 2 * D]
         scale = np.linalg.norm(own, axis=0) / np.sqrt(self.factor.n)
         scale = np.where(scale > 0.0, scale, 1.0)
         return own / scale, less / scale, scale
 
+    @property
+    def _numbers(self) -> FloatArray:
+        return self.factor.held[:, 2 * self.factor.p :]
+
     def _above(self, gain: float) -> FloatArray:
         """Return rewards above the gain as a column."""
-        return self.factor.numbers[:, :1] - gain * self.factor.numbers[:, 1:]
+        return self._numbers[:, :1] - gain * self._numbers[:, 1:]
 
 
 class VectorPairs:

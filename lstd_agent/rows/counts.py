@@ -7,6 +7,7 @@ of the sum of its batches.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,10 +20,9 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.features.rows import Rows, dense, is_sparse
 from lstd_agent.rows.classes import RecurrentClass, recurrent_classes
-from lstd_agent.rows.factors import Segments
 from lstd_agent.rows.layers import Coordinates, Layer, orthonormal, root_mean_squares
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.kept import KeptTrials
 
 # Features are many and sparse if there are so many, of which so small a part is not zero.
 FEWEST_SPARSE, LARGEST_DENSITY = 500, 0.02
@@ -110,18 +110,19 @@ class CountRows:
         """Return how many trials each group has."""
         return np.array([self._trials[group].sum() for group in groups])
 
-    def of(self, batches: Sequence[TransitionCounts]) -> CountRows:
-        """Return the rows of other trials, with the same features and main state."""
-        other = CountRows(
-            batches,
-            self.table,
-            self.terminal,
-            main=self._main,
-            sample=self.whole_trials,
-            rcond=self.rcond,
-        )
+    def subset(self, group: IntArray) -> CountRows:
+        """Return the rows of some batches, with the same coordinates and main state."""
+        other = copy.copy(self)
+        for name in ("visits", "trials_at", "mean_rewards", "starts", "recurrent_classes"):
+            vars(other).pop(name, None)
         if not self.is_sparse:
-            vars(other)["coordinates"] = self.coordinates
+            vars(other).update(coordinates=self.coordinates, rows=self.rows)
+        other.batches = [self.batches[b] for b in group]
+        other._trials = self._trials[group]
+        other.n_trials = int(other._trials.sum())
+        T = self.t_max + 1
+        other._moves = self._moves.between(0, T, group).renumbered(group)
+        other._paid = self._paid.between(0, T, group).renumbered(group)
         return other
 
     def merged(self, start: int, stop: int, group: IntArray | None = None) -> Iterator[Layer]:
@@ -244,13 +245,13 @@ class CountRows:
             return np.zeros((0, self.t_max + 1), dtype=np.int64), np.zeros(0, dtype=np.int64)
         return self.whole_trials.observations[:, :-1], self.whole_trials.all_lengths
 
-    def occupancy(self, windows: IntArray, segments: Segments | None = None) -> FloatArray:
+    def occupancy(self, windows: IntArray, segments: Any = None) -> FloatArray:
         """Return the visiting frequency of each state in each window, shape (n, S)."""
         visits = self._visits_in(windows)
         return np.asarray(visits / visits.sum(axis=1, keepdims=True))
 
     def samples_of(
-        self, windows: IntArray, segments: Segments | None = None, group: IntArray | None = None
+        self, windows: IntArray, segments: Any = None, group: IntArray | None = None
     ) -> Callable[[IntArray], FloatArray]:
         """Return the function that gives the visits (n, m) of states (m,) in each window."""
         visits = self._visits_in(windows, group)
@@ -265,7 +266,7 @@ class CountRows:
         return np.stack(found)
 
     def moves_of(
-        self, windows: IntArray, segments: Segments | None = None
+        self, windows: IntArray, segments: Any = None
     ) -> Callable[[IntArray], FloatArray]:
         """Return the function that gives how many samples tell what comes after states, (n, m).
 
@@ -290,8 +291,20 @@ class CountRows:
         Transitions are dealt out at random, always alike: those of Markov states are as
         independent as trials.
         """
-        counts = self.batches[0] if len(self.batches) == 1 else sum(self.batches[1:], self.batches[0])
-        return self.of(_dealt(counts, n, np.random.default_rng(0)))
+        counts = self.batches[0]
+        for batch in self.batches[1:]:
+            counts = counts + batch
+        other = CountRows(
+            _dealt(counts, n, np.random.default_rng(0)),
+            self.table,
+            self.terminal,
+            main=self._main,
+            sample=self.whole_trials,
+            rcond=self.rcond,
+        )
+        if not self.is_sparse:
+            vars(other).update(coordinates=self.coordinates, rows=self.rows)
+        return other
 
 
 def _is_sparse_table(table: Rows) -> bool:
@@ -331,10 +344,15 @@ class _Entries:
         first, last = np.searchsorted(self.t, (start, stop))
         part: Any = slice(first, last)
         if batches is not None:
-            wanted = np.zeros(int(self.batch.max(initial=0)) + 1, dtype=bool)
+            n = max(int(self.batch.max(initial=0)), int(batches.max(initial=0))) + 1
+            wanted = np.zeros(n, dtype=bool)
             wanted[batches] = True
             part = first + np.flatnonzero(wanted[self.batch[part]])
         return _Entries(self.t[part], self.batch[part], self.place[part], self.number[part])
+
+    def renumbered(self, batches: IntArray) -> _Entries:
+        """Return the same with the numbers of batches among those given, ascending ones."""
+        return _Entries(self.t, np.searchsorted(batches, self.batch), self.place, self.number)
 
 
 def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[TransitionCounts]:

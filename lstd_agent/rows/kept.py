@@ -17,7 +17,7 @@ from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.rows.counts import FEWEST_SPARSE, LARGEST_DENSITY
 from lstd_agent.rows.factors import Segments, total
 from lstd_agent.rows.layers import Coordinates, Layer
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.kept import KeptTrials
 
 N_CANDIDATES = 200
 """How many observations are candidate reference states."""
@@ -87,11 +87,14 @@ class TrialRows:
     @cached_property
     def coordinates(self) -> Coordinates:
         """Features divided by their root mean squares; very many alike ones in fewer numbers."""
-        d = self._d
+        d, n = self._d, self.t_max + 2
         squares, gram = np.zeros(d), np.zeros((d, d)) if d >= _MANY else None
-        for part in self._parts(slice(0, self.n_trials), self.t_max + 2):
-            f = self._raw(part, 0, self.t_max + 2)
+        raw = np.empty((self.n_trials, n, d + 1)) if self._fits(d + 1) else None
+        for part in self._parts(slice(0, self.n_trials), n):
+            f = self._raw(part, 0, n)
             squares += np.einsum("mt,mtd->d", self.own[part].astype(np.float64), f[:, :-1] ** 2)
+            if raw is not None:
+                raw[part, :, :d] = f
             if gram is not None:
                 rows = f.reshape(-1, d)
                 gram += rows.T @ rows
@@ -102,7 +105,14 @@ class TrialRows:
             keep = values > _ROUNDING**2 * values[-1]
             if keep.mean() < _LARGEST_SHARE:
                 return Coordinates(U[:, keep] / size[:, None], False, size)
+        if raw is not None:  # features are computed once
+            raw[:, :, :d] /= size
+            raw[:, :, d] = self.constant
+            vars(self)["_held"] = raw
         return Coordinates(1.0 / size, False, size)
+
+    def _fits(self, p: int) -> bool:
+        return self.n_trials * (self.t_max + 2) * p * 8 <= self._max_bytes
 
     @property
     def p(self) -> int:
@@ -115,10 +125,12 @@ class TrialRows:
     @cached_property
     def _held(self) -> Any:
         """Rows (m, t_max + 2, p) of all observations if there is room for them, else None."""
-        m, n = self.n_trials, self.t_max + 2
-        if m * n * self.p * 8 > self._max_bytes:
+        m, n, p = self.n_trials, self.t_max + 2, self.p
+        if "_held" in vars(self):  # by the coordinates
+            return vars(self)["_held"]
+        if not self._fits(p):
             return None
-        held = np.empty((m, n, self.p))
+        held = np.empty((m, n, p))
         for part in self._parts(slice(0, m), n):
             held[part] = self._computed(part, 0, n)
         return held
@@ -271,20 +283,29 @@ class TrialRows:
         m = min(self.n_trials, max(2, most // (self._d * (self.t_max + 1))))
         return self._raw(slice(0, m), 0, self.t_max + 1), self.trials.all_lengths[:m]
 
-    def occupancy(self, windows: IntArray, segments: Segments) -> FloatArray:
+    def occupancy(self, windows: IntArray, segments: Any) -> FloatArray:
         """Return the share (n, M) of each window's samples that tells of each candidate."""
         n_samples = self._n_samples(windows)
         found = self.samples_of(windows, segments)(self.candidates)
         return np.asarray(found / np.maximum(n_samples, 1)[:, None])
 
     def samples_of(
-        self, windows: IntArray, segments: Segments, group: Any = None
+        self, windows: IntArray, segments: Any, group: Any = None
     ) -> Callable[[NDArray[Any]], FloatArray]:
         """Return the function that gives how many samples (n, m) tell of observations (m, k).
 
-        By the Christoffel function of each window, whose factors are those of the trials asked; 0
+        By the Christoffel function of each window, whose factors, or sparse system, are those of the trials asked; 0
         of fewer than ten.
         """
+        if self.is_sparse:
+            n_samples = self._n_samples(windows)[:, None]
+
+            def sparse_samples(states: NDArray[Any]) -> FloatArray:
+                rows = sparse.csr_array(self.features(states))
+                shares = [segments.occupancy(rows, k) for k in range(len(windows))]
+                return np.asarray(np.stack(shares) * n_samples)
+
+            return sparse_samples
         of_windows = self.christoffel(windows, segments)
 
         def samples(states: NDArray[Any]) -> FloatArray:
@@ -299,7 +320,7 @@ class TrialRows:
     def christoffel(self, windows: IntArray, segments: Segments) -> list[Christoffel]:
         """Return the Christoffel function of each window."""
         return [
-            Christoffel.of(total(segments.between(start, stop)).own)
+            Christoffel.of(total(segments.between(start, stop)).reduced(self.p, 1e-7).A)
             for start, stop in windows.tolist()
         ]
 

@@ -86,12 +86,13 @@ def mean_reward(source: Samples, segments: Segments) -> float:
 
 def _solved(source: Samples, rows: Factor) -> tuple[float, float]:
     """Return the gain, and the share of the samples that it amounts to."""
-    B = rows.less.copy()
-    B[:, -1] = rows.numbers[:, 1]  # the constant, which cancels, makes room for the gain
-    found = minimize(rows.own, B, rows.numbers[:, :1], source.rcond)
-    if found.spread[-1] == 0.0 or rows.n == 0.0:
+    equations = rows.reduced(rows.p, source.rcond)
+    B = equations.B.copy()
+    B[:, -1] = equations.c[:, 1]  # the constant, which cancels, makes room for the gain
+    found = minimize(equations._replace(B=B, c=equations.c[:, :1]), source.rcond)
+    if rows.n == 0.0 or found.spread[-1] == 0.0:
         return 0.0, 0.0
-    # The gain as a mean of rewards per time: α sums to 1 over durations.
+    # The gain is a combination of rewards whose coefficients sum to 1 over durations.
     share = 1.0 / found.spread[-1] ** 2 / rows.n
     return float(found.weights[-1, 0]), float(share)
 

@@ -62,13 +62,15 @@ def solve_linked(
     for start, stop in zip(anchors[::-1].tolist(), stops[::-1], strict=True):
         if not solved:
             factor = total(segments.between(start, stop))
-            found = solve_alone(source, factor, gain)
+            found = solve_alone(source, factor, gain, directions)
             columns = found.weights
         else:
             factor = segments.window(start, stop)
             size = source.p if source.constant else source.p - 1
-            A, B = factor.own[:, :size], factor.less[:, :size]
-            found = minimize(A, B, factor.numbers, source.rcond, coordinates.metric)
+            equations = factor.reduced(size, source.rcond)
+            found = minimize(
+                equations, source.rcond, coordinates.metric, directions=directions
+            )
             columns = found.weights[:, 2:] @ solved[-1].columns
             columns[:, 0] += found.weights[:, 0] - gain * found.weights[:, 1]
         if directions:
@@ -80,12 +82,15 @@ def solve_linked(
     return solved[::-1]
 
 
-def solve_alone(source: Samples, window: Factor, gain: float) -> Minimizer:
+def solve_alone(
+    source: Samples, window: Factor, gain: float, directions: bool = True
+) -> Minimizer:
     """Return the minimizer of a window by itself: all next features are unknown, f has no 1."""
-    d = window.p - 1
-    numbers = window.numbers[:, :1] - gain * window.numbers[:, 1:2]
-    A, B = window.own[:, :d], window.less[:, :d]
-    return minimize(A, B, numbers, source.rcond, source.coordinates.metric)
+    equations = window.reduced(window.p - 1, source.rcond)
+    above = equations.c[:, :1] - gain * equations.c[:, 1:2]
+    equations = equations._replace(c=above)
+    metric = source.coordinates.metric
+    return minimize(equations, source.rcond, metric, directions=directions)
 
 
 def zero_of(source: Samples, segments: Segments, anchor: int) -> FloatArray:

@@ -31,6 +31,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray
 from lstd_agent.decompositions import svd
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.rows.factors import Reduced
 
 DEFAULT_RCOND = 1e-10
 
@@ -82,25 +83,25 @@ def basis_of_range(A: FloatArray, rcond: float) -> tuple[FloatArray, float]:
 
 
 def minimize(
-    A: FloatArray,
-    B: FloatArray,
-    c: FloatArray,
+    equations: Reduced,
     rcond: float = DEFAULT_RCOND,
     metric: FloatArray | None = None,
+    *,
+    directions: bool = True,
 ) -> Minimizer:
     """Return the minimizer of the projected Bellman error.
 
     Parameters
     ----------
-    A, B : ndarray, shape (m, d)
-        Root-weighted features, and features less those that come next.
-    c : ndarray, shape (m, q)
-        Root-weighted right-hand sides.
+    equations : Reduced
+        Root-weighted rows in an orthonormal basis of the range of A.
     rcond : float
-        Relative cutoff of the size of A; of B it is that or 1e-10, whichever is smaller.
+        The relative cutoff of the size of A; of B it is that or 1e-10, whichever is smaller.
     metric : ndarray, shape (k, r), optional
         Of all minimizers, the smallest w is returned, or that of the smallest ``metric @ w``. The
         metric is of the first r weights.
+    directions : bool
+        Whether to tell the directions that the equations leave open, and the spread.
 
     Returns
     -------
@@ -110,13 +111,18 @@ def minimize(
     -----
     Source: Thm ``epb_minimizer``.
     """
-    L, size = basis_of_range(A, rcond)
-    U, singular, Vt = svd(L.T @ B, full_matrices=True)
+    B, c, d = equations.B, equations.c, equations.B.shape[1]
+    cutoff = min(rcond, _DIFFERENCES)
+    if not directions and metric is None and B.size and B.any():
+        weights, _, rank, singular = np.linalg.lstsq(B, c, rcond=cutoff)
+        if singular[rank - 1] > _ROUNDING * equations.largest:
+            condition = float(singular[0] / singular[rank - 1])
+            return Minimizer(weights, int(rank), condition, np.zeros((d, 0)), np.zeros(0))
+    U, singular, Vt = svd(B, full_matrices=True)
     largest = float(singular.max(initial=0.0))
-    least = max(min(rcond, _DIFFERENCES) * largest, _ROUNDING * size)
-    rank = int((singular > least).sum())
+    rank = int((singular > max(cutoff * largest, _ROUNDING * equations.largest)).sum())
     kept = Vt[:rank].T / singular[:rank]
-    weights = kept @ (U[:, :rank].T @ (L.T @ c))
+    weights = kept @ (U[:, :rank].T @ c)
     null = Vt[rank:].T
     if metric is not None and null.size:
         r = metric.shape[1]
@@ -129,6 +135,12 @@ def minimize(
         null,
         np.linalg.norm(kept, axis=1),
     )
+
+
+def reduced(A: FloatArray, B: FloatArray, c: FloatArray, rcond: float = DEFAULT_RCOND) -> Reduced:
+    """Return root-weighted rows A, B (m, d) and c (m, q) in an orthonormal basis of A's range."""
+    L, largest = basis_of_range(A, rcond)
+    return Reduced(L.T @ A, L.T @ B, L.T @ c, largest)
 
 
 def projected_bellman_error(

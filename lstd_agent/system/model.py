@@ -38,7 +38,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.layers import Samples
 from lstd_agent.system.absorption import SumsUntil
-from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.minimizer import minimize, reduced
 from lstd_agent.system.solution import Solved
 
 # A timestep with a smaller root mean square error, relative to the mean, weighs no more for it.
@@ -146,12 +146,14 @@ def _fitted(source: Countable, weight: FloatArray, values: FloatArray, n_samples
     root = np.sqrt(weight[visited])
     A = source.rows[visited]
     if sparse.issparse(A):
-        from lstd_agent.system.sparse import least_squares
+        from scipy.sparse.linalg import lsmr  # takes long to import
 
-        weights = least_squares(sparse.csr_array(A), weight[visited], values[visited])
+        A = sparse.csr_array(sparse.diags_array(root) @ A)
+        weights = lsmr(A, root * values[visited], atol=1e-14, btol=1e-14, conlim=0.0)[0]
         column = np.append(weights, 0.0)[:, None]
         return Solved(column, int(np.count_nonzero(weights)), np.nan, n_samples)
     A = root[:, None] * A
     sides = (root * values[visited])[:, None]
-    found = minimize(A, A, sides, source.rcond, source.coordinates.metric)
+    equations = reduced(A, A, sides, source.rcond)
+    found = minimize(equations, source.rcond, source.coordinates.metric)
     return Solved(found.weights, found.rank, found.condition, n_samples)

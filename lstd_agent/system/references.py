@@ -197,7 +197,7 @@ def calibrate_offsets(
 
 
 def neighborhoods_with_references(
-    source: Any, segments: Segments, anchors: IntArray, rule: RuleName, tail: TailName
+    source: Any, segments: Segments | None, anchors: IntArray, rule: RuleName, tail: TailName
 ) -> tuple[IntArray, IntArray, ReferenceStates]:
     """Give every neighbourhood a reference state, merging those that cannot have one.
 

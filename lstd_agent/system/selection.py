@@ -162,7 +162,7 @@ class Held:
         self.held = subsets
         if source.are_places and len(source.batches) < _N_GROUPS:
             dealt = source.dealt(_N_GROUPS)
-            self.held = Subsets(dealt, subsets.edges, "halves", 2)
+            self.held = Subsets(dealt, subsets.edges, _N_GROUPS, "halves")
         self._solved: dict[tuple[bytes, Backup], list[list[Solved]]] = {}
         self._errors: dict[tuple[bytes, Backup], FloatArray] = {}
         earned = np.cumsum(source.mean_rewards[::-1] - gain)
@@ -177,8 +177,8 @@ class Held:
                 sum(source.batches[b].trials_at for b in group).all()
                 for group in _groups_of_counts(source)
             )
-        halves = source.groups(2)
-        enough = source.n_trials >= _FEWEST_HELD_OUT
+        halves = slice(0, self.held.half), slice(self.held.half, source.n_trials)
+        enough = self.held.kind == "halves" and source.n_trials >= _FEWEST_HELD_OUT
         return enough and all(source.own[half].any(axis=0).all() for half in halves)
 
     def solved(self, anchors: IntArray, backup: Backup) -> list[list[Solved]]:
@@ -193,9 +193,7 @@ class Held:
         """Return the system of all trials."""
         if self.held is self.subsets and (anchors.tobytes(), backup) in self._solved:
             return self._solved[anchors.tobytes(), backup][0]
-        whole = Subsets(self.source, self.subsets.edges)
-        vars(whole)["segments"] = self.subsets.segments[:1]
-        return whole.solve(anchors, [self.gain], backup)[0]
+        return self.subsets.those("whole").solve(anchors, [self.gain], backup)[0]
 
     def errors(self, anchors: IntArray, backups: Sequence[Backup]) -> list[FloatArray]:
         """Return mean square errors and errors of the start (m, 2), by groups, of each backup."""
@@ -209,7 +207,7 @@ class Held:
                 ]
                 for i in range(2)
             ]
-            found = _held_out(self.held.source, anchors, columns, self.gain)
+            found = _held_out(self.held, anchors, columns, self.gain)
             for backup, errors in zip(missing, found, strict=True):
                 self._errors[anchors.tobytes(), backup] = errors
         return [self._errors[anchors.tobytes(), backup] for backup in backups]
@@ -217,21 +215,22 @@ class Held:
 
 def _groups_of_counts(source: Any) -> list[IntArray]:
     """Return groups of batches, those of the first half first."""
-    return [
-        group for half in source.groups(2) for group in np.array_split(half, _N_GROUPS // 2)
-    ]
+    n = len(source.batches)
+    halves = np.arange(n // 2), np.arange(n // 2, n)
+    return [group for half in halves for group in np.array_split(half, _N_GROUPS // 2)]
 
 
 def _held_out(
-    source: Any, anchors: IntArray, columns: Sequence[Sequence[FloatArray]], gain: float
+    subsets: Subsets, anchors: IntArray, columns: Sequence[Sequence[FloatArray]], gain: float
 ) -> list[FloatArray]:
     """Return errors (m, 2) by groups of trials, of weights (p, q) of each half and window."""
-    T = source.t_max
+    source = subsets.source
+    T, edge = source.t_max, subsets.half
     if source.are_places:
         edge, n_groups = _N_GROUPS // 2 * source.n_states, _N_GROUPS
         layers = source.layers(0, T + 1, _groups_of_counts(source))
     else:
-        edge, n_groups = source.groups(2)[0].stop, source.n_trials
+        n_groups = source.n_trials
         layers = source.layers(0, T + 1)
     weight = 1.0 / np.arange(1, T + 2)
     weight /= weight.sum()

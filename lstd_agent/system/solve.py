@@ -22,29 +22,48 @@ from lstd_agent.system.targets import linked_by_targets
 
 @dataclass(frozen=True, eq=False)
 class Subsets:
-    """Subsets of the trials of a source: all, or all and each half, or all but each group.
+    """Subsets of the trials of a source: all, all and each half, or all but each group.
 
     Attributes
     ----------
     source : CountRows, TrialRows or ChainRows
     edges : ndarray of int
         Anchors of all systems to be solved.
-    kind : {"whole", "halves", "others"}
     n_groups : int
+        Of trials, for standard errors.
+    kind : {"whole", "halves", "others"}
     """
 
     source: Any
     edges: IntArray
-    kind: Literal["whole", "halves", "others"] = "whole"
     n_groups: int = 1
+    kind: Literal["whole", "halves", "others"] = "whole"
+
+    @cached_property
+    def _by_group(self) -> Segments:
+        return Segments.of(self.source, self.edges, self.n_groups)
+
+    def those(self, kind: Literal["whole", "halves", "others"]) -> Subsets:
+        """Return other subsets of the same groups, by the same factors."""
+        other = Subsets(self.source, self.edges, self.n_groups, kind)
+        vars(other)["_by_group"] = self._by_group
+        return other
 
     @cached_property
     def segments(self) -> list[Segments]:
         """The factors of each subset: data are read once."""
-        parts = Segments.of(self.source, self.edges, self.n_groups)
+        parts = self._by_group
         if self.kind == "others":
             return parts.without_each()
-        return [parts.whole(), *(parts.each() if self.kind == "halves" else [])]
+        if self.kind == "whole":
+            return [parts.whole()]
+        # Groups are in order, so that the first half of them is the first half of the trials.
+        half = self.n_groups // 2
+        halves = [
+            Segments(parts.edges, [[total(run[part])] for run in parts.factors])
+            for part in (slice(half), slice(half, None))
+        ]
+        return [parts.whole(), *halves]
 
     @cached_property
     def groups(self) -> list[Any]:
@@ -52,31 +71,50 @@ class Subsets:
 
         Of kept trials, factors tell subsets apart.
         """
-        groups = self.source.groups(self.n_groups)
         if not self.source.are_places:
             return [None] * len(self.segments)
+        groups, half = self.source.groups(self.n_groups), self.n_groups // 2
         if self.kind == "others":
-            return [
-                np.concatenate([group for i, group in enumerate(groups) if i != b])
-                for b in range(len(groups))
-            ]
-        return [None, *(groups if self.kind == "halves" else [])]
+            return [np.concatenate(groups[:b] + groups[b + 1 :]) for b in range(len(groups))]
+        if self.kind == "whole":
+            return [None]
+        return [None, np.concatenate(groups[:half]), np.concatenate(groups[half:])]
+
+    @property
+    def _runs(self) -> list[slice]:
+        """The runs of kept trials that targets are gathered of."""
+        groups = self.source.groups(self.n_groups)
+        if self.kind != "halves":
+            return groups if self.kind == "others" else [slice(None)]
+        return [slice(0, self.half), slice(self.half, self.source.n_trials)]
+
+    @property
+    def half(self) -> int:
+        """How many kept trials are in the first half."""
+        if self.source.are_places:
+            return 0
+        return int(self.source.groups(self.n_groups)[self.n_groups // 2].start)
 
     def totals(self, parts: Sequence[Factor]) -> list[Factor]:
         """Return the factors of subsets from those of groups."""
         if self.kind == "others":
             return without_each(parts)
-        return [total(parts), *(parts if self.kind == "halves" else [])]
+        if self.kind == "whole":
+            return [total(parts)]
+        half = len(parts) // 2
+        return [total(parts), total(parts[:half]), total(parts[half:])]
 
     def gains(self, rows: GainRows | None = None) -> list[Gain]:
         """Return the gain of each subset, by given rows or by those that determine it."""
         return [estimate_gain(self.source, each, rows) for each in self.segments]
 
+    def part(self, i: int) -> Any:
+        """Return the counts of a subset."""
+        return self.source if self.groups[i] is None else self.source.subset(self.groups[i])
+
     def model(self, i: int, gain: float, main: int) -> PooledModel:
         """Return the pooled model of a subset, with value 0 at a state."""
-        source = self.source
-        if self.groups[i] is not None:
-            source = source.of([source.batches[b] for b in self.groups[i]])
+        source = self.part(i)
         return pooled_model(source.transitions(), source.reward_sums(), gain, main)
 
     def solve(
@@ -111,7 +149,7 @@ class Subsets:
         if not source.are_places:
             return linked_by_targets(
                 source, anchors, backup, np.array(gains), np.stack(zeros),
-                n_groups=self.n_groups, subsets=self.totals, directions=directions,
+                groups=self._runs, subsets=self.totals, directions=directions,
             )
         return [
             linked_by_targets(
@@ -126,8 +164,5 @@ class Subsets:
         main = source.main_state(int(anchors[-1]))
         windows = neighborhood_windows(anchors, source.t_max, "window")
         for i, gain in enumerate(gains):
-            part = source
-            if self.groups[i] is not None:
-                part = source.of([source.batches[b] for b in self.groups[i]])
-            found.append(solve_model(part, windows, self.model(i, gain, main)))
+            found.append(solve_model(self.part(i), windows, self.model(i, gain, main)))
         return found

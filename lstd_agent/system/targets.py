@@ -117,7 +117,7 @@ class _TargetRows:
         rows = self._of(layer.features, targets)
         if not self._gatherings:
             q = targets.shape[1] - self._source.p
-            self._gatherings = [Gathering(self._source.p, q) for _ in self._groups]
+            self._gatherings = [Gathering(self._source.p, q, True) for _ in self._groups]
         for gathering, group in zip(self._gatherings, self._groups, strict=True):
             gathering.add(rows[group], layer.weights[group])
 
@@ -145,7 +145,7 @@ def linked_by_targets(
     zeros: FloatArray,
     *,
     group: IntArray | None = None,
-    n_groups: int = 1,
+    groups: Sequence[slice] = (slice(None),),
     subsets: Callable[[Sequence[Factor]], list[Factor]] = list,
     directions: bool = True,
 ) -> list[list[Solved]]:
@@ -166,15 +166,14 @@ def linked_by_targets(
         Features whose value is 0, of each subset.
     group : ndarray of int, optional
         Batches of counts, by default all.
-    n_groups : int
-        In how many groups trials are gathered.
+    groups : sequence of slice
+        Runs of trials that are gathered apart.
     subsets : callable
         The factors of groups to those of R subsets.
     directions : bool
         Whether to keep track of what the samples of the first subset leave open.
     """
     n, d = len(gains), source.p - 1
-    groups = [slice(None)] if source.are_places else source.groups(n_groups)
     found: list[list[Solved]] = [[] for _ in range(n)]
     stops = [*anchors[1:].tolist(), source.t_max + 1]
     targets: Targets | None = None
@@ -187,8 +186,15 @@ def linked_by_targets(
         assert targets is not None
         is_last = stop > source.t_max
         factors = subsets(rows.factors())
+        n_numbers = factors[0].held.shape[1] - 2 * source.p
         solved = [
-            _minimizer(source, each, [j, *range(n, each.numbers.shape[1] * (j == 0))], is_last)
+            _minimizer(
+                source,
+                each,
+                [j, *range(n, n_numbers * (j == 0))],
+                is_last,
+                directions and j == 0,
+            )
             for j, each in enumerate(factors)
         ]
         first = solved[0].weights
@@ -208,11 +214,15 @@ def linked_by_targets(
     return [each[::-1] for each in found]
 
 
-def _minimizer(source: Samples, factor: Factor, sides: list[int], is_last: bool) -> Minimizer:
+def _minimizer(
+    source: Samples, factor: Factor, sides: list[int], is_last: bool, directions: bool = True
+) -> Minimizer:
     """Return the minimizer of a window, the last one of which has no constant."""
     size = source.p - 1 if is_last or not source.constant else source.p
-    A, B = factor.own[:, :size], factor.less[:, :size]
-    return minimize(A, B, factor.numbers[:, sides], source.rcond, source.coordinates.metric)
+    equations = factor.reduced(size, source.rcond)
+    equations = equations._replace(c=equations.c[:, sides])
+    metric = source.coordinates.metric
+    return minimize(equations, source.rcond, metric, directions=directions)
 
 
 def _open_numbers(layer: Layer, targets: Targets) -> FloatArray:

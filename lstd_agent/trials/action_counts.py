@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,57 +231,64 @@ class ActionCounts:
 
 
 def together(*taken: ActionCounts | None) -> ActionCounts | None:
-    """Return what actions led to in all of some trials; None where that was never recorded."""
+    """Return what actions led to in all of some trials; None where nothing was recorded."""
     known = [each for each in taken if each is not None]
     return reduce(add, known) if known else None
 
 
 class ActionCountRecorder:
-    """Counts transitions of trials in lockstep, timestep by timestep.
+    """Counts what the actions of trials lead to, by batches as `CountRecorder` deals them.
 
     Parameters
     ----------
     n_states, n_actions : int
-    terminal : int, optional
+    terminal : int or None
         The state of trials that are over, in which no action is taken.
+    n_batches, first : int
     """
 
-    def __init__(self, n_states: int, n_actions: int, terminal: int | None = None) -> None:
-        self._sums = ActionCounts.none(n_states, n_actions)
-        self._terminal = terminal
-        self._waiting: list[tuple[IntArray, IntArray, IntArray, FloatArray]] = []
+    def __init__(
+        self, n_states: int, n_actions: int, terminal: int | None, n_batches: int, first: int
+    ) -> None:
+        self._sums = [ActionCounts.none(n_states, n_actions)] * n_batches
+        self._terminal, self._first = terminal, first
+        self._waiting: list[tuple[NDArray[Any], ...]] = []
         self._n_waiting = 0
 
     def record(
         self, state: IntArray, taken: Taken, reward: FloatArray, next_state: IntArray
     ) -> None:
-        """Count the next transitions of all trials, arrays of one shape."""
-        action = taken.action
+        """Count transitions of n trials, arrays (n,) or (k, n); unknown actions are -1."""
+        batch = (self._first + np.arange(state.shape[-1])) % len(self._sums)
+        parts = (
+            np.broadcast_to(batch, state.shape),
+            state,
+            np.asarray(taken.action, dtype=np.int64),
+            next_state,
+            reward,
+        )
+        known = taken.action >= 0
         if self._terminal is not None:
-            living = state != self._terminal
-            state, action, reward, next_state = (
-                part[living] for part in (state, action, reward, next_state)
-            )
+            known &= state != self._terminal
         # Copies, since an environment may write its next rewards into the same array.
-        self._waiting.append((state.copy(), action.copy(), next_state.copy(), reward.copy()))
+        self._waiting.append(tuple(part[known] for part in parts))
         self._n_waiting += state.size
         if self._n_waiting >= _BUFFER:
             self._flush()
 
-    def sums(self) -> ActionCounts:
-        """Return what has been counted so far."""
+    def sums(self) -> tuple[ActionCounts, ...]:
+        """Return what has been counted so far, batch by batch."""
         self._flush()
-        return self._sums
+        return tuple(self._sums)
 
     def _flush(self) -> None:
         if not self._waiting:
             return
-        moves = (
-            np.concatenate([np.ravel(part) for part in parts])
-            for parts in zip(*self._waiting, strict=True)
-        )
-        S, A = self._sums.n_states, self._sums.n_actions
-        self._sums = self._sums + ActionCounts.of(S, A, *moves)
+        batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
+        S, A = self._sums[0].n_states, self._sums[0].n_actions
+        for b in np.unique(batch).tolist():
+            state, action, following, reward = (part[batch == b] for part in parts)
+            self._sums[b] += ActionCounts.of(S, A, state, action, following, reward)
         self._waiting, self._n_waiting = [], 0
 
 

@@ -1,253 +1,248 @@
-"""All trials collected so far, in a few batches, within a limit of memory.
+"""All trials of an agent: counted in batches with a sample of whole ones, or kept.
 
-The sums of any batch estimate the same thing independently, which is what standard errors are
-made of. Rounds of trials go whole into the batch that has the fewest trials so far.
-
-Countable observations are counted. Trials of vectors are kept as they are as long as that takes
-less memory than the moments of their features would, or little memory anyway, and less than a
-limit. The choice follows from the sizes alone, which are known before the first step.
+The sums of any batch estimate the same thing independently; standard errors compare them. Counted
+trials are dealt into batches as they come. Kept ones are dealt at fit time, by their content
+(`lstd_agent.trials.samples`).
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial, reduce
-from operator import add
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
-from lstd_agent.arrays import States
-from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
-from lstd_agent.features.rows import RowsOf
+from lstd_agent.arrays import IntArray, States
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.action_counts import ActionCounts, together
-from lstd_agent.trials.encoding import CountedEncoding, Encoding
-from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.moment_sums import moment_bytes
-from lstd_agent.trials.recorders import (
-    CountRecorder,
-    MomentRecorder,
-    RecorderMaker,
-    Round,
-    Sums,
-    TrialRecorder,
-)
-from lstd_agent.trials.room import DEFAULT_MAX_BYTES, Room, in_words
+from lstd_agent.trials.counted import CountedTrials
+from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.kept import GrowingTrials, KeptTrials, in_words
+from lstd_agent.trials.recording import Portion
+from lstd_agent.trials.samples import TrialSample, batch_of
+
+Sums: TypeAlias = TransitionCounts | KeptTrials
+"""What a batch of trials leaves behind: ``counts`` or ``kept`` trials, the other is None."""
+
+DEFAULT_MAX_BYTES = 2**30
+
+# Standardized features are measured on at most so many numbers.
+_MOST_MEASURED = 2**26
 
 
-@dataclass
 class Batches:
-    """Sums of trials in at most ``n_batches`` batches, and a sample of whole trials.
+    """Trials in at most ``n_batches`` batches.
 
     Parameters
     ----------
     n_batches : int
-        More batches take more memory, each as much as all trials together at worst.
     n_stored_trials : int
-        How many trials to keep whole. Trials are alike, so the first are as good as any.
+        How many counted trials to keep whole.
     max_bytes : int
-        For kept trials; for moments; and for the sample of trials kept beside moments.
+        Kept trials beyond are held in temporary files.
 
     Attributes
     ----------
-    sums : list of sums
-    taken : list of ActionCounts or None
-        What actions led to, in the trials of each batch of which that was recorded.
+    sums : list
+        The counts, or the trials, of each batch that has any.
+    sample : TrialSample or None
+        Counted trials that are kept whole.
     """
 
-    n_batches: int
-    n_stored_trials: int
-    max_bytes: int = DEFAULT_MAX_BYTES
-    sums: list[Any] = field(default_factory=list)
-    taken: list[ActionCounts | None] = field(default_factory=list)
-    _stored: list[States] = field(default_factory=list)
+    def __init__(self, n_batches: int, n_stored_trials: int, max_bytes: int) -> None:
+        self.n_batches, self.n_stored_trials = n_batches, n_stored_trials
+        self.max_bytes = max_bytes
+        self._samples: list[TrialSample] = []
+        # Portions of counted trials, each several times as large as the next: adding a small one
+        # to all of them each time would take long.
+        self._counted: list[CountedTrials] = []
+        self._taken: list[ActionCounts | None] = [None] * n_batches
+        self._kept = GrowingTrials(max_bytes)
+        self._dealt: tuple[KeptTrials, IntArray] | None = None
 
     @property
     def n_trials(self) -> int:
         """Number of trials so far."""
-        return sum(batch.n_trials for batch in self.sums)
+        return self._kept.n_trials + sum(portion.n_trials for portion in self._counted)
 
     @property
     def t_max(self) -> int | None:
         """The last timestep of every trial; None before there is one."""
-        return int(self.sums[0].t_max) if self.sums else None
+        if self._kept.n_trials:
+            return self._kept.trials.t_max
+        return self._counted[0].t_max if self._counted else None
 
     @property
     def are_kept(self) -> bool:
         """Whether there are trials, and they are kept as they are."""
-        return bool(self.sums) and self.sums[0].kept is not None
+        return self._kept.n_trials > 0
 
     @property
-    def are_moments(self) -> bool:
-        """Whether there are trials, and they are summed up in moments."""
-        return bool(self.sums) and not self.are_kept and self.sums[0].counts is None
+    def kept(self) -> KeptTrials:
+        """All kept trials, in the order in which they came."""
+        return self._kept.trials
 
     @property
-    def nbytes(self) -> int:
-        """Memory that kept trials take."""
-        return sum(batch.nbytes for batch in self.sums) if self.are_kept else 0
+    def counts(self) -> TransitionCounts:
+        """The counts of all trials."""
+        batches = self.sums
+        return sum(batches[1:], batches[0])  # type: ignore[return-value]
 
     @property
-    def n_stored_missing(self) -> int:
-        """How many more trials there is room for."""
-        return max(0, self.n_stored_trials - sum(len(states) for states in self._stored))
+    def sums(self) -> list[Sums]:
+        """The counts, or the trials, of each batch that has any."""
+        if self.are_kept:
+            trials, bounds = self._in_order()
+            pairs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+            return [trials.take(slice(a, b)) for a, b in pairs]
+        return [self._all.batch(b) for b in self._present] if self._counted else []
+
+    @property
+    def sample(self) -> TrialSample | None:
+        """Up to ``n_stored_trials`` counted trials that are kept whole; None of none."""
+        if len(self._samples) > 1:
+            self._samples = [TrialSample.merged(self._samples, self.n_stored_trials)]
+        return self._samples[0] if self._samples else None
+
+    def _add_sample(self, sample: TrialSample | None) -> None:
+        if sample is not None and self.n_stored_trials:
+            self._samples.append(sample)
+            # Now and then, so that little is held.
+            if sum(len(each.hashes) for each in self._samples) > 4 * self.n_stored_trials:
+                self._samples = [TrialSample.merged(self._samples, self.n_stored_trials)]
+
+    @property
+    def taken(self) -> list[ActionCounts | None]:
+        """What actions led to in each batch that has trials."""
+        if self.are_kept:
+            return [None] * min(self.n_batches, self.n_trials)
+        return [self._taken[b] for b in self._present] if self._counted else []
 
     @property
     def total(self) -> Sums:
-        """The sums over all trials."""
-        if self.are_kept:
-            return KeptTrials.together(self.sums)
-        total: Sums = reduce(add, self.sums)
-        return total
+        """The counts of all trials, or the trials, in an order that depends on them alone."""
+        return self._in_order()[0] if self.are_kept else self.counts
 
     @property
     def trials(self) -> States | None:
-        """Up to ``n_stored_trials`` whole trials, shape (m, t_max + 1, ...); None without any."""
+        """The states (m, t_max + 1, ...) of up to ``n_stored_trials`` trials; None of none.
+
+        Counted ones are -1, and vectors infinite, at timesteps that a trial does not have.
+        """
         if self.are_kept:
-            states: list[States] = []
-            n_missing = self.n_stored_trials
-            for batch in self.sums:
-                if n_missing > 0:
-                    states.append(batch.states(n_missing))
-                    n_missing -= len(states[-1])
-            return np.concatenate(states) if states else None
-        return self.stored
+            n = self.n_stored_trials
+            return self._in_order()[0].states(n) if n else None
+        sample = self.sample
+        if sample is None:
+            return None
+        states, lengths = sample.states[:, :-1], sample.lengths
+        if lengths is None:
+            return states
+        return np.where(np.arange(states.shape[1]) < lengths[:, None], states.astype(np.int64), -1)
 
     @property
-    def stored(self) -> States | None:
-        """Whole trials beside sums that do not tell them, as of `trials`; None without any."""
-        if len(self._stored) > 1:
-            self._stored = [np.concatenate(self._stored)]
-        return self._stored[0] if self._stored else None
+    def _all(self) -> CountedTrials:
+        while len(self._counted) > 1:
+            self._merge_last()
+        return self._counted[0]
 
-    def plan(
-        self, encoding: Encoding, n_trials: int | None, t_max: int | None, states: States
-    ) -> RecorderMaker:
-        """Return what makes recorders of trials to come; moments take the place of kept ones.
+    @property
+    def _present(self) -> list[int]:
+        """The batches that have trials."""
+        present: list[int] = np.flatnonzero(self._all.n_by_batch).tolist()
+        return present
 
-        Parameters
-        ----------
-        encoding : Encoding
-        n_trials, t_max : int, optional
-            How many trials are to come, and how long; not known in a user's own loop.
-        states : ndarray
-            In which some of them start.
+    def _in_order(self) -> tuple[KeptTrials, IntArray]:
+        """Return kept trials in the order of their batches, and the bounds of these."""
+        if self._dealt is None:
+            order, batch = batch_of(self._kept.trials, self.n_batches)
+            trials = self._kept.trials.take(order, in_file=self._kept.in_file)
+            self._dealt = trials, np.append(0, np.cumsum(np.bincount(batch)))
+        return self._dealt
 
-        Raises
-        ------
-        InvalidInputError
-            If not even the moments of one batch have room.
-        """
-        if isinstance(encoding, CountedEncoding):
-            return partial(CountRecorder, encoding.n_states)
-        if not self.are_moments:
-            if n_trials is None or t_max is None:
-                encoding.n_features(states[:1])  # checked before the first step
-                return TrialRecorder
-            room = self._room(encoding, t_max, states)
-            size = self.nbytes + room.of_trials(n_trials)
-            if size <= room.limit:
-                return TrialRecorder
-            self._go_over_to_moments(encoding, room, size)
-        return partial(MomentRecorder, encoding.rows)
-
-    def check_room(self, encoding: Encoding, n_trials: int, t_max: int, states: States) -> None:
-        """Raise `InvalidInputError` if whole trials to come have no room, not even as moments.
-
-        Parameters
-        ----------
-        encoding, n_trials, t_max, states
-            As of `plan`.
-        """
-        if isinstance(encoding, CountedEncoding) or self.are_moments:
+    def add(self, portion: Portion) -> None:
+        """Add trials, counted in as many batches, or kept."""
+        self.check_t_max(portion.t_max)
+        self._dealt = None
+        if isinstance(portion, KeptTrials):
+            self._kept.add(portion)
             return
-        room = self._room(encoding, t_max, states)
-        size = self.nbytes + room.of_trials(n_trials)
-        if size > room.limit:
-            room.n_batches_of_moments(size)
+        self._add_sample(portion.sample)
+        if portion.taken is not None:
+            pairs = zip(self._taken, portion.taken, strict=True)
+            self._taken = [together(mine, more) for mine, more in pairs]
+        self._counted.append(_without_extras(portion))
+        while len(self._counted) > 1 and self._counted[-2].size < 2 * self._counted[-1].size:
+            self._merge_last()
 
-    def add(self, finished: Round, encoding: Encoding) -> None:
-        """Add a finished round; kept trials are condensed once they have outgrown their room."""
-        sums = finished.sums.kept
-        if sums is None:
-            self._append(finished)
-        elif self.are_moments:
-            # A copy, so that the trials themselves are let go.
-            stored = sums.states(self.n_stored_missing).copy()
-            self._append(Round(sums.condense(encoding.rows), stored))
-        else:
-            room = self._room(encoding, sums.t_max, sums.observations[:1, 0])
-            # Kept trials are whole: there is no need of a sample beside them.
-            self._append(Round(sums, np.empty(0)))
-            if self.nbytes > room.limit:
-                self._go_over_to_moments(encoding, room, self.nbytes)
+    def _merge_last(self) -> None:
+        last = self._counted.pop()
+        self._counted[-1] = self._counted[-1] + last
 
-    def _append(self, finished: Round) -> None:
-        """Put a round into a batch."""
-        self.check_t_max(finished.sums.t_max)
-        if len(self.sums) < self.n_batches:
-            if self.sums:
-                self.sums[0].check_adds(finished.sums)
-            self.sums.append(finished.sums)
-            self.taken.append(finished.taken)
-        else:
-            smallest = int(np.argmin([batch.n_trials for batch in self.sums]))
-            self.sums[smallest] = self.sums[smallest] + finished.sums
-            self.taken[smallest] = together(self.taken[smallest], finished.taken)
-        self.keep(finished.stored)
+    def add_counts(self, counts: TransitionCounts, taken: ActionCounts | None = None) -> None:
+        """Add counts, which cannot be told apart by trials, to the batch that has fewest."""
+        n = sum((each.n_by_batch for each in self._counted), np.zeros(self.n_batches, np.int64))
+        self._add_to(int(np.argmin(n)), counts, taken)
 
-    def keep(self, trials: States) -> None:
-        """Store whole trials (m, t_max + 1, ...), as many as there is room for."""
-        if len(trials) and self.n_stored_missing:
-            self._stored.append(trials[: self.n_stored_missing])
+    def _add_to(self, b: int, counts: TransitionCounts, taken: ActionCounts | None) -> None:
+        if self._counted:
+            self._counted[0].batch(0).check_adds(counts)
+        batches: list[TransitionCounts | None] = [None] * self.n_batches
+        batches[b] = counts
+        self.add(CountedTrials.of(batches))
+        self._taken[b] = together(self._taken[b], taken)
 
-    def measure(self, encoding: Encoding) -> None:
-        """Measure standardized features on kept trials, once."""
-        if not encoding.is_measured and self.are_kept:
-            encoding.measure(KeptTrials.together(self.sums).observations)
+    def merge(self, theirs: Batches) -> None:
+        """Add the trials of another agent, all or nothing; it may be the same."""
+        if theirs.t_max is None:
+            return
+        self.check_t_max(theirs.t_max)
+        if theirs.are_kept:
+            if self.are_kept:
+                self.kept.check_adds(theirs.kept)
+            self.add(theirs.kept)
+            return
+        ours, added = together(*self._taken), together(*theirs._taken)
+        if ours is not None and added is not None:
+            ours.check_adds(added)
+        # Batch i of theirs goes on where trials so far were dealt.
+        first, sample = self.n_trials, theirs.sample
+        dealt = list(zip(theirs.sums, theirs.taken, strict=True))
+        for i, (counts, taken) in enumerate(dealt):
+            assert isinstance(counts, TransitionCounts)
+            self._add_to((first + i) % self.n_batches, counts, taken)
+        self._add_sample(sample)
 
     def restore(
-        self, sums: list[Sums], taken: Sequence[ActionCounts | None], trials: States | None
+        self,
+        sums: Sequence[Sums],
+        sample: TrialSample | None,
+        taken: Sequence[ActionCounts | None],
     ) -> None:
-        """Take the parts of other batches, such as a file holds, checked; there are none so far."""
-        for each in sums:
-            if self.sums:
-                self.check_t_max(each.t_max)
-                self.sums[0].check_adds(each)
-            self.sums.append(each)
+        """Take the parts of other batches, such as a file holds; there are none so far."""
         if len(taken) != len(sums):
             raise InvalidInputError(
                 f"there are {len(sums)} batches of trials, and {len(taken)} of actions"
             )
-        self.taken.extend(taken)
-        if trials is not None:
-            self.keep(trials)
+        for i, (each, actions) in enumerate(zip(sums, taken, strict=True)):
+            if isinstance(each, KeptTrials):
+                self.add(each)
+            else:
+                self._add_to(i % self.n_batches, each, actions)
+        self._add_sample(sample)
 
-    def condense(self, features: RowsOf, n_batches: int, n_stored_trials: int) -> None:
-        """Put moments in place of kept trials, and keep a sample of them whole."""
-        self.n_stored_trials = n_stored_trials
-        stored = self.trials
-        portions = [self.sums[i::n_batches] for i in range(min(n_batches, len(self.sums)))]
-        self.sums = [KeptTrials.together(portion).condense(features) for portion in portions]
-        self.taken = [None] * len(self.sums)
-        self.n_batches = n_batches
-        if stored is not None:
-            self.keep(stored)
+    def some_observations(self) -> States:
+        """Return kept observations (m, t_max + 2, k) that standardized features are measured on."""
+        trials = self._in_order()[0].observations
+        return trials[: max(1, _MOST_MEASURED // trials[0].size)]
 
-    def account(self, encoding: Encoding) -> str:
+    def account(self) -> str:
         """Return how trials of vectors are kept, as text; empty where they are counted."""
-        allowed = f"(max_bytes {in_words(self.max_bytes)})"
-        if self.are_kept:
-            limit = self._room(encoding, self.sums[0].t_max, self.sums[0].observations[:1, 0]).limit
-            size = f"{in_words(self.nbytes)}, and there is room for {in_words(limit)}"
-            return f"as they came: {size} {allowed}"
-        if self.are_moments:
-            d, n = self.sums[0].feature_sums.shape[1], len(self.sums)
-            size = in_words(n * moment_bytes(self.sums[0].t_max, d))
-            return f"as moments of {d} features in {n} batches: {size} {allowed}"
-        return ""
+        if not self.are_kept:
+            return ""
+        place = "in temporary files" if self._kept.in_file else "as they came"
+        allowed = f"max_bytes {in_words(self.max_bytes)}"
+        return f"{place}: {in_words(self.kept.nbytes)} ({allowed})"
 
     def check_t_max(self, t_max: int) -> None:
         """Raise `InvalidInputError` if the trials so far have another last timestep."""
@@ -257,34 +252,8 @@ class Batches:
                 "Collect with the same t_max, or forget them with reset()"
             )
 
-    def _room(self, encoding: Encoding, t_max: int, states: States) -> Room:
-        """Return the room for trials that start in states (n, k), at least one."""
-        trial_bytes = states[:1].nbytes * (t_max + 2)
-        wanted = self.max_bytes, self.n_batches, self.n_stored_trials
-        return Room(*wanted, t_max, encoding.n_features(states[:1]), trial_bytes)
 
-    def _go_over_to_moments(self, encoding: Encoding, room: Room, size: int) -> None:
-        """Condense what there is, into as many batches as have room, and say so.
-
-        All trials would take ``size`` bytes.
-        """
-        n_batches = room.n_batches_of_moments(size)
-        self.measure(encoding)
-        if not encoding.is_measured:
-            raise InvalidInputError(
-                f"the trials would take {in_words(size)}, so that only their moments can be "
-                "kept, and mean and deviation of Standardized features are not known yet: give "
-                "Standardized(features).measured(samples), or raise max_bytes"
-            )
-        fewer = f", in {n_batches} batches" if n_batches < self.n_batches else ""
-        warnings.warn(
-            f"the trials would take {in_words(size)}, and there is room for "
-            f"{in_words(room.limit)}: they are condensed into moments of {room.d} features "
-            f"({in_words(room.moments(n_batches))}{fewer}), so that the features cannot change "
-            f"any more, and backups are of one step. {room.n_stored} trials at most are stored "
-            "whole. They are kept while they take less than max_bytes and less than moments would: "
-            "a larger n_batches keeps more of them",
-            CondensedTrialsWarning,
-            stacklevel=2,
-        )
-        self.condense(encoding.rows, n_batches, room.n_stored)
+def _without_extras(portion: CountedTrials) -> CountedTrials:
+    """Return counts without the sample and the actions, which are kept beside them."""
+    parts = portion.transition_counts, portion.reward_sums, portion.n_at
+    return CountedTrials(portion.n_states, portion.n_by_batch, *parts)

@@ -1,9 +1,8 @@
-"""What the observations of a task are, and so how its trials are kept.
+"""Encodings: observations as the states that trials are made of, with their features.
 
-An *encoding* turns observations into states: numbers where observations are *counted* (a
-Discrete space, or any other finite one of few elements), *vectors* otherwise, one row each. It
-also knows the features of states. A task that ends has one more state, *terminal*: absorbing,
-without reward, all features zero.
+States are numbers where observations are *counted* (a Discrete space, or another finite one of
+few elements), and *vectors* otherwise, one row each. A task that ends has one more state,
+*terminal*: absorbing, without reward, all features zero.
 """
 
 from __future__ import annotations
@@ -17,31 +16,29 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import FloatArray, IntArray, States
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, check_choice
 from lstd_agent.features.rows import Rows, dense, pad_rows
 from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import Features, feature_table
-from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts
-from lstd_agent.trials.kept_trials import KeptTrials
-from lstd_agent.trials.numbering import Numbering
-from lstd_agent.trials.observations import as_batch, one_or_many, where_ended
-from lstd_agent.trials.recorders import CountRecorder, Round
-from lstd_agent.trials.vector_encoding import VectorEncoding, no_features
+from lstd_agent.features.tables import Features, feature_table, vector_features
+from lstd_agent.trials.spaces import (
+    Numbering,
+    as_batch,
+    boxes_in,
+    flat_size,
+    flatten_batch,
+    one_or_many,
+    plain_array,
+)
 
 ObservationKind = Literal["auto", "counted", "vectors"]
 """How observations are kept; ``"auto"`` counts those of small finite spaces."""
 
 MAX_COUNTED = 10_000
-"""Of this many elements at most, a finite space is counted without being asked to be.
+"""``"auto"`` counts a finite space of at most this many elements; Discrete spaces always."""
 
-Discrete spaces always are."""
-
-# Of these, unlike of floats, those that are equal are alike.
+# Equal numbers of these types stand for the same observation; equal floats might not.
 _INTEGERS = {int, np.int32, np.int64}
-
-MISSING = -1
-"""Stored states of counted trials, and actions, at timesteps that a trial does not have."""
 
 
 class CountedEncoding:
@@ -52,11 +49,12 @@ class CountedEncoding:
     space : Space
     features : Features
         A table, a builder, or a function or transformer of observations: (n,) numbers of a
-        Discrete space, the parts (n, k) of any other (see `lstd_agent.trials.numbering`).
+        Discrete space, the parts (n, k) of any other (see `lstd_agent.trials.spaces`).
     ends : bool
         Whether the task terminates; the terminal state then comes after the others.
     """
 
+    is_counted = True
     is_measured = True  # all observations are known
     box = None  # states are numbers
 
@@ -64,7 +62,7 @@ class CountedEncoding:
         numbering = Numbering.of(space)
         if numbering is None:
             raise InvalidInputError(
-                f"observations of {space} cannot be counted, since there is no end of them: give "
+                f"observations of {space} cannot be counted, since there are too many: give "
                 "observations='vectors'"
             )
         self.space = space
@@ -112,10 +110,10 @@ class CountedEncoding:
         return int(observed) if self.is_discrete else observed
 
     def encode(self, observations: Any) -> States:
-        """Return the state numbers (n,) of a batch of observations."""
+        """Return the state numbers (n,) of a batch of observations, an array of their own."""
         if not self.is_discrete:
             return self.numbering.numbers(observations)
-        observed = np.asarray(observations)
+        observed = plain_array(observations, "a batch of observations")
         if observed.dtype.kind not in "iu":
             raise self._misfit(observations)
         # Converted first: small integers wrap around.
@@ -141,7 +139,7 @@ class CountedEncoding:
             state = operator.index(observation) - self.start
         except TypeError:
             state = -1
-        if not 0 <= state < self.n:
+        if not 0 <= state < self.n or observation is True or observation is False:
             raise self._misfit(observation)
         return state
 
@@ -188,52 +186,22 @@ class CountedEncoding:
         """Return the features (n, d) of states."""
         return dense(self.rows(states))
 
-    def n_features(self, states: States) -> int:
-        """Return the number of features d."""
-        return int(self.table_rows.shape[1])
+    def check_features(self, states: States) -> None:
+        """Do nothing: the features of all states were checked."""
 
     def measure(self, observations: States) -> None:
         """Do nothing: standardized features were measured on all states."""
 
     def compact(self, states: States) -> States:
-        """Return a copy of states, in the smallest type that holds them."""
+        """Return states in the smallest type that holds them."""
         return states.astype(self.dtype)
-
-    def action_recorder(self, n_actions: int) -> ActionCountRecorder:
-        """Return what counts what the actions of trials lead to."""
-        terminal = self.terminal if self.ends else None
-        return ActionCountRecorder(self.n_states, n_actions, terminal)
-
-    def round_of(self, trials: KeptTrials, n_stored: int, n_actions: int = 0) -> Round:
-        """Return encoded trials, of states (m, t_max + 2), as a round: their counts.
-
-        The states of the first ``n_stored`` stay beside them. Where the number of actions is
-        given, what they led to is counted too.
-        """
-        states, rewards, own = trials.observations, trials.rewards, trials.own
-        recorder = CountRecorder(self.n_states)
-        sums = recorder.of_whole(states.T, rewards.T, own=None if own is None else own.T)
-        stored = states[:n_stored, :-1]
-        if trials.lengths is None:
-            stored = self.compact(stored)
-        else:
-            has = np.arange(trials.t_max + 1) < trials.lengths[:n_stored, None]
-            stored = np.where(has, stored, MISSING)
-        if not n_actions or trials.actions is None:
-            return Round(sums, stored)
-        action = trials.actions.T
-        known = action != MISSING
-        state, following, reward = states.T[:-1][known], states.T[1:][known], rewards.T[known]
-        chosen = action[known].astype(np.int64)
-        taken = ActionCounts.of(self.n_states, n_actions, state, chosen, following, reward)
-        return Round(sums, stored, taken)
 
     def encode_logged(self, observations: NDArray[Any]) -> States:
         """Return the states (m, n) of logged observations or parts (m, n, k).
 
         NaN marks the end of a trial.
         """
-        ended = where_ended(observations, self.ends).ravel()
+        ended = _where_ended(observations, self.ends).ravel()
         flat = observations.reshape(-1, observations.shape[2])
         parts = np.where(ended[:, None], self.numbering.low, flat)
         whole = parts.astype(np.int64)
@@ -260,8 +228,213 @@ def _key(observation: Any) -> Any:
     return None
 
 
+class VectorEncoding:
+    """Observations of any other space, flattened.
+
+    Vectors keep the type of their numbers. The terminal state of a task that ends is a vector
+    of NaN.
+
+    Parameters
+    ----------
+    space : Space
+    features : Features
+        A function or a transformer of vectors (n, k).
+    ends : bool
+        Whether the task terminates.
+    """
+
+    is_counted = False
+    n_states = 0  # none is numbered
+    table_rows = None
+
+    def __init__(self, space: Space[Any], features: Features, ends: bool) -> None:
+        self.space = space
+        self.ends = ends
+        self.terminal: Any = np.nan
+        self.n_components = flat_size(space)
+        self.given: Any = features
+        self._compute = vector_features(features)
+        # The shape of observations that need no flattening but of their own axes.
+        self._shape = space.shape if isinstance(space, spaces.Box) else None
+        self._members = boxes_in(space)
+
+    def with_features(self, features: Features) -> VectorEncoding:
+        """Return the same encoding with other features."""
+        return VectorEncoding(self.space, features, self.ends)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether features are all known: standardized ones are once they are measured."""
+        return not isinstance(self.given, Standardized) or self.given.is_measured
+
+    def measure(self, observations: NDArray[Any]) -> None:
+        """Measure standardized features on observations of trials (m, n, k), once."""
+        if self.is_measured:
+            return
+        vectors = observations.reshape(-1, observations.shape[2]).astype(np.float64)
+        self.given = self.given.measured(vectors[~np.isnan(vectors).any(axis=1)])
+        self._compute = vector_features(self.given)
+
+    def without_features(self) -> VectorEncoding:
+        """Return a copy that only encodes, as workers do: functions need not be picklable."""
+        slim = copy.copy(self)
+        slim._compute, slim.given = no_features, no_features
+        return slim
+
+    def encode(self, observations: Any) -> NDArray[Any]:
+        """Return the vectors (n, k) of a batch of observations, an array of their own."""
+        return self._check(flatten_batch(self.space, observations))
+
+    encode_table = encode  # numbers of any type are vectors
+
+    def decode(self, state: Any) -> NDArray[Any]:
+        """Return the (flat) observation of a vector: the vector itself."""
+        return np.asarray(state)
+
+    def hold(self, observation: Any) -> NDArray[Any]:
+        """Return a single observation as a vector of its own (k,), to be checked when encoded.
+
+        A copy, since an environment may write its next observation into the same array.
+        """
+        if type(observation) is np.ndarray and observation.shape == self._shape:
+            return observation.flatten()
+        parts = self._parts(observation) if self._members else []
+        vector: NDArray[Any] = (
+            np.concatenate(parts, axis=None) if parts else self.encode(as_batch(observation))[0]
+        )
+        return vector
+
+    def _parts(self, observation: Any) -> list[NDArray[Any]]:
+        """Return the arrays of an observation of Boxes; none where it needs a closer look."""
+        try:
+            if len(observation) != len(self._members):
+                return []
+            parts = [observation[name] for name in self._members]
+        except (TypeError, LookupError):
+            return []
+        plain = (
+            type(part) is np.ndarray and part.shape == shape and part.dtype.kind in "fiu"
+            for part, shape in zip(parts, self._members.values(), strict=True)
+        )
+        return parts if all(plain) else []
+
+    def is_held(self, held: NDArray[Any], observation: Any) -> bool:
+        """Tell whether a single observation, to be checked, is the one that was held."""
+        # Bytes compare faster than elements; zeros of either sign need the latter.
+        alike = self.is_single(observation) and observation.dtype == held.dtype
+        if alike and held.tobytes() == observation.tobytes():
+            return True
+        return np.array_equal(held, self.hold(observation))
+
+    def is_single(self, observation: Any) -> bool:
+        """Tell at a glance that this is a single observation; False may be wrong."""
+        return type(observation) is np.ndarray and observation.shape == self._shape
+
+    def encode_held(self, held: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Return the vectors (n, k) of observations that were held one by one, checked."""
+        return self._check(np.array(held))
+
+    def encode_any(self, observations: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
+        """Return the vectors (m, k) of one observation or a batch of m, and () or (m,).
+
+        Of a Dict or Tuple space a list is a list of single observations.
+        """
+        batch, is_single = one_or_many(self.space, observations)
+        states = self.encode(batch)
+        return states, () if is_single else (len(states),)
+
+    def rows(self, states: NDArray[Any]) -> Rows:
+        """Return the features (n, d) of vectors, dense or CSR as they come.
+
+        Those of the terminal state are zero.
+        """
+        # A copy: a function that computes in place must not change the trials.
+        vectors: FloatArray = np.array(states, dtype=np.float64)
+        ended = np.isnan(vectors[:, 0]) if self.ends else np.zeros(0, dtype=bool)
+        if not ended.any():
+            return self._compute(vectors)
+        if ended.all():
+            # Features tell their number only when they are computed, of anything finite.
+            return np.zeros((len(vectors), self._compute(np.zeros((1, vectors.shape[1]))).shape[1]))
+        living = self._compute(vectors[~ended])
+        place = np.where(ended, living.shape[0], np.cumsum(~ended) - 1)
+        return pad_rows(living, 1)[place]
+
+    def features(self, states: NDArray[Any]) -> FloatArray:
+        """Return the features (n, d) of vectors."""
+        return dense(self.rows(states))
+
+    def check_features(self, states: NDArray[Any]) -> None:
+        """Raise `InvalidInputError` unless features are those of some states that are living."""
+        if self.given is no_features:
+            return
+        vectors: FloatArray = np.array(states[:1], dtype=np.float64)
+        compute = self._compute
+        if not self.is_measured:
+            compute = vector_features(self.given.measured(vectors))
+        compute(vectors)
+
+    def compact(self, states: NDArray[Any]) -> NDArray[Any]:
+        """Return vectors as they are."""
+        return states
+
+    @property
+    def box(self) -> spaces.Box | None:
+        """The bounds of vectors, where the space has them."""
+        flat = spaces.flatten_space(self.space)
+        return flat if isinstance(flat, spaces.Box) else None
+
+    def encode_logged(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """Return the states of logged observations (m, n, k); NaN marks the end of a trial."""
+        ended = _where_ended(observations, self.ends).ravel()
+        states = observations.reshape(-1, observations.shape[2]).copy()
+        if ended.any():
+            states[ended] = 0.0
+        encoded = self._check(states)
+        if ended.any():
+            encoded[ended] = np.nan
+        return encoded.reshape(*observations.shape[:2], -1)
+
+    def _check(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        if vectors.shape[1] != self.n_components:
+            raise InvalidInputError(
+                f"observations of {self.space} have {self.n_components} components; got "
+                f"{vectors.shape[1]}"
+            )
+        if vectors.dtype.kind not in "fiu":
+            raise InvalidInputError(f"observations must be real numbers; got {vectors[0]!r}")
+        if vectors.dtype.kind == "f" and not np.isfinite(vectors).all():
+            row = vectors[~np.isfinite(vectors).all(axis=1)][0]
+            raise InvalidInputError(f"observations must be finite; got {row}")
+        if self.ends:
+            # The smallest floats that hold all of them: NaN marks the end.
+            return vectors.astype(np.result_type(vectors.dtype, np.float16), copy=False)
+        return vectors
+
+
+def no_features(observations: FloatArray) -> Rows:
+    """Stand for the features of an encoding that only encodes, and is asked for none."""
+    raise AssertionError("an encoding without features was asked for some")
+
+
+def _where_ended(observations: NDArray[Any], ends: bool) -> BoolArray:
+    """Tell where logged trials (m, n, k), of a task that ends or not, are over: at NaN."""
+    if observations.dtype.kind != "f":
+        return np.zeros(observations.shape[:2], dtype=bool)
+    ended: BoolArray = np.isnan(observations).any(axis=2)
+    if ended.any() and not ends:
+        trial, t = np.argwhere(ended)[0]
+        raise InvalidInputError(
+            f"observation {t} of trial {trial} is NaN, which marks the end of a trial: with "
+            "on_termination='absorb' trials may end"
+        )
+    if (ended[:, :-1] & ~ended[:, 1:]).any() or ended[:, 0].any():
+        raise InvalidInputError("a trial does not start at its end, and does not go on after it")
+    return ended
+
+
 Encoding: TypeAlias = CountedEncoding | VectorEncoding
-"""Either kind: both answer to the same names, so that hardly anybody has to ask which it is."""
+"""Either kind: both answer to the same names, and ``is_counted`` tells which it is."""
 
 
 def make_encoding(
@@ -276,8 +449,8 @@ def make_encoding(
     ends : bool
         Whether the task terminates.
     observations : {"auto", "counted", "vectors"}
-        ``"auto"`` counts those of Discrete spaces, and of other finite ones of at most
-        `MAX_COUNTED` elements.
+        ``"auto"`` counts Discrete spaces, and other finite ones of at most `MAX_COUNTED`
+        elements.
 
     Raises
     ------

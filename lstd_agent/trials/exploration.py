@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from lstd_agent.arrays import BoolArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.action_counts import Taken
-from lstd_agent.trials.observations import as_batch
 from lstd_agent.trials.policies import Actor, CallableActor
+from lstd_agent.trials.spaces import as_batch
 
 Explore: TypeAlias = int | float | Callable[[Any], Any]
 """What `SeminormLSTDAgent.collect` takes for exploration: a number of exploratory actions a trial,

@@ -20,8 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.kept import bad_reward
 from lstd_agent.trials.logged_tables import trials_of_table
-from lstd_agent.trials.observations import batch_size
+from lstd_agent.trials.spaces import (
+    MAX_REWARD,
+    batch_size,
+    each_array,
+    plain_array,
+    real_array,
+)
 
 Columns = str | Sequence[str]
 """The name of a column, or of several that belong together side by side."""
@@ -119,16 +126,24 @@ class LoggedTrials:
         InvalidInputError
             If there are no trials, their parts differ in length, or a reward is not finite.
         """
-        observed = [_as_batch_of(batch) for batch in observations]
-        paid = [_rewards_of(each, i) for i, each in enumerate(rewards)]
-        taken = None if actions is None else [np.asarray(each) for each in actions]
+        observed = [
+            each_array(lambda part: plain_array(part, "the observations of a trial"), batch)
+            for batch in _each(observations, "observations")
+        ]
+        paid = [_rewards_of(each, i) for i, each in enumerate(_each(rewards, "rewards"))]
+        taken = None
+        if actions is not None:
+            each_trial = _each(actions, "actions")
+            taken = [plain_array(each, "the actions of a trial") for each in each_trial]
         m = len(paid)
         if m == 0:
             raise InvalidInputError("there are no trials: give observations and rewards of one")
         for name, parts in (("observations", observed), ("actions", taken)):
             if parts is not None and len(parts) != m:
                 raise InvalidInputError(f"rewards are of {m} trials, {name} of {len(parts)}")
-        ended = np.zeros(m, dtype=bool) if terminated is None else np.asarray(terminated)
+        ended = np.zeros(m, dtype=bool)
+        if terminated is not None:
+            ended = plain_array(terminated, "terminated")
         if ended.shape != (m,) or ended.dtype != bool:
             raise InvalidInputError(
                 f"terminated holds a bool for each of {m} trials, whether it ended with its last "
@@ -272,30 +287,28 @@ def as_logged(
     )
 
 
-def _as_batch_of(batch: Any) -> Any:
-    """Return a trial's observations as a batch of arrays."""
-    if isinstance(batch, dict):
-        return {key: _as_batch_of(part) for key, part in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(_as_batch_of(part) for part in batch)
-    return np.asarray(batch)
+def _each(parts: Any, name: str) -> list[Any]:
+    """Return what was given of each trial, or raise unless it is one thing after another."""
+    try:
+        return list(parts)
+    except TypeError:
+        raise InvalidInputError(f"{name} are given for each trial; got {parts!r}") from None
 
 
 def _rewards_of(rewards: ArrayLike, trial: int) -> FloatArray:
-    """Return a trial's rewards, or raise unless they are finite numbers."""
+    """Return a trial's rewards, or raise unless they are numbers of a reasonable size."""
     try:
-        paid = np.asarray(rewards, dtype=np.float64)
-    except (TypeError, ValueError):
+        paid = real_array(rewards, "rewards")
+    except InvalidInputError:
         paid = np.empty(())
     if paid.ndim != 1 or not paid.size:
         raise InvalidInputError(
             f"the rewards of trial {trial} are one number a timestep, at least one; got {rewards!r}"
         )
-    if not np.isfinite(paid).all():
-        t = int(np.argmin(np.isfinite(paid)))
-        raise InvalidInputError(
-            f"rewards must be finite; got {paid[t]} at timestep {t} of trial {trial}"
-        )
+    fine = np.abs(paid) <= MAX_REWARD
+    if not fine.all():
+        t = int(np.argmin(fine))
+        raise InvalidInputError(f"{bad_reward(paid[t])} at timestep {t} of trial {trial}")
     return paid
 
 

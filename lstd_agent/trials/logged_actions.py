@@ -27,8 +27,8 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.exploration import ActionNumbers, are_none, discrete_actions, in_words
 from lstd_agent.trials.logged import LoggedTrials
-from lstd_agent.trials.observations import batch_size, take
 from lstd_agent.trials.policies import Actor, Policy, check_probabilities, make_actor
+from lstd_agent.trials.spaces import batch_size, take
 
 # Frequencies are of another policy if their statistic is so many standard deviations too large:
 # by Chebyshev's inequality that is so in one log of a hundred at most, and hardly in any.

@@ -1,9 +1,19 @@
-"""Policies: an action a state, action probabilities, or a function of observations."""
+"""Policies: an action a state, action probabilities, a function of observations, or a model.
+
+Models of Stable-Baselines3 and scikit-learn (a ``predict`` method) and torch modules are told by
+their methods, so that none of these libraries is imported before a policy of theirs comes. A
+model acts by ``model.predict(observations)``, with its own default of drawing actions or not
+(``partial(model.predict, deterministic=True)``). `StatedPolicy` tells whether two policies are
+the same: trials of another one must not be added unawares.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import types
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -13,8 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.learned_policies import is_model, is_module, module_actions
-from lstd_agent.trials.observations import as_batch, batch_size, part_sizes, take
+from lstd_agent.trials.spaces import as_batch, batch_size, part_sizes, plain_array, take
 
 
 class Model(Protocol):
@@ -48,7 +57,7 @@ def make_actor(
     policy : array_like or callable
         Shape (S,) of int: an action a state. Shape (S, A): action probabilities. A callable
         gets observations and returns actions, or (actions, None) as Stable-Baselines3 does. A
-        model of that library and a torch module: see `lstd_agent.trials.learned_policies`.
+        model of that library or a torch module acts by itself.
     observation_space, action_space : Space
         Of a single environment.
     batched : bool or None
@@ -73,7 +82,7 @@ def make_actor(
         policy, batched = partial(module_actions, learned, observation_space, action_space), True
     if callable(policy):
         return CallableActor(policy, action_space, batched)
-    array = np.asarray(policy)
+    array = plain_array(policy, "a policy")
     if not isinstance(observation_space, spaces.Discrete) or not isinstance(
         action_space, spaces.Discrete
     ):
@@ -253,3 +262,157 @@ def _actions_of(answer: Any) -> Any:
             "the observation alone can be evaluated, since their trials are a Markov chain"
         )
     return answer
+
+
+def is_model(policy: Any) -> bool:
+    """Tell whether a policy acts by its ``predict`` method, as Stable-Baselines3 models do."""
+    acts = callable(getattr(policy, "predict", None))
+    return acts and (not callable(policy) or is_module(policy))
+
+
+def is_module(policy: Any) -> bool:
+    """Tell whether a policy is a torch module."""
+    return callable(policy) and all(
+        callable(getattr(policy, name, None)) for name in ("state_dict", "parameters", "forward")
+    )
+
+
+def module_actions(
+    module: Any, observation_space: Space[Any], action_space: Space[Any], observations: Any
+) -> NDArray[Any]:
+    """Return the actions of a torch module for a batch.
+
+    The module gets it in the type of its parameters (numbers of Discrete observations as int64),
+    and returns actions, or one number for each Discrete action, of which the largest is taken.
+    """
+    import torch  # whose module it is
+
+    parameter = next(iter(module.parameters()), torch.zeros(1))
+    with torch.no_grad():
+        output = module(_tensors(observation_space, observations, parameter))
+    if not isinstance(output, torch.Tensor):
+        raise InvalidInputError(
+            f"a torch module as a policy returns a tensor of actions; got {type(output).__name__}:"
+            " pass a function of observations that calls it"
+        )
+    answer: NDArray[Any] = output.cpu().numpy()
+    if not isinstance(action_space, spaces.Discrete):
+        return answer
+    # A log may not show all actions.
+    if answer.ndim == 2 and answer.shape[1] >= action_space.n:
+        return np.asarray(answer.argmax(axis=1) + action_space.start)
+    if answer.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"a torch module as a policy of {action_space} returns integers (n,) or one number an "
+            f"action (n, {action_space.n}); got {answer.dtype} of shape {answer.shape}"
+        )
+    return answer
+
+
+def _tensors(space: Space[Any], batch: Any, parameter: Any) -> Any:
+    """Return a batch of observations as tensors where a module has its parameters."""
+    import torch
+
+    if isinstance(space, spaces.Dict):
+        return {key: _tensors(part, batch[key], parameter) for key, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(
+            _tensors(part, b, parameter) for part, b in zip(space.spaces, batch, strict=True)
+        )
+    is_number = isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+    dtype = torch.int64 if is_number else parameter.dtype
+    return torch.as_tensor(np.asarray(batch), dtype=dtype, device=parameter.device)
+
+
+def fingerprint(policy: Any) -> str | None:
+    """Return a hash of the parameters of a policy that learns, None of any other.
+
+    The same object acts otherwise once it has been trained further.
+    """
+    while isinstance(policy, partial):
+        policy = policy.func
+    policy = getattr(policy, "__self__", policy)
+    module = policy if is_module(policy) else getattr(policy, "policy", None)
+    if not is_module(module):
+        return None
+    assert module is not None
+    digest = hashlib.sha256()
+    for name, value in module.state_dict().items():
+        digest.update(name.encode())
+        if hasattr(value, "cpu"):
+            digest.update(np.ascontiguousarray(value.detach().cpu().numpy()).tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class StatedPolicy:
+    """A policy as it was when trials were said to be its own.
+
+    Attributes
+    ----------
+    policy : policy
+        Of a model its ``predict`` method.
+    fingerprint : str or None
+        Of the parameters of one that learns.
+    """
+
+    policy: Policy
+    fingerprint: str | None = None
+
+    @classmethod
+    def of(cls, policy: Any) -> StatedPolicy:
+        """Return a policy with its parameters' fingerprint."""
+        return cls(policy.predict if is_model(policy) else policy, fingerprint(policy))
+
+    def check_same(self, before: StatedPolicy) -> None:
+        """Raise `InvalidInputError` unless it is the policy of trials before, learning no more."""
+        if self.fingerprint != before.fingerprint or not same_policy(before.policy, self.policy):
+            raise InvalidInputError(
+                "the trials so far are of another policy, and values are those of one policy: "
+                "forget them with reset(), make a new agent, or say that it is the same with "
+                "is_same_policy=True"
+            )
+
+
+def same_policy(a: Any, b: Any) -> bool:
+    """Tell whether two policies are the same by what they are.
+
+    Arrays are by their numbers, functions by their code and what it refers to, other callables
+    by being the same object. A function that was written twice is two.
+    """
+    if a is b:
+        return True
+    if callable(a) != callable(b):
+        return False
+    if not callable(a):
+        return np.array_equal(plain_array(a, "a policy"), plain_array(b, "a policy"))
+    if isinstance(a, types.FunctionType) and isinstance(b, types.FunctionType):
+        return a.__code__ == b.__code__ and _same_values(
+            (a.__defaults__, a.__kwdefaults__, _closure(a)),
+            (b.__defaults__, b.__kwdefaults__, _closure(b)),
+        )
+    if isinstance(a, types.MethodType) and isinstance(b, types.MethodType):
+        return a.__func__ is b.__func__ and a.__self__ is b.__self__
+    if isinstance(a, partial) and isinstance(b, partial):
+        return same_policy(a.func, b.func) and _same_values(
+            (a.args, a.keywords), (b.args, b.keywords)
+        )
+    return False
+
+
+def _closure(function: types.FunctionType) -> tuple[Any, ...]:
+    return tuple(cell.cell_contents for cell in function.__closure__ or ())
+
+
+def _same_values(a: Any, b: Any) -> bool:
+    """Compare what functions refer to; what cannot be compared differs."""
+    if a is b:
+        return True
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_same_values, a, b))
+    if isinstance(a, types.FunctionType):
+        return same_policy(a, b)
+    try:
+        return type(a) is type(b) and np.array_equal(a, b)
+    except Exception:  # whatever comparing somebody's own objects does
+        return False

@@ -1,26 +1,106 @@
-"""Trials as they are observed: the one way from transitions into sums.
+"""Recording: the one way from transitions to counts or kept trials.
 
 `LockstepTrials` run together, one call a timestep. `SequentialTrials` run one after the other,
-as a plain environment makes them; finished ones wait until there are enough of them for a round.
-Either way a `Round` comes out. A trial that terminates stays in the terminal state for the rest
+as a plain environment makes them. Either way a *portion* comes out: `CountedTrials` where states
+are numbers, else `KeptTrials`. A trial that terminates stays in the terminal state for the rest
 of its timesteps.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, States
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.action_counts import ActionCountRecorder, Taken
+from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken
+from lstd_agent.trials.counted import CountedTrials, CountRecorder
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.recorders import Recorder, Round
+from lstd_agent.trials.kept import KeptTrials, bad_reward
+from lstd_agent.trials.samples import TrialSample, ordered
+from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
-# Rounds of single trials are a share of those so far, and of a few megabytes at most.
-_ROUNDS, _ROUND_TIMESTEPS = 20, 2**18
+Portion: TypeAlias = CountedTrials | KeptTrials
+"""What some trials leave behind; two of the same kind add up."""
+
+
+class Recorder(Protocol):
+    """Adds up trials of counted observations."""
+
+    def record(
+        self, state: IntArray, reward: FloatArray, next_state: IntArray, taken: Taken | None = None
+    ) -> None:
+        """Record the next timestep of all trials; explored transitions are left out."""
+
+    def record_whole(self, trials: KeptTrials) -> None:
+        """Record whole trials, whose observations are states (m, t_max + 2)."""
+
+    def portion(
+        self,
+        n_trials: int,
+        sample: TrialSample | None = None,
+        taken: tuple[ActionCounts, ...] | None = None,
+    ) -> Any:
+        """Return what has been recorded of complete trials."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """How trials are recorded.
+
+    Attributes
+    ----------
+    encoding : Encoding
+        Tells whether observations are counted.
+    n_batches : int
+        Into so many batches counted trials are dealt.
+    n_actions : int
+        So many actions there are, and what they lead to is counted too; 0 leaves that out.
+    """
+
+    encoding: Encoding
+    n_batches: int = 1
+    n_actions: int = 0
+
+    def without_features(self) -> Recording:
+        """Return the same for workers, which only encode."""
+        return dataclasses.replace(self, encoding=self.encoding.without_features())
+
+    def recorder(self, first: int) -> Recorder | None:
+        """Return what counts trials from number ``first`` on; None where they are kept."""
+        if not self.encoding.is_counted:
+            return None
+        return CountRecorder(self.encoding.n_states, self.n_batches, first)
+
+    def action_recorder(self, first: int) -> ActionCountRecorder | None:
+        """Return what counts what actions lead to; None where that is not asked for."""
+        encoding = self.encoding
+        if not (encoding.is_counted and self.n_actions):
+            return None
+        terminal = encoding.terminal if encoding.ends else None
+        how = terminal, self.n_batches, first
+        return ActionCountRecorder(encoding.n_states, self.n_actions, *how)
+
+    def portion_of(self, trials: KeptTrials, first: int, n_stored: int) -> Portion:
+        """Return whole encoded trials as they are kept: counted, with a sample of so many."""
+        recorder = self.recorder(first)
+        if recorder is None:
+            return trials
+        # Batches do not depend on the order in which the trials of a log come.
+        trials = trials.take(ordered(trials))
+        recorder.record_whole(trials)
+        counted, actions = None, self.action_recorder(first)
+        if actions is not None and trials.actions is not None:
+            states, explored = trials.observations.T, trials.part("explored").T
+            taken = Taken(trials.actions.T, explored)
+            actions.record(states[:-1], taken, trials.rewards.T, states[1:])
+            counted = actions.sums()
+        sample = TrialSample.of(trials, n_stored) if n_stored else None
+        portion: Portion = recorder.portion(trials.n_trials, sample, counted)
+        return portion
 
 
 class LockstepTrials:
@@ -28,33 +108,29 @@ class LockstepTrials:
 
     Parameters
     ----------
-    encoding : Encoding
-    recorder : Recorder
-        A fresh one.
+    recording : Recording
     states : ndarray, shape (n,) or (n, k)
         In which they start, encoded.
+    first : int
+        The number of the first trial.
     n_stored : int
-        How many of them to keep whole.
-    actions : ActionCountRecorder, optional
-        A fresh one, where it is asked for what actions lead to.
+        How many counted trials to keep whole.
     """
 
     def __init__(
-        self,
-        encoding: Encoding,
-        recorder: Recorder,
-        states: States,
-        n_stored: int,
-        actions: ActionCountRecorder | None = None,
+        self, recording: Recording, states: States, first: int = 0, n_stored: int = 0
     ) -> None:
         self.n_timesteps = 0
-        self._encoding = encoding
         self.states = states
-        self._n_stored = n_stored
-        self._stored: list[States] = []
-        self._recorder = recorder
-        self._actions = actions
+        self._encoding = encoding = recording.encoding
+        self._recorder = recording.recorder(first)
+        self._actions = recording.action_recorder(first)
+        self._n_whole = len(states) if self._recorder is None else min(n_stored, len(states))
+        self._whole = [encoding.compact(states[: self._n_whole])]
+        self._rewards: list[FloatArray] = []
+        self._taken: list[Taken] = []
         self._living: BoolArray | None = None
+        encoding.check_features(states)
 
     @property
     def living(self) -> BoolArray:
@@ -68,17 +144,18 @@ class LockstepTrials:
         terminated: BoolArray | None = None,
         taken: Taken | None = None,
     ) -> None:
-        """Record the next timestep of all trials: rewards (n,), states (n, ...), and by what.
+        """Record the next timestep of all trials: rewards (n,), states (n, ...), and actions.
 
-        Whatever a trial that has terminated before observes does not matter.
+        What is observed of a trial after it has terminated does not matter.
         """
         if self._living is not None:
             reward = np.where(self._living, reward, 0.0)
-        if not np.isfinite(reward).all():
-            trial = int(np.argmin(np.isfinite(reward)))
+        fine = np.abs(reward) <= MAX_REWARD
+        if not fine.all():
+            trial = int(np.argmin(fine))
             raise InvalidInputError(
-                f"rewards must be finite; got {reward[trial]} at timestep {self.n_timesteps} of "
-                f"trial {trial} of the round"
+                f"{bad_reward(reward[trial])} at timestep {self.n_timesteps} of trial {trial} of "
+                "the round"
             )
         if terminated is not None and terminated.any():
             _refuse_unless_it_ends(self._encoding, self.living & terminated, self.n_timesteps)
@@ -86,22 +163,33 @@ class LockstepTrials:
         if self._living is not None:
             next_state = next_state.copy()
             next_state[~self._living] = self._encoding.terminal
-        self._recorder.record(self.states, reward, next_state, taken)
+        if self._recorder is not None:
+            self._recorder.record(self.states, reward, next_state, taken)
         if self._actions is not None:
             assert taken is not None
             self._actions.record(self.states, taken, reward, next_state)
-        if self._n_stored:
-            self._stored.append(self._encoding.compact(self.states[: self._n_stored]))
+        if m := self._n_whole:
+            self._whole.append(self._encoding.compact(next_state[:m]))
+            self._rewards.append(reward[:m].copy())  # an environment may write into it again
+            if taken is not None:
+                self._taken.append(Taken(taken.action[:m], taken.explored[:m]))
         self.states = next_state
         self.n_timesteps += 1
 
-    def finish(self) -> Round:
+    def finish(self) -> Portion:
         """Return what the trials leave behind, all of them over the same timesteps."""
-        sums = self._recorder.sums(len(self.states))
-        taken = None if self._actions is None else self._actions.sums()
-        if not self._stored:
-            return Round(sums, np.empty(0), taken)
-        return Round(sums, np.ascontiguousarray(np.stack(self._stored).swapaxes(0, 1)), taken)
+        whole = None
+        if self._n_whole:
+            states, rewards = np.stack(self._whole, axis=1), np.stack(self._rewards, axis=1)
+            taken = [np.stack(parts) for parts in zip(*self._taken, strict=True)]
+            whole = _with_actions(KeptTrials(states, rewards), Taken(*taken) if taken else None)
+        if self._recorder is None:
+            assert whole is not None
+            return whole
+        sample = None if whole is None else TrialSample.of(whole, self._n_whole)
+        counted = None if self._actions is None else self._actions.sums()
+        portion: Portion = self._recorder.portion(len(self.states), sample, counted)
+        return portion
 
 
 class SequentialTrials:
@@ -146,10 +234,8 @@ class SequentialTrials:
         """Record the next timestep of the trial under way."""
         if type(reward) is not float:
             reward = as_reward(reward, len(self._rewards))
-        if not math.isfinite(reward):
-            raise InvalidInputError(
-                f"rewards must be finite; got {reward} at timestep {len(self._rewards)}"
-            )
+        if not -MAX_REWARD <= reward <= MAX_REWARD:
+            raise InvalidInputError(f"{bad_reward(reward)} at timestep {len(self._rewards)}")
         if terminated:
             living = np.ones(1, dtype=bool)
             _refuse_unless_it_ends(self.encoding, living, len(self._rewards))
@@ -203,55 +289,60 @@ class SequentialTrials:
         """Forget the trial under way."""
         self._held, self._rewards, self._taken, self.terminated = [], [], [], False
 
-    def finish(
-        self, recorder: Recorder, n_stored: int, actions: ActionCountRecorder | None = None
-    ) -> Round:
-        """Return what the finished trials leave behind, and forget them."""
-        states = np.stack([states for states, _, _ in self._finished], axis=1)
-        rewards = np.stack([rewards for _, rewards, _ in self._finished], axis=1)
-        taken, counted = self._all_taken(rewards), None
-        if actions is not None:
-            assert taken is not None
-            actions.record(states[:-1], taken, rewards, states[1:])
-            counted = actions.sums()
+    def forget_finished(self) -> None:
+        """Forget the finished trials, which have been added up."""
         self._finished = []
-        stored: Any = np.empty(0)
-        if n_stored:
-            by_trial = states[:-1, :n_stored].swapaxes(0, 1)
-            stored = np.ascontiguousarray(self.encoding.compact(by_trial))
-        return Round(recorder.of_whole(states, rewards, taken), stored, counted)
 
-    def _all_taken(self, rewards: FloatArray) -> Taken | None:
-        """Return the actions of the finished trials, arrays (t_max + 1, n), if they are known."""
-        if not any(taken for _, _, taken in self._finished):
-            return None
-        action, explored = np.zeros(rewards.shape, np.int64), np.zeros(rewards.shape, bool)
-        for trial, (_, _, taken) in enumerate(self._finished):
+    def finished(self) -> KeptTrials:
+        """Return the finished trials, encoded."""
+        finished = self._finished
+        states = self.encoding.compact(np.stack([states for states, _, _ in finished]))
+        rewards = np.stack([rewards for _, rewards, _ in finished])
+        action, explored = np.zeros(rewards.T.shape, np.int64), np.zeros(rewards.T.shape, bool)
+        for trial, (_, _, taken) in enumerate(finished):
             for t, each in enumerate(taken):
                 action[t, trial], explored[t, trial] = each.action[0], each.explored[0]
-        return Taken(action, explored)
+        are_known = any(taken for _, _, taken in finished)
+        return _with_actions(
+            KeptTrials(states, rewards), Taken(action, explored) if are_known else None
+        )
 
 
-def round_size(n_trials: int, t_max: int) -> int:
-    """Return how many single trials to add up together, after so many.
-
-    A twentieth of those so far: any number of trials then makes about twenty batches, for
-    standard errors to compare, of about one size; and never more than fit in little memory.
-    """
-    return max(1, min(n_trials // _ROUNDS, _ROUND_TIMESTEPS // (t_max + 1)))
+def _with_actions(kept: KeptTrials, taken: Taken | None) -> KeptTrials:
+    """Return trials with the actions that they took, arrays (t_max + 1, n), in little memory."""
+    if taken is None:
+        return kept
+    dtype = np.min_scalar_type(int(taken.action.max()))
+    actions = np.ascontiguousarray(taken.action.T, dtype=dtype)
+    explored = np.ascontiguousarray(taken.explored.T) if taken.explored.any() else None
+    return dataclasses.replace(kept, actions=actions, explored=explored)
 
 
 def as_reward(reward: Any, t: int) -> float:
     """Return a reward as a float, or raise unless it is one number."""
-    if np.ndim(reward) == 0:
-        try:
-            return float(reward)
-        except (TypeError, ValueError):
-            pass
+    try:
+        number = real_array(reward, "a reward")
+        if number.ndim == 0:
+            return float(number)
+    except InvalidInputError:
+        pass
     raise InvalidInputError(
         f"a reward is one number; got {reward!r} at timestep {t}: have the environment return a "
         "float, for instance by gymnasium.wrappers.TransformReward"
     )
+
+
+def as_rewards(reward: Any, n: int, t: int) -> FloatArray:
+    """Return the rewards of a timestep as an array (n,), or raise unless they are n numbers."""
+    try:
+        rewards = real_array(reward, "rewards")
+    except InvalidInputError:
+        rewards = np.empty(())
+    if rewards.shape != (n,):
+        raise InvalidInputError(
+            f"the rewards of {n} trials are {n} numbers; got {reward!r} at timestep {t}"
+        )
+    return rewards
 
 
 def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) -> None:

@@ -394,7 +394,7 @@ def test_vectors_of_logs_cut_short_tell_what_their_counts_tell() -> None:
 def test_a_policys_own_trials_tell_the_same_whichever_way_it_is_given() -> None:
     mdp, policy = make_mdp("h12c"), TARGET
     agent = SeminormLSTDAgent(OneHot())
-    agent.collect(TabularVectorEnv(mdp, 100), policy, 2000, 60, seed=0, explore=1).fit()
+    agent.collect(TabularVectorEnv(mdp, 100), policy, 2000, 60, seed=0, explore=3).fit()
     bias = agent.action_values(range(12), policy=policy)
     for same in (np.eye(2)[policy], lambda s: policy[s]):
         assert_array_equal(agent.action_values(range(12), policy=same), bias)

@@ -12,13 +12,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent, TrialCollector
+from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError, MissingDependencyError, NotFittedError
 from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.recorders import Round
-from lstd_agent.trials.user_loop import UserLoop
+from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
 
@@ -42,8 +40,7 @@ def test_values_are_relative_biases_within_their_errors(agent: Any, chain: Any) 
     error = np.abs(agent.predict(states) - exact)
     assert (error <= 5 * agent.standard_errors(states)).all()
     assert agent.gain_ == pytest.approx(chain.gain, rel=0.01)
-    rounding = 1e-12 * np.ptp(exact)
-    assert agent.predict(agent.main_reference_) == pytest.approx(0.0, abs=rounding)
+    assert agent.predict(agent.main_reference_) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_the_bias_of_the_start_is_the_chains_whatever_state_has_the_value_0(
@@ -152,6 +149,8 @@ def test_a_gain_for_each_neighborhood_is_refused_with_the_reason() -> None:
             SeminormLSTDAgent(OneHot(), gain=gain)  # type: ignore[arg-type]
 
 
+# The values of the paper's rules are off, which is said.
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_with_references_the_estimated_gain_is_the_mean_reward_of_the_second_half() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=500)
     agent = SeminormLSTDAgent.paper(OneHot()).collect(env, POLICY, 1000, 100, seed=0).fit()
@@ -181,7 +180,7 @@ def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgen
         counts = TransitionCounts(
             drawn.n_states, drawn.n_trials, drawn.transition_counts, drawn.reward_sums
         )
-        collector.batches.add(Round(counts, np.empty(0)), collector.encoding)
+        collector.batches.add_counts(counts)
     return agent.fit()
 
 
@@ -255,22 +254,24 @@ def test_an_estimated_gain_has_its_share_in_the_errors() -> None:
     assert errors[0] != pytest.approx(errors[1], rel=1e-2)
 
 
-def test_standard_errors_need_rounds() -> None:
+def test_standard_errors_need_batches() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=100)
-    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 100, 20, seed=0).fit()
+    counts = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 100, 20, seed=0).counts
+    agent = SeminormLSTDAgent(OneHot()).add(counts).fit()
     with pytest.raises(NotFittedError, match=r"there is 1: .* collect in several rounds"):
         agent.standard_errors(0)
     agent.collect(env, POLICY, 100, 20, seed=1).fit()
     assert np.isfinite(agent.standard_errors(0))
 
 
-def test_rounds_fill_batches_evenly() -> None:
-    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=10)
-    agent = SeminormLSTDAgent(OneHot(), n_batches=4).collect(env, POLICY, 95, 5, seed=0)
-    assert sorted(sums.n_trials for sums in agent.collector.batches.sums) == [20, 20, 25, 30]
-    plain = SeminormLSTDAgent(OneHot())
-    plain.collect(gym.make("unichain_gym:Unichain-h6-v0"), POLICY, 60, 5, seed=0)
-    assert [sums.n_trials for sums in plain.collector.batches.sums] == [3] * 20
+@pytest.mark.parametrize("num_envs", [0, 10, 100])
+def test_trials_not_rounds_are_dealt_into_batches(num_envs: int) -> None:
+    name = "unichain_gym:Unichain-h6-v0"
+    env = gym.make_vec(name, num_envs=num_envs) if num_envs else gym.make(name)
+    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 95, 5, seed=0)
+    assert [sums.n_trials for sums in agent.collector.batches.sums] == [5] * 15 + [4] * 5
+    agent.collect(env, POLICY, 5, 5, seed=1)
+    assert [sums.n_trials for sums in agent.collector.batches.sums] == [5] * 20
 
 
 def test_the_summary_tells_every_neighborhood(agent: Any) -> None:
@@ -357,13 +358,8 @@ def test_a_figure_without_matplotlib_names_the_extra(agent: Any, monkeypatch: An
 def test_methods_that_are_passed_on_show_what_those_that_do_the_work_take_and_say() -> None:
     agent = SeminormLSTDAgent(OneHot())
     assert agent.attach(gym.make("unichain_gym:Unichain-h6-v0")) is agent
-    for passed_on, works in (
-        (SeminormLSTDAgent.predict, Fit.predict),
-        (SeminormLSTDAgent.attach, TrialCollector.attach),
-        (TrialCollector.observe, UserLoop.observe),
-    ):
-        assert inspect.signature(passed_on) == inspect.signature(works)
-        assert passed_on.__doc__ == works.__doc__
+    assert inspect.signature(SeminormLSTDAgent.predict) == inspect.signature(Fit.predict)
+    assert SeminormLSTDAgent.predict.__doc__ == Fit.predict.__doc__
     assert list(inspect.signature(SeminormLSTDAgent.plot).parameters) == ["self"]
     with pytest.raises(AttributeError, match="n_batches"):  # of trials already collected
         agent.n_batches = 3  # type: ignore[misc]

@@ -19,7 +19,7 @@ from lstd_agent.statistics.trial_moments import BatchMoments, TrialMoments
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.linked import solve_backwards
 from lstd_agent.system.multistep import solve_backwards_multistep, solve_windows_multistep
-from lstd_agent.trials.kept_trials import KeptTrials
+from lstd_agent.trials.kept import KeptTrials
 
 
 def statistics_of(states: Any, rewards: Any, table: FloatArray) -> MomentStatistics:

@@ -17,10 +17,9 @@ from scipy import sparse
 
 from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent, TransitionCounts
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
-from lstd_agent.trials.encoding import CountedEncoding, make_encoding
-from lstd_agent.trials.numbering import Numbering
-from lstd_agent.trials.same_policy import same_policy
-from lstd_agent.trials.vector_encoding import VectorEncoding
+from lstd_agent.trials.encoding import CountedEncoding, VectorEncoding, make_encoding
+from lstd_agent.trials.policies import same_policy
+from lstd_agent.trials.spaces import Numbering
 from unichain_gym import make_mdp, simulate_counts
 
 ZEROS = np.zeros(6, dtype=int)
@@ -106,7 +105,7 @@ def test_small_finite_spaces_are_counted_unless_said() -> None:
         (spaces.Discrete(20_000), "auto", CountedEncoding),
     ):
         assert type(make_encoding(space, ones, False, option)) is kind  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="cannot be counted, since there is no end"):
+    with pytest.raises(InvalidInputError, match="cannot be counted, since there are too many"):
         make_encoding(spaces.Box(0, 1, (1,)), ones, False, "counted")
     with pytest.raises(InvalidInputError, match="observations must be one of"):
         SeminormLSTDAgent(OneHot(), observations="numbers")  # type: ignore[arg-type]

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
-from lstd_agent.errors import CondensedTrialsWarning, InvalidInputError
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.study.problems import random_chain, random_features
-from lstd_agent.trials.counting import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
-from lstd_agent.trials.recorders import CountRecorder, MomentRecorder, TrialRecorder
-from lstd_agent.trials.recording import LockstepTrials
+from lstd_agent.trials.recording import LockstepTrials, Recording
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
 
@@ -107,7 +106,7 @@ def test_a_collection_split_over_agents_merges_into_the_whole() -> None:
         assert_allclose(one, other, rtol=rtol)
     assert_array_equal(a.trials, b.trials)
     assert_allclose(merged.predict(np.arange(36)), whole.predict(np.arange(36)), rtol=1e-10)
-    assert len(merged.collector.batches.sums) == 5
+    assert [sums.n_trials for sums in merged.collector.batches.sums] == [15] * 20
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
@@ -149,42 +148,20 @@ def test_what_does_not_belong_together_does_not_merge() -> None:
     assert agent.n_trials == 2
 
 
-def test_moments_of_other_features_do_not_merge_and_kept_trials_do() -> None:
+def test_trials_merge_whatever_the_features() -> None:
     pendulum = gym.make("Pendulum-v1")
-    policy = lambda x: [0.0]  # noqa: E731
 
-    def collected(features: Any, n_trials: int, **options: Any) -> SeminormLSTDAgent:
-        agent = SeminormLSTDAgent(features, **options)
-        return agent.collect(pendulum, policy, n_trials, 5, batched=False)
+    def collected(features: Any, n_trials: int) -> SeminormLSTDAgent:
+        policy = lambda x: [0.0]  # noqa: E731
+        return SeminormLSTDAgent(features).collect(pendulum, policy, n_trials, 5, batched=False)
 
-    def condensed(features: Any, **options: Any) -> SeminormLSTDAgent:
-        with pytest.warns(CondensedTrialsWarning):
-            return collected(features, 60, max_bytes=4000, **options)
-
-    ones = lambda x: np.ones((len(x), 4))  # noqa: E731
-    agent = condensed(Polynomial(1))
-    with pytest.raises(InvalidInputError, match="have different features, such as"):
-        agent.merge(condensed(ones))
-    with pytest.raises(InvalidInputError, match=r"\(6, 4, 4\).*do not add to.*\(6, 1, 1\)"):
-        agent.merge(condensed(RadialBasis([[1.0, 0, 0]], 1.0)))
-    with pytest.raises(InvalidInputError, match="features that cannot be compared"):
-        condensed(Polynomial(1), n_stored_trials=0).merge(condensed(ones, n_stored_trials=0))
-    assert agent.merge(condensed(Polynomial(1), n_stored_trials=0)).n_trials == 120
-    kept = collected(Polynomial(1), 3)
-    with pytest.raises(InvalidInputError, match="do not add to"):
-        kept.merge(condensed(RadialBasis([[1.0, 0, 0]], 1.0)))
-    assert kept.kept_trials.n_trials == 3
-    other = condensed(Polynomial(1))
-    with pytest.warns(CondensedTrialsWarning, match="so that those kept here are as well"):
-        assert kept.merge(other).n_trials == 63
-    assert agent.merge(collected(ones, 3)).n_trials == 123
-    kept = collected(ones, 3)
+    kept = collected(lambda x: np.ones((len(x), 4)), 3)
     kept.merge(collected(RadialBasis([[1.0, 0, 0]], 1.0), 2))
     assert kept.n_trials == kept.kept_trials.n_trials == 5
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from(["discrete", "moments", "kept"]), st.booleans())
+@given(st.integers(0, 10_000), st.sampled_from(["discrete", "kept"]), st.booleans())
 def test_sums_of_any_pieces_in_any_order_are_the_sums_of_the_whole(
     seed: int, kind: str, ends: bool
 ) -> None:
@@ -199,33 +176,27 @@ def test_sums_of_any_pieces_in_any_order_are_the_sums_of_the_whole(
     rewards = rng.normal(size=(7, 30))
     over = (rng.random((7, 30)) < 0.1) & ends
 
-    makers: dict[str, Any] = {
-        "discrete": lambda: CountRecorder(encoding.n_states),
-        "moments": lambda: MomentRecorder(encoding.rows),
-        "kept": TrialRecorder,
-    }
-
-    def sums(piece: Any) -> Any:
-        lockstep = LockstepTrials(encoding, makers[kind](), states[0, piece], 0)
+    def portion(piece: Any, first: int) -> Any:
+        lockstep = LockstepTrials(Recording(encoding, 4), states[0, piece], first, 30)
         for t in range(7):
             lockstep.advance(rewards[t, piece], states[t + 1, piece], over[t, piece])
-        return lockstep.finish().sums
+        return lockstep.finish()
 
     pieces = np.array_split(rng.permutation(30), 4)
-    a, b, c, d = (sums(piece) for piece in pieces)
-    total, whole = (c + a) + (d + b), sums(np.arange(30))
+    a, b, c, d = (portion(piece, 8 * i) for i, piece in enumerate(pieces))
+    total, whole = (c + a) + (d + b), portion(np.concatenate(pieces), 0)
     assert total.n_trials == whole.n_trials == 30
     if kind == "kept":
-        order = np.concatenate([pieces[i] for i in (2, 0, 3, 1)])
+        order = np.concatenate([np.split(np.arange(30), [8, 16, 23])[i] for i in (2, 0, 3, 1)])
         assert_array_equal(total.observations, whole.observations[order])
-        total, whole = (kept.condense(encoding.rows) for kept in (total, whole))
-    for name in vars(whole):
-        found, expected = getattr(total, name), getattr(whole, name)
-        if expected is None:  # nothing was cut short
-            assert found is None
-            continue
-        if hasattr(found, "toarray"):
-            found, expected = found.toarray(), expected.toarray()
+        assert_array_equal(total.rewards, whole.rewards[order])
+        return
+    assert_array_equal(total.n_by_batch.sum(), 30)
+    for name in ("states", "rewards", "hashes"):
+        assert_array_equal(getattr(total.sample, name), getattr(whole.sample, name))
+    for name in ("transition_counts", "reward_sums"):
+        by_batch = (getattr(each, name).toarray().reshape(7, 4, -1) for each in (total, whole))
+        found, expected = (each.sum(axis=1) for each in by_batch)
         assert_allclose(found, expected, atol=1e-10)
 
 

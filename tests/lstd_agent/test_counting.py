@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from lstd_agent.trials.recorders import CountRecorder
+from lstd_agent.trials.counted import CountRecorder
 
 
 @pytest.mark.parametrize("n_states", [1, 7, 300, 70_000, 3_000_000])

@@ -1,8 +1,13 @@
-"""Trials of vectors: kept as they come while there is room, condensed into moments beyond."""
+"""Trials of vectors: kept as they come, in memory while there is room, in files beyond."""
 
 from __future__ import annotations
 
+import errno
+import os
+import pickle
+from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,18 +18,15 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import (
-    CondensedTrialsWarning,
     KeptTrials,
     OneHot,
     Polynomial,
     RadialBasis,
     SeminormLSTDAgent,
     Standardized,
-    TileCoding,
 )
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.features.rows import dense
-from lstd_agent.trials.moment_sums import MomentSums
+from lstd_agent.trials.kept import GrowingTrials
 
 
 def still(observation: Any) -> Any:
@@ -35,45 +37,6 @@ def pendulum(features: Any = Polynomial(1), n_trials: int = 40, **options: Any) 
     agent = SeminormLSTDAgent(features, 1, gain=0.0, **options)
     env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 4)
     return agent.collect(env, still, n_trials, 30, seed=0)
-
-
-def sums_of(agent: Any) -> MomentSums:
-    kept = agent.kept_trials
-    condensed: MomentSums = kept.condense(agent.collector.encoding.rows)
-    return condensed
-
-
-def assert_same_moments(a: MomentSums, b: MomentSums) -> None:
-    for name in (n for n, value in vars(a).items() if value is not None):
-        assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("features", [Polynomial(2), TileCoding([-1, -1, -8], [1, 1, 8], 3, 2)])
-def test_moments_of_kept_trials_are_the_sums_that_their_definition_says(features: Any) -> None:
-    kept = pendulum(features).kept_trials
-    f = np.stack([dense(features(trial.astype(float))) for trial in kept.observations])
-    now, following, r = f[:, :-1], f[:, 1:], kept.rewards
-    windows = np.array([[0, 7], [7, 31], [30, 31], [3, 9]])
-    for sums in (kept.condense(features, windows), kept.condense(features).over(windows)):
-        for i, (a, b) in enumerate(windows):
-            w = slice(a, b)
-            for name, expected in (
-                ("second_moments", np.einsum("mti,mtj->ij", now[:, w], now[:, w])),
-                ("successor_moments", np.einsum("mti,mtj->ij", now[:, w], following[:, w])),
-                ("reward_moments", np.einsum("mti,mt->i", now[:, w], r[:, w])),
-                ("feature_sums", now[:, w].sum(axis=(0, 1))),
-                ("reward_sums", r[:, w].sum()),
-            ):
-                assert_allclose(getattr(sums, name)[i], expected, rtol=1e-9, atol=1e-9)
-
-
-def test_pieces_of_any_size_give_the_same_moments(monkeypatch: Any) -> None:
-    kept = pendulum().kept_trials
-    windows = np.array([[0, 20], [20, 31]])
-    whole = kept.condense(Polynomial(2), windows)
-    for size in (1, 100, 1000):
-        monkeypatch.setattr("lstd_agent.features.rows._CHUNK_SIZE", size)
-        assert_same_moments(kept.condense(Polynomial(2), windows), whole)
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
@@ -89,36 +52,6 @@ def test_features_may_change_after_collection() -> None:
     assert counted.use_features(table).fit().system_.weights.shape == (1, 2)
 
 
-def test_condensed_trials_have_the_moments_of_kept_ones_and_keep_their_features() -> None:
-    kept = pendulum()
-    with pytest.warns(CondensedTrialsWarning, match=r"into moments of 4 features .* in 1 batches"):
-        condensed = pendulum(max_bytes=20_000)
-    assert_same_moments(condensed.collector.batches.total, sums_of(kept))
-    stored = condensed.collector.batches.trials
-    assert len(stored) == 40  # all: 20,000 bytes are 52 trials of 32 × 3 floats
-    with pytest.raises(InvalidInputError, match="condensed into moments of the features so far"):
-        condensed.use_features(Polynomial(2))
-    with pytest.raises(InvalidInputError, match="no trials are kept"):
-        _ = condensed.kept_trials
-
-
-def test_trials_that_outgrow_their_room_are_condensed_on_the_way() -> None:
-    env = gym.make("Pendulum-v1")
-    agent = SeminormLSTDAgent(Polynomial(1), max_bytes=20_000)
-    reference = pendulum(n_trials=4)
-    agent.collect(env, lambda x: [0.0], 10, 30, seed=1, batched=False)
-    reference.reset().collect(env, lambda x: [0.0], 10, 30, seed=1, batched=False)
-    assert agent.collector.batches.are_kept
-    with pytest.warns(CondensedTrialsWarning):
-        agent.collect(env, lambda x: [0.0], 60, 30, seed=2, batched=False, is_same_policy=True)
-    reference.collect(env, lambda x: [0.0], 60, 30, seed=2, batched=False, is_same_policy=True)
-    assert agent.n_trials == 70
-    total = agent.collector.batches.total
-    assert isinstance(total, MomentSums)
-    assert_same_moments(total, sums_of(reference))
-
-
-@pytest.mark.filterwarnings("ignore::lstd_agent.errors.CondensedTrialsWarning")
 @pytest.mark.parametrize("max_bytes", [10**6, 60_000])
 def test_environments_may_write_all_their_observations_into_one_array(max_bytes: int) -> None:
     totals = []
@@ -127,8 +60,8 @@ def test_environments_may_write_all_their_observations_into_one_array(max_bytes:
         agent = SeminormLSTDAgent(Polynomial(2), max_bytes=max_bytes, n_batches=1)
         agent.collect(env, still, 120, 30, seed=0)
         totals.append(agent.collector.batches.total)
-    for name, value in vars(totals[0]).items():
-        assert_array_equal(value, getattr(totals[1], name))
+    for name in ("observations", "rewards"):
+        assert_array_equal(getattr(totals[0], name), getattr(totals[1], name))
 
 
 def test_an_observation_that_is_none_is_named_with_its_timestep() -> None:
@@ -156,68 +89,60 @@ def test_trials_that_were_added_do_not_change_with_the_arrays_that_were_given() 
         assert_array_equal(agent.kept_trials.rewards, 1.0)
 
 
-def test_what_has_no_room_is_refused_before_the_first_step() -> None:
-    class Counting(gym.Wrapper[Any, Any, Any, Any]):
-        n_steps = 0
-
-        def step(self, action: Any) -> Any:
-            self.n_steps += 1
-            return super().step(action)
-
-    env = Counting(gym.make("Pendulum-v1"))
-    agent = SeminormLSTDAgent(lambda x: np.ones((len(x), 2000)), max_bytes=10**6)
-    message = r"2.*MB, the moments of 2000 features over 201 timesteps 12\.9 GB.*allows 1 MB"
-    with pytest.raises(InvalidInputError, match=message):
-        agent.collect(env, lambda x: [0.0], 6000, 200, batched=False)
-    assert env.n_steps == 0
-    assert agent.n_trials == 0
-
-
-def test_what_has_no_room_changes_nothing_whichever_way_it_comes() -> None:
-    observations, rewards = np.zeros((30, 22, 9), np.float32), np.zeros((30, 21))
-    space = spaces.Box(-1.0, 1.0, (9,))
-    # 28,728 bytes are kept, and there is room for 20,000; moments take 8 · 21 · 181.
-    agent = SeminormLSTDAgent(Polynomial(1), max_bytes=20_000)
-    agent.add_trials(observations[:1], rewards[:1], observation_space=space)
-    other = SeminormLSTDAgent(Polynomial(1))
-    other.add_trials(observations, rewards, observation_space=space)
-    agent.attach(Blank(), t_max=20)
-    for add in (
-        lambda: agent.add_trials(observations, rewards),
-        lambda: agent.add(other.kept_trials),
-        lambda: agent.merge(other),
-        lambda: agent.observe(0, observations[:, 0], rewards[:, 0], observations[:, 1]),
-    ):
-        with pytest.raises(InvalidInputError, match=r"the moments of 10 features .*allows 20 kB"):
-            add()
-        assert agent.n_trials == 1
-    assert not agent.collector.loop.under_way
-
-
-def test_trials_in_lockstep_that_will_not_have_room_are_summed_up_from_the_first_step_on() -> None:
-    agent = SeminormLSTDAgent(lambda x: x[:, :1], max_bytes=20_000).attach(Blank(), t_max=20)
-    observed = np.random.default_rng(0).uniform(size=(22, 30, 9)).astype(np.float32)
-    with pytest.warns(CondensedTrialsWarning, match=r"would take 28\.8 kB.* for 20 kB"):
-        agent.observe(0, observed[0], observed[0, :, 0], observed[1])
-    for t in range(1, 21):
-        agent.observe(t, observed[t], observed[t, :, 0], observed[t + 1])
-    agent.end_trial()
-    kept = SeminormLSTDAgent(lambda x: x[:, :1])
-    kept.add_trials(observed.swapaxes(0, 1), observed[:-1, :, 0].T)
-    total = agent.collector.batches.total
-    assert isinstance(total, MomentSums)
-    assert_same_moments(total, sums_of(kept))
-
-
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
-def test_the_summary_says_how_trials_are_kept_and_how_much_room_there_is() -> None:
-    text = pendulum(max_bytes=10**6).fit().summary()
+def test_trials_in_files_answer_as_trials_in_memory_do() -> None:
+    x = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -1.0]])
+    kept, filed = pendulum(), pendulum(max_bytes=20_000)
     size = 40 * (32 * 3 * 4 + 31 * 8)
-    assert f"kept        as they came: {size / 1000:.3g} kB, and there is room for 1 MB" in text
-    assert "(max_bytes 1 MB)" in text
-    with pytest.warns(CondensedTrialsWarning):
-        condensed = pendulum(max_bytes=20_000).fit().summary()
-    assert "as moments of 4 features in 1 batches: 10.2 kB (max_bytes 20 kB)" in condensed
+    for agent, place, allowed in (
+        (kept, "as they came", "1.07 GB"),
+        (filed, "in temporary files", "20 kB"),
+    ):
+        agent.collect(gym.make("Pendulum-v1"), still_one, 5, 30, seed=1, is_same_policy=True)
+        account = f"kept        {place}: {size * 45 / 40 / 1000:.3g} kB (max_bytes {allowed})"
+        assert account in deepcopy(agent).fit().summary()
+    for copied in (filed, deepcopy(filed), pickle.loads(pickle.dumps(filed))):
+        assert_array_equal(copied.kept_trials.observations, kept.kept_trials.observations)
+        assert_array_equal(copied.fit().predict(x), kept.fit().predict(x))
+        assert_array_equal(copied.standard_errors(x), kept.standard_errors(x))
+        assert copied.use_features(Polynomial(1)).n_trials == 45
+
+
+def still_one(observation: Any) -> Any:
+    return np.zeros(1)
+
+
+def test_files_have_no_name_and_go_with_the_arrays() -> None:
+    def n_mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("lstd_agent")
+
+    if not Path("/proc/self/maps").exists():
+        pytest.skip("what is mapped cannot be seen here")
+    before, there = n_mapped(), set(os.listdir("/tmp"))
+    trials = GrowingTrials(max_bytes=1000)
+    for _ in range(3):
+        trials.add(KeptTrials(np.ones((50, 4, 2)), np.ones((50, 3)), np.full(50, 2)))
+    assert trials.in_file
+    assert n_mapped() == before + 3 or set(os.listdir("/tmp")) == there
+    assert trials.trials.observations.sum() == 150 * 8
+    del trials
+    assert n_mapped() == before
+
+
+def test_a_full_disk_is_told_of_and_loses_nothing(monkeypatch: Any) -> None:
+    agent = pendulum()
+    observed = agent.kept_trials
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    small = SeminormLSTDAgent(Polynomial(1), max_bytes=20_000).attach(gym.make("Pendulum-v1"))
+    small.add(observed.take(slice(0, 5)))
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(InvalidInputError, match=r"no room for .* \(No space left on device\)"):
+        small.add(observed)
+    assert small.n_trials == 5
+    assert_array_equal(small.kept_trials.rewards, observed.rewards[:5])
 
 
 class Blank(gym.Env[Any, Any]):
@@ -289,7 +214,8 @@ def test_logged_trials_are_what_collecting_them_would_have_been(walk: Any) -> No
     kept = observed.kept_trials
     agent = SeminormLSTDAgent(Polynomial(1), 1, gain=0.0).attach(gym.make("Pendulum-v1"))
     agent.add(KeptTrials.of(kept.observations, kept.rewards))
-    assert_same_moments(sums_of(agent), sums_of(observed))
+    assert_array_equal(agent.kept_trials.observations, kept.observations)
+    assert_array_equal(agent.kept_trials.rewards, kept.rewards)
     counted = SeminormLSTDAgent(np.eye(4))
     counted.add(KeptTrials.of([[[0], [1], [2]], [[0], [1], [3]]], [[0.0, 1.0], [0.0, 2.0]]))
     assert counted.n_trials == 2
@@ -342,22 +268,6 @@ def test_standardized_features_are_measured_on_the_trials_and_remembered(tmp_pat
         SeminormLSTDAgent.load(tmp_path / "other.npz")
     again = SeminormLSTDAgent.load(tmp_path / "other.npz", features=inner)
     assert_array_equal(again.predict(x), other.predict(x))
-
-
-@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # coarse features, few trials
-def test_standardized_features_are_measured_before_trials_are_condensed() -> None:
-    with pytest.raises(InvalidInputError, match=r"Standardized\(features\)\.measured\(samples\)"):
-        pendulum(Standardized(Polynomial(1)), max_bytes=20_000)
-    agent = pendulum(Standardized(Polynomial(1)), 16, max_bytes=20_000)
-    kept = agent.kept_trials
-    env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 4)
-    with pytest.warns(CondensedTrialsWarning):
-        agent.collect(env, still, 40, 30, seed=1)
-    assert_allclose(
-        agent.collector.encoding.given.mean, kept.observations.mean(axis=(0, 1)), atol=1e-6
-    )
-    assert agent.n_trials == 56
-    agent.fit()
 
 
 def test_the_kept_trials_do_not_depend_on_the_number_of_workers() -> None:

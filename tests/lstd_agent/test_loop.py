@@ -12,9 +12,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from lstd_agent import OneHot, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError, NotFittedError, TerminationError
+from lstd_agent.trials.collect import split_seed
 from lstd_agent.trials.encoding import CountedEncoding, make_encoding
-from lstd_agent.trials.observations import as_batch
-from lstd_agent.trials.rollouts import split_seed
+from lstd_agent.trials.spaces import as_batch
 from unichain_gym import make_mdp
 
 POLICY = np.array([0, 1, 0, 1, 0, 1])
@@ -168,7 +168,7 @@ def test_lockstep_trials_of_another_length_are_refused() -> None:
         ([(0, [1, 1], [0.0], [1, 1])], r"got \(2,\), \(1,\) and \(2,\)"),
         ([(0, 1, [0.0], 1)], r"got \(\), \(1,\) and \(\)"),
         ([(0, np.empty(0, int), [], np.empty(0, int))], r"at least one; got \(0,\)"),
-        ([(0, [1, 1], [0.0, 0.0], [1, 1], [True])], r"and \(2,\), terminated \(1,\)"),
+        ([(0, [1, 1], [0.0, 0.0], [1, 1], [True])], r"one for each trial of a batch; got \[True\]"),
         ([(0, [1, 1], [0.0, 0.0], [1, 1]), (1, [1], [0.0], [1])], "2 trials are under way"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.parallel import WorkerError, open_executor, run_tasks
+from lstd_agent.trials.workers import WorkerError, open_executor, run_tasks
 
 # Workers import their tasks by name, which they cannot from a file of tests.
 TASKS = """

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from study.exact_systems import ExactStatistics
 
 from lstd_agent.statistics.equations import Moments
-from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.system.minimizer import (
     inverse_square_root,
     minimize,

@@ -20,7 +20,7 @@ from numpy.testing import assert_allclose
 
 from lstd_agent import OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.parallel import open_executor, run_tasks
+from lstd_agent.trials.workers import open_executor, run_tasks
 from unichain_gym import UnichainEnv, UnichainVectorEnv, make_mdp
 
 ENV = "unichain_gym:Unichain-h6-v0"

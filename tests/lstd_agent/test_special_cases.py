@@ -11,9 +11,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from study.exact_systems import ExactStatistics
 
 from lstd_agent import OneHot, SeminormLSTDAgent
-from lstd_agent.study.exact import ExactStatistics
 from lstd_agent.system.fit_system import fit_system
 from unichain_gym import make_mdp
 

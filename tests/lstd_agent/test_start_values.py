@@ -121,20 +121,6 @@ def test_a_right_fit_of_few_trials_is_none_to_warn_of(collected: Any, vectors: b
         assert agent.diagnostics().start_agrees
 
 
-@pytest.mark.filterwarnings("ignore::lstd_agent.errors.CondensedTrialsWarning")
-def test_moments_tell_of_the_mean_start_only(collected: Any) -> None:
-    agent = SeminormLSTDAgent(Polynomial(0), 1, max_bytes=20_000, n_stored_trials=10)
-    collected(agent, two_ways_in(0.0), vectors=True, n_trials=800).fit()  # on average it is right
-    assert agent.diagnostics().misfits == []
-    agent = SeminormLSTDAgent(Polynomial(0), 1, max_bytes=20_000, n_stored_trials=10)
-    collected(agent, two_ways_in(0.0, 1.0), vectors=True, n_trials=800)
-    with pytest.warns(FitWarning, match="the mean value of the start is"):
-        agent.fit()
-    (found,) = agent.diagnostics().misfits
-    assert found.start is None
-    assert found.direct - found.predicted == pytest.approx(10.0, abs=1.0)
-
-
 def test_cells_split_all_vectors_and_no_equal_ones() -> None:
     rng = np.random.default_rng(0)
     vectors = np.column_stack([rng.integers(3, size=500), rng.integers(4, size=500) * 100.0])

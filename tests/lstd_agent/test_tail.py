@@ -70,7 +70,6 @@ def test_a_period_of_vectors_is_no_trend(t_max: int) -> None:
     agent = evaluated(states, rewards, counted=False).fit()
     found = agent.diagnostics()
     assert found.settled, found
-    assert (found.tail[1] - found.tail[0]) % 4 == 0
     assert agent.gain_ == pytest.approx(5.5)
 
 
@@ -93,7 +92,7 @@ def test_trials_of_one_gain_are_none_of_their_own() -> None:
         changes = rng.random((122, 40)) < 0.05
         states = (np.cumsum(changes, axis=0) + rng.integers(2, size=40)) % 2
         agent = evaluated(states, 1.0 * states, counted=True).fit()
-        assert agent.diagnostics().tail_correlation == 0.0
+        assert agent.diagnostics().own_means == 0.0
 
 
 def test_a_start_whose_state_hides_the_season_is_told() -> None:
@@ -130,14 +129,16 @@ def test_batches_that_end_before_the_last_quarter_are_left_out() -> None:
     paid = [-1.0 * states[:n, i] for i, n in enumerate(lengths)]
     agent = SeminormLSTDAgent(OneHot())
     agent.add_trials(seen, paid, observation_space=spaces.Discrete(21)).fit()
-    assert agent.diagnostics().tail_correlation == 0.0
+    assert agent.diagnostics().own_means == 0.0
 
 
-def test_starts_of_few_stored_trials_are_left_to_the_counts() -> None:
+def test_starts_that_are_not_what_they_seem_are_told_of_few_stored_trials_too() -> None:
     states = drained(60, 0.9)
     states[0, ::2] = 19
     seen, rewards = states.T, -1.0 * states[:-1].T
-    for n_stored_trials in (0, 10, 200):
+    for n_stored_trials in (0, 10):
         agent = SeminormLSTDAgent(OneHot(), n_stored_trials=n_stored_trials, distance="tv")
-        agent.add_trials(seen, rewards, observation_space=spaces.Discrete(21)).fit()
-        assert agent.diagnostics().start_agrees
+        agent.add_trials(seen, rewards, observation_space=spaces.Discrete(21))
+        with pytest.warns(FitWarning, match="value of start 20"):
+            agent.fit()
+        assert agent.diagnostics().drawn

@@ -27,7 +27,7 @@ from lstd_agent.statistics.moments import MomentStatistics
 from lstd_agent.statistics.pairs import paired_mean_discrepancy, paired_vector_discrepancy
 from lstd_agent.statistics.stored_vectors import choose_candidates
 from lstd_agent.trials.encoding import make_encoding
-from lstd_agent.trials.observations import flatten_batch, is_batch, replace
+from lstd_agent.trials.spaces import flatten_batch, is_batch, replace
 
 SPACES = [
     spaces.Box(-1.0, 1.0, (2, 3)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -12,10 +11,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from lstd_agent import KeptTrials, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.features.tables import vector_features
+from lstd_agent.statistics.moment_sums import condense
 from lstd_agent.statistics.moments import MomentStatistics
 from lstd_agent.statistics.trial_moments import TrialMoments
 
@@ -65,33 +65,6 @@ def collected(task: str) -> SeminormLSTDAgent:
     return agent.collect(env, policy, 500, 150, seed=0, batched=True)
 
 
-@pytest.mark.parametrize("calibration", ["linked", "references"])
-@pytest.mark.parametrize("n_anchors", [1, 2, 4])
-@pytest.mark.parametrize("task", ["pendulum", "backlog", "h36c"])
-def test_kept_trials_are_fitted_as_their_moments_are(
-    task: str, n_anchors: int | None, calibration: Any
-) -> None:
-    kept, condensed = (deepcopy(collected(task)) for _ in range(2))
-    encoding: Any = condensed.collector.encoding
-    # As storage does beyond max_bytes, without the notice.
-    condensed.collector.batches.condense(encoding.rows, 5, 2000)
-    for agent in (kept, condensed):
-        agent.n_anchors, agent.calibration = n_anchors, calibration
-        agent.fit()
-    assert kept.gain_ == pytest.approx(condensed.gain_, rel=1e-8)
-    assert_array_equal(kept.system_.windows, condensed.system_.windows)
-    assert_array_equal(kept.system_.rank, condensed.system_.rank)
-    x = np.unique(
-        kept.kept_trials.observations[:30, :20].reshape(-1, encoding.n_components), axis=0
-    )
-    scale = float(np.ptp(condensed.predict(x)))
-    for ask in ("predict", "standard_errors", "coverage"):
-        expected = getattr(condensed, ask)(x)
-        size = 1.0 if ask == "coverage" else scale
-        assert_allclose(getattr(kept, ask)(x), expected, rtol=1e-8, atol=1e-8 * size)
-    assert_array_equal(kept.determined(x), condensed.determined(x))
-
-
 def test_no_moments_of_single_timesteps_are_held() -> None:
     d, t_max, n_trials = 200, 300, 20
     rng = np.random.default_rng(0)
@@ -123,7 +96,7 @@ def test_windows_are_summed_alike_whether_or_not_they_are_remembered(
         rewards[np.arange(11) >= np.array(lengths)[:, None]] = 0.0
     trials = KeptTrials.of(rng.normal(size=(7, 12, 2)), rewards, lengths)
     features = vector_features(Polynomial(2))
-    by_timestep = trials.condense(features)
+    by_timestep = condense(trials, features)
     windows = np.array([[0, 4], [4, 11], [0, 4], [3, 3]])
     expected = by_timestep.over(windows)
     for room in (2**30, 700, 0):

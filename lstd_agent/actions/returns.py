@@ -1,0 +1,108 @@
+"""What is kept of trials where actions are counted: their starts, and their rewards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray, States
+from lstd_agent.trials.action_counts import ActionCounts, Taken, together
+from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.recording import Recording
+from lstd_agent.trials.samples import TrialSample
+
+
+@dataclass(frozen=True, eq=False)
+class Returns:
+    """Starts and rewards of trials.
+
+    Attributes
+    ----------
+    t_max : int
+    starts : ndarray, shape (n,) or (n, k)
+        States in which they start.
+    tail_rewards : ndarray, shape (n,)
+        Mean reward of each trial over the second half of all timesteps.
+    rewards : ndarray, shape (n,)
+        Mean reward of each trial over all timesteps.
+    taken : ActionCounts, optional
+        What their actions led to.
+    """
+
+    t_max: int
+    starts: States
+    tail_rewards: FloatArray
+    rewards: FloatArray
+    taken: ActionCounts | None = None
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials."""
+        return len(self.tail_rewards)
+
+    def __add__(self, other: Returns) -> Returns:
+        return Returns(
+            self.t_max,
+            np.concatenate((self.starts, other.starts)),
+            np.concatenate((self.tail_rewards, other.tail_rewards)),
+            np.concatenate((self.rewards, other.rewards)),
+            together(self.taken, other.taken),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ReturnRecording(Recording):
+    """Trials are recorded by what their actions lead to, their starts and their rewards.
+
+    Attributes
+    ----------
+    t_max : int
+    """
+
+    t_max: int = 0
+
+    def recorder(self, first: int) -> ReturnRecorder:
+        """Return what adds up rewards."""
+        return ReturnRecorder(self.t_max)
+
+
+class ReturnRecorder:
+    """Adds up the rewards of trials."""
+
+    def __init__(self, t_max: int) -> None:
+        self._t_max = t_max
+        self._first = (t_max + 1) // 2
+        self._t = 0
+        self._starts: States = np.empty(0)
+        self._tails: FloatArray = np.empty(0)
+        self._sums: FloatArray = np.empty(0)
+
+    def record(
+        self, state: Any, reward: FloatArray, next_state: Any, taken: Taken | None = None
+    ) -> None:
+        """Take the next timestep of all trials."""
+        if self._t == 0:
+            self._starts = state.copy()
+            self._tails, self._sums = np.zeros(len(reward)), np.zeros(len(reward))
+        if self._t >= self._first:
+            self._tails += reward
+        self._sums += reward
+        self._t += 1
+
+    def record_whole(self, trials: KeptTrials) -> None:
+        """Take whole trials."""
+        for t, reward in enumerate(trials.rewards.T):
+            self.record(trials.observations[:, t], reward, None)
+
+    def portion(
+        self,
+        n_trials: int,
+        sample: TrialSample | None = None,
+        taken: tuple[ActionCounts, ...] | None = None,
+    ) -> Returns:
+        """Return what has been recorded of complete trials."""
+        length, counted = self._t_max + 1 - self._first, None if taken is None else taken[0]
+        means: tuple[FloatArray, FloatArray] = self._tails / length, self._sums / (self._t_max + 1)
+        return Returns(self._t_max, np.asarray(self._starts, dtype=np.int64), *means, counted)

@@ -1,0 +1,634 @@
+r"""Checks of trials and of the values fitted to them, in units of earned rewards.
+
+No check is scaled by what a fit predicts, so that a wild fit cannot silence its own alarm. The unit
+E (`earned_range`) is what trials earned: the range of the sums of mean rewards above the last
+quarter's mean reward. Every test asks whether u, one number a trial, has mean 0, by
+
+.. math:: S(u) = \sum_i u_i \Big/ \sqrt{\sum_i u_i^2} .
+
+If u is symmetric about 0, S exceeds x in size with a chance of at most 2 exp(-x²/2), whatever the
+number of trials and their tails (Hoeffding); and S² is at most the number of trials that make up
+the sum, so that a few rare events never alarm. m tests share the level, see `critical`.
+
+The functions know arrays only: rewards R (N, T), NaN from where a trial was cut short; features
+(M, T, d) of some of the trials; values (N, T + 1) that were fitted; groups of trials with like
+starts, the first of them all trials (`start_groups`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+
+LEVEL = 0.01
+"""Chance that one check, all its tests together, alarms of trials that have no fault."""
+
+MIN_TRIALS = 24
+"""Groups of fewer trials are not looked at: their standard errors tell little."""
+
+FEWEST_TRIALS = 11
+"""Of fewer, no S can be critical, and nothing shows whether a tail has settled."""
+
+# What is missing matters if it is a larger share of E; how sure that must be for an alarm, and how
+# sure to say that it is not known.
+_MISSING, _SURE, _MAYBE = 0.15, 0.8, 0.3
+
+# States have not settled if a direction of features still has so many standard deviations to go.
+_MOVES = 0.25
+
+# Share of the correlation that is left after a quarter of the trial where trials mix; own means
+# that add up to a smaller share of E do not matter.
+_LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
+
+# A misfit matters if it is a larger share of E.
+_MISFIT = 0.05
+
+# A standard error that fewer trials make up is not known.
+_EVENTS = 10.0
+
+# Each distinct start is a group if there are at most so many; else there are about so many groups.
+_FEW_STARTS, _GROUPS = 40, 16
+
+# Trials that begin within so many standard deviations stand for a start that none begins in.
+_NEAR = 0.25
+
+_TINY = 1e-300
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class TailCheck:
+    """Whether the rewards and the states of the last timesteps have settled.
+
+    Attributes
+    ----------
+    missing, missing_error : float
+        What trials would yet earn above the gain after the last timestep, in reward, and its
+        standard error: so much of the start's value may be missing. Of the group of starts for
+        which it is surest.
+    unit : float
+        E, the range of what trials earned.
+    rewards_settled, states_settled : bool
+    known : bool
+        Whether the trials tell if rewards have settled.
+    moving : float
+        How far the states have yet to go along the direction in which they still move, in
+        standard deviations; 0 where no movement is seen.
+    limit, limit_error : float
+        Mean reward to which the windows of a trial tend.
+    group : int
+        Of starts, to which ``missing`` belongs.
+    """
+
+    missing: float
+    missing_error: float
+    unit: float
+    rewards_settled: bool
+    states_settled: bool
+    known: bool
+    moving: float
+    limit: float
+    limit_error: float
+    group: int
+
+    @property
+    def settled(self) -> bool:
+        """Whether neither rewards nor states still move."""
+        return self.rewards_settled and self.states_settled
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A group of starts whose mean value is not what trials from there earned.
+
+    Attributes
+    ----------
+    group : int
+        Its number; 0 of all trials.
+    predicted, direct : float
+        Their mean value: by the fit, and by what trials earned above the gain.
+    error : float
+        Standard error of the difference.
+    horizon : int
+        How many timesteps of rewards are added up.
+    closed : bool
+        Whether the fitted value after these timesteps is added.
+    start : Any or None
+        One of the starts; None where they are all.
+    n_starts : int
+        How many different ones the trials began in.
+    """
+
+    group: int
+    predicted: float
+    direct: float
+    error: float
+    horizon: int
+    closed: bool
+    start: Any = None
+    n_starts: int = 0
+
+    def __str__(self) -> str:
+        who = f"the mean value of {self.n_starts} starts about {in_a_line(self.start)}"
+        if self.start is None:
+            who = "the mean value of the start"
+        elif self.n_starts == 1:
+            who = f"the value of start {in_a_line(self.start)}"
+        return (
+            f"{who} is {self.predicted:.6g} by the features, and {self.direct:.6g} by the rewards "
+            f"of the next {self.horizon} timesteps{' and the value there' if self.closed else ''} "
+            f"(difference {self.predicted - self.direct:.3g}, standard error {self.error:.2g})"
+        )
+
+
+def in_a_line(observation: Any) -> str:
+    """Return an observation in a line, of a picture the ends only."""
+    if isinstance(observation, np.ndarray):
+        return np.array2string(observation, max_line_width=10**4, threshold=8, edgeitems=2)
+    return str(observation)
+
+
+def critical(n_tests: float, level: float = LEVEL) -> float:
+    """Return the size of S that n tests of symmetric numbers exceed with at most this chance."""
+    return float(np.sqrt(2.0 * np.log(2.0 * max(n_tests, 0.5) / level)))
+
+
+def self_normalized(u: FloatArray) -> FloatArray:
+    """Return S along the first axis: NaN is left out, and S is 0 where nothing varies."""
+    u = np.where(np.isfinite(u), u, 0.0)
+    size = np.sqrt((u * u).sum(axis=0))
+    enough = size > _ROUNDING * max(float(np.abs(u).max(initial=0.0)), _TINY)
+    return np.asarray(np.divide(u.sum(axis=0), size, out=np.zeros_like(size), where=enough))
+
+
+def few_events(u: FloatArray) -> bool:
+    """Return whether so few trials make up the variance that its size is not known.
+
+    The effective number of trials is about N/3 of normal numbers, and k of k rare events.
+    """
+    w = (u - u.mean()) ** 2
+    return bool(w.sum() ** 2 < min(_EVENTS, len(u) / 6) * max(float((w * w).sum()), _TINY))
+
+
+def partial_sums(x: FloatArray) -> FloatArray:
+    """Return sums over timesteps, the second axis, from 0 on."""
+    return np.concatenate([np.zeros_like(x[:, :1]), np.cumsum(x, axis=1)], axis=1)
+
+
+def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
+    """Return means without NaN; 0 where nothing is left."""
+    seen = np.isfinite(x)
+    n = np.maximum(seen.sum(axis=axis), 1)
+    return np.asarray(np.where(seen, x, 0.0).sum(axis=axis) / n)
+
+
+def start_groups(starts: Any) -> list[IntArray]:
+    """Return groups of trials with like starts: all trials first.
+
+    Few distinct starts (N,) or (N, k) are a group each. Others are halved along the direction in
+    which they vary most, and the halves again.
+    """
+    x, groups = np.asarray(starts).reshape(len(starts), -1), [np.arange(len(starts))]
+    kinds, kind, n = np.unique(x, axis=0, return_inverse=True, return_counts=True)
+    if len(kinds) <= _FEW_STARTS:
+        some = np.flatnonzero((n >= MIN_TRIALS) & (n < len(x)))
+        return groups + [np.flatnonzero(kind.ravel() == i) for i in some]
+    x = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), _TINY)
+    smallest = max(2 * MIN_TRIALS, len(x) // (_GROUPS // 2))
+    for group in groups:  # which grow on the way
+        if len(group) < smallest:
+            continue
+        here = x[group] - x[group].mean(axis=0)
+        p = here @ np.linalg.eigh(here.T @ here)[1][:, -1]
+        low = p < np.median(p) if (p < np.median(p)).sum() >= MIN_TRIALS else p <= np.median(p)
+        if min(low.sum(), (~low).sum()) >= MIN_TRIALS:
+            groups += [group[low], group[~low]]
+    return groups
+
+
+def earned_range(R: FloatArray, groups: Sequence[IntArray]) -> float:
+    """Return E: the largest range of sums of a group's mean rewards above the last quarter's."""
+    last = float(mean_of(R[:, -max(1, R.shape[1] // 4) :], axis=(0, 1)))
+    sums = [np.append(0.0, np.cumsum(mean_of(R[group]) - last)) for group in groups]
+    return float(max(np.ptp(s) for s in sums))
+
+
+def still_missing(
+    R: FloatArray, length: int, least: float = 0.0
+) -> tuple[float, float, float, float, float]:
+    """Return what trials earn after the last timestep above the gain, by windows of timesteps.
+
+    Fits m_k = a + b q^k, q = exp(-L/τ), to the mean rewards of K windows of L timesteps from a
+    quarter of the trial on, for 24 time constants τ of L/3 to 2T, each of weight exp(-χ²/2).
+    What is missing is L b q^K / (1 - q).
+
+    Returns
+    -------
+    tuple of float
+        What is missing, its standard error, the probability that its size is above ``least``,
+        the limit a, and its standard error.
+    """
+    T, L = R.shape[1], length
+    K = min(max(3, int(0.75 * T / L)), T // L)
+    windows = [R[:, T - (j + 1) * L : T - j * L].mean(axis=1) for j in range(K - 1, -1, -1)]
+    w = np.stack(windows, axis=1) if windows else np.zeros((0, 0))
+    w = w[np.isfinite(w).all(axis=1)]
+    if K < 3 or len(w) < 8:
+        return 0.0, np.inf, 0.0, float(mean_of(R[:, T // 2 :], axis=(0, 1))), np.inf
+    m, V = w.mean(axis=0), np.cov(w.T) / len(w)
+    size = max(float(np.trace(V)) / K, 1e-18 * float((m**2).mean()))
+    if size == 0.0:
+        return 0.0, 0.0, 0.0, float(m[-1]), 0.0
+    W = np.linalg.inv(V + 1e-6 * size * np.eye(K))
+    q = np.exp(-L / np.geomspace(L / 3, 2 * T, 24))
+    X = np.stack([np.ones((24, K)), q[:, None] ** np.arange(K)], axis=2)
+    G = np.linalg.inv(X.transpose(0, 2, 1) @ W @ X)
+    b = (G @ X.transpose(0, 2, 1) @ W @ m[:, None])[:, :, 0]
+    e = m - (X @ b[:, :, None])[:, :, 0]
+    chi = np.einsum("ij,jk,ik->i", e, W, e)
+    factor = L * q**K / (1 - q)
+    M, error = factor * b[:, 1], factor * np.sqrt(G[:, 1, 1])
+    p = np.exp(-(chi - chi.min()) / 2 / max(1.0, float(chi.min()) / max(K - 3, 1)))
+    p /= p.sum()
+    sure = float(p @ ndtr((np.abs(M) - least) / np.maximum(error, _TINY)))
+    mean, limit = float(p @ M), float(p @ b[:, 0])
+    spread = np.sqrt(p @ (error**2 + (M - mean) ** 2))
+    limit_error = np.sqrt(p @ (G[:, 0, 0] + (b[:, 0] - limit) ** 2))
+    return mean, float(spread), sure, limit, float(limit_error)
+
+
+def check_tail(
+    R: FloatArray, blocks: Sequence[FloatArray], groups: Sequence[IntArray]
+) -> TailCheck:
+    """Compare the first with the last L timesteps of the tail, the second half.
+
+    For all L from a quarter to a half of the tail at once: one such L is a multiple of any period
+    of up to a quarter of the trial, so that no period need be found. Rewards have not settled if
+    the smallest S of some group over L is critical, and what is missing is surely more than a
+    share of E. States have not settled if, for each L, a direction of the features of some block
+    (M, T, d) in which one half of the trials moves is a movement of the other half too, with more
+    than a share of a standard deviation yet to go.
+    """
+    T, h, E = R.shape[1], R.shape[1] // 2, earned_range(R, groups)
+    few, most = max(1, -(-(T - h) // 4)), max(1, (T - h) // 2)
+    every = np.arange(max(few, most - 48), most + 1)
+    lengths = np.unique(np.append(every, np.linspace(few, most, 16).astype(int)))
+    C = partial_sums(R)
+    D = np.stack([(C[:, T] - C[:, T - L]) - (C[:, h + L] - C[:, h]) for L in lengths], axis=1)
+    D /= lengths
+    D[np.abs(D) < _ROUNDING * np.nanmax(np.abs(R), initial=_TINY)] = 0.0
+    size = [np.abs(self_normalized(D[group])) for group in groups]
+    found = [
+        still_missing(R[group], int(min(lengths[S.argmin()], max(1, T // 3))), _MISSING * E)
+        for group, S in zip(groups, size, strict=True)
+    ]
+    z = critical(len(groups))
+    surest = [m[2] if S.min() > z else 0.0 for m, S in zip(found, size, strict=True)]
+    i = int(np.argmax(surest))
+    z = critical(len(blocks))
+    moving = max(_movement_left(features, lengths, z) for features in blocks)
+    return TailCheck(
+        missing=found[i][0],
+        missing_error=found[i][1],
+        unit=E,
+        rewards_settled=surest[i] <= _SURE,
+        states_settled=moving <= _MOVES,
+        known=T >= 4 and len(R) >= FEWEST_TRIALS and not _MAYBE < surest[i] <= _SURE,
+        moving=moving,
+        limit=found[0][3],
+        limit_error=found[0][4],
+        group=i,
+    )
+
+
+def _movement_left(F: FloatArray, lengths: IntArray, z: float) -> float:
+    """Return the smallest movement yet to come over lengths, in standard deviations."""
+    T = F.shape[1]
+    h = T // 2
+    sd = np.sqrt(np.maximum(mean_of(F[:, h:] ** 2, (0, 1)) - mean_of(F[:, h:], (0, 1)) ** 2, 0.0))
+    largest = np.abs(np.where(np.isfinite(F), F, 0.0)).max(axis=(0, 1), initial=0.0)
+    keep = sd > 1e-6 * np.maximum(largest, _TINY)
+    if not keep.any() or len(F) < FEWEST_TRIALS:
+        return 0.0
+    F, sd = F[:, :, keep], sd[keep]
+    C, least = partial_sums(F), np.inf
+    for L in lengths[::-1].tolist():
+        whole = [j for j in (2, 1, 0) if (j + 1) * L <= T]
+        w = [(C[:, T - j * L] - C[:, T - (j + 1) * L]) / L for j in whole]
+        D = w[-1] - (C[:, h + L] - C[:, h]) / L
+        D[np.abs(D) < _ROUNDING * largest[keep]] = 0.0
+        least = min(least, max(_movement(D, w, F[:, h:], sd, z, part) for part in (0, 1)))
+        if least <= _MOVES:
+            break  # no longer length can say otherwise
+    return float(least)
+
+
+def _movement(
+    D: FloatArray, windows: Sequence[FloatArray], F: FloatArray, sd: FloatArray, z: float, part: int
+) -> float:
+    """Return what is left of the movement along f w, w = mean D / sd² where S is large."""
+    found, other = slice(part, None, 2), slice(1 - part, None, 2)
+    moves = np.abs(self_normalized(D[found])) > 2.0
+    w = np.where(moves, mean_of(D[found]), 0.0) / sd**2
+    if not w.any() or abs(float(self_normalized(D[other] @ w))) < z:
+        return 0.0
+    y = F[other] @ w
+    scale = max(float(np.nanstd(y)), _TINY)
+    m = [float(mean_of(x[other] @ w)) / scale for x in windows]
+    moved = abs(float(mean_of(D[other] @ w))) / scale
+    earlier, later = (m[1] - m[0], m[2] - m[1]) if len(m) == 3 else (0.0, m[-1] - m[0])
+    q = min(abs(later) / max(abs(earlier), _TINY), 0.95)
+    return float(min(moved, abs(later) * q / (1 - q)))
+
+
+def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
+    """Return the standard deviation of trials' own mean rewards; 0 where none are seen.
+
+    x0, x1, x2 are normal scores of trials' mean rewards over L timesteps from a quarter of the
+    trial, from its middle, and before its end. Where the mixing time is a quarter of the trial or
+    less, their correlation must halve over a lag that is longer by a quarter, so that the mean of
+    u = x0 x2 - (x0 x1 + x1 x2)/4 is not positive. Alarms if S(u) is critical for L = T/4, stays a
+    quarter of that down to L = T/8 (else it is a period), and own means add up to a share of E.
+    ``total``: how many trials a row is the mean of.
+    """
+    T, C, first, sd = R.shape[1], partial_sums(R), 0.0, 0.0
+    least = _ROUNDING * float(np.nanmax(np.abs(R), initial=_TINY))
+    longest = max(1, T // 4)
+    for n in range(longest, max(1, T // 8) - 1, -max(1, T // 256)):
+        m = np.stack([C[:, b + n] - C[:, b] for b in (T // 4, T // 2, T - n)], axis=1) / n
+        m = m[np.isfinite(m).all(axis=1)]
+        if T < 4 or len(m) < 8 or (np.ptp(m, axis=0) <= least).any():
+            return 0.0
+        x = _normal_scores(m)
+        u = x[:, 0] * x[:, 2] - 0.5 * _LASTING * (x[:, 0] * x[:, 1] + x[:, 1] * x[:, 2])
+        size = float(self_normalized(u))
+        if len(m) < _FEW_ROWS:  # S cannot be critical: by the correlation itself
+            r = float(np.clip(np.corrcoef(m.T), -0.999, 0.999).min())
+            sure = np.arctanh(r) > np.arctanh(_LASTING) + 2.0 / np.sqrt(len(m) - 3)
+            size = 2.0 * critical(0.5) if sure else 0.0
+        if n == longest:
+            first, sd = size, np.sqrt(total * max(0.0, float(np.cov(m[:, 0], m[:, 2])[0, 1])))
+        if size <= first / 4 or first <= critical(0.5) or sd * T <= _OWN * unit:
+            return 0.0
+    return float(sd)
+
+
+def _normal_scores(m: FloatArray) -> FloatArray:
+    """Return normal scores of each column; equal numbers have one score."""
+    scores = np.empty_like(m)
+    for j in range(m.shape[1]):
+        _, place, n = np.unique(m[:, j], return_inverse=True, return_counts=True)
+        scores[:, j] = ndtri((np.cumsum(n) - (n - 1) / 2)[place] / (len(m) + 1.0))
+    return scores
+
+
+def check_starts(
+    R: FloatArray,
+    values: FloatArray,
+    gain: float,
+    groups: Sequence[IntArray],
+    *,
+    unit: float,
+    settled: bool = True,
+    skipped: BoolArray | None = None,
+    gain_error: float = np.nan,
+    gain_is_given: bool = False,
+) -> tuple[list[Misfit], list[int], FloatArray]:
+    """Compare the values of starts with what trials from there earned.
+
+    u(H) = Σ_{t<H} (r_t - g + v(s_{t+1}) - v(s_t)) has mean 0 whatever the start, if values are
+    right: also of a trial that was cut short, up to there, and without the transitions that are
+    skipped (N, T), since they are none of the policy's. H is T/8, T/4, T/2 and T; where the tail
+    has settled, T also without the fitted value at the end. What a wrong gain adds to all trials
+    alike is taken off; only the group of all trials is tested with it, and with the gain's noise.
+    A gain that is given differs from these trials' own by their noise, at each of T timesteps.
+
+    Returns
+    -------
+    misfits : list of Misfit
+        Of each group the one of the longest horizon; the surest group comes first.
+    unknown : list of int
+        Groups in which few rare events make up the noise, so that its size is not known.
+    whole : ndarray, shape (N,)
+        u(T).
+    """
+    T = R.shape[1]
+    taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
+    whole: BoolArray = np.asarray(taken.all(axis=1))
+    if skipped is not None:
+        taken &= ~skipped
+    delta = np.where(taken, R - gain + values[:, 1:] - values[:, :-1], 0.0)
+    C, n = partial_sums(delta), partial_sums(taken.astype(np.float64))
+    earned = partial_sums(R)[whole]
+    rare = len(earned) > 1 and few_events(earned[:, T])
+    tests = [(H, True) for H in sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})]
+    tests += [(T, False)] * (settled and skipped is None)
+    z = critical(len(groups) * len(tests))
+    least = max(_MISFIT * unit, _ROUNDING * T * float(np.nanmax(np.abs(R), initial=0.0)))
+    longest: dict[int, tuple[float, Misfit]] = {}
+    unknown: set[int] = set()
+    for H, closed in tests:
+        u, steps = C[:, H], n[:, H]
+        if not closed:
+            u = u - values[:, T]
+        ok = (steps > 0) if closed else whole
+        kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
+        kept = [(i, group) for i, group in kept if len(group) >= MIN_TRIALS]
+        if not kept:
+            continue
+        u0 = np.where(ok, u - steps * (u[ok].sum() / max(float(steps[ok].sum()), 1.0)), 0.0)
+        errors = _errors_of_groups(u0, [group for _, group in kept])
+        for (i, group), error in zip(kept, errors, strict=True):
+            mean, noises = float(u0[group].mean()), [u0[group]]
+            if i == 0:
+                if not closed:
+                    continue
+                mean = float(u[group].mean())
+                if whole.sum() >= MIN_TRIALS:
+                    rates = [(earned[:, T] - earned[:, b]) / (T - b) for b in (0, T // 2)]
+                    steps_off = T if gain_is_given else H
+                    noises = [u[whole] - steps_off * (x - x.mean()) for x in rates]
+                    error = max(float(np.sqrt((w**2).sum())) / len(w) for w in noises)
+                else:
+                    error = float(np.hypot(error, steps.mean() * np.nan_to_num(gain_error)))
+            if rare or any(few_events(w) for w in noises):
+                largest = max(float(np.abs(w).max()) for w in noises)
+                if largest / len(group) > least:  # one more event would matter
+                    unknown.add(i)
+            elif abs(mean) > max(z * error, least):
+                ratio = abs(mean) / max(error, _TINY)
+                predicted = float(values[group, 0].mean())
+                # Longer horizons overwrite shorter ones: they ask less of the fitted values.
+                longest[i] = (ratio, Misfit(i, predicted, predicted + mean, error, H, closed))
+    ordered = sorted(longest.values(), key=lambda pair: -pair[0])
+    return [misfit for _, misfit in ordered], sorted(unknown), C[:, T]
+
+
+def _errors_of_groups(u: FloatArray, groups: Sequence[IntArray]) -> list[float]:
+    """Return standard errors of groups' means of u, with jumps as large as all trials have.
+
+    A jump is what is beyond 6 median deviations of a group's median: rare events that a group
+    happens to lack count for it as well.
+    """
+    jumps = np.zeros(len(u))
+    for group in groups[1:] or groups:
+        away = np.abs(u[group] - np.median(u[group]))
+        jumps[group] = np.maximum(away - 6 * 1.4826 * np.median(away), 0.0)
+    every = float((jumps**2).mean())
+    return [
+        float(np.sqrt((u[k].var(ddof=1) + max(0.0, every - (jumps[k] ** 2).mean())) / len(k)))
+        for k in groups
+    ]
+
+
+def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
+    """Return the share of ended trials whose last state is one from which hardly any went on.
+
+    Logs that end when a queue is empty never show what follows an empty queue. states (N, T, k):
+    observations, or 1 and 0 for each counted state. A last state has no support if fewer than
+    .1 % of the states that went on are as far out in some component.
+    """
+    T = states.shape[1]
+    ended = np.flatnonzero(lengths < T)
+    if len(ended) < 10:
+        return 0.0
+    on = states[np.arange(T) < lengths[:, None]]
+    last, alone = states[ended, lengths[ended]], np.zeros(len(ended), dtype=bool)
+    if not len(on):
+        return 1.0
+    for j in range(states.shape[2]):
+        x = np.sort(on[:, j])
+        below = np.searchsorted(x, last[:, j], side="right")
+        above = len(x) - np.searchsorted(x, last[:, j], side="left")
+        alone |= np.minimum(below, above) < 1e-3 * len(x)
+    return float(alone.mean())
+
+
+def trial_weights(starts: Any, wanted: Any) -> FloatArray:
+    """Return weights (N,) of trials by which their mean is one of wanted starts (n[, k]).
+
+    Each wanted start has the same weight, shared by the trials that begin there; of vectors with
+    no such trial, by those within a quarter of a standard deviation if these are ten or more. All
+    are 0 if some wanted start has no trial.
+    """
+    x = np.asarray(starts, dtype=np.float64).reshape(len(starts), -1)
+    scale = np.maximum(x.std(axis=0), _TINY)
+    weights = np.zeros(len(x))
+    for start in np.asarray(wanted, dtype=np.float64).reshape(len(wanted), -1):
+        away = (np.abs(x - start) / scale).max(axis=1)
+        mine = np.flatnonzero(away == 0.0)
+        if not len(mine) and np.ndim(starts) > 1:
+            near = np.flatnonzero(away <= _NEAR)
+            mine = near if len(near) >= _EVENTS else mine
+        if not len(mine):
+            return np.zeros(len(x))
+        weights[mine] += 1.0 / len(mine) / len(wanted)
+    return weights
+
+
+def direct_difference(
+    R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray | None = None, z: float = 1.0
+) -> tuple[float, float, int, bool]:
+    """Return how much more trials from a earned than those from b.
+
+    Parameters
+    ----------
+    R : ndarray, shape (N, T)
+        Trials that were cut short are left out.
+    a, b : ndarray, shape (N,)
+        Weights of trials in either mean: equal ones of the trials from one start, or as a
+        population of starts has them.
+    kind : ndarray of int, shape (N,), optional
+        Numbers of trials' starts: the error then is of given starts, without their own spread.
+    z : float
+        The horizon is half as long again as the first of 16 from which no longer one differs by
+        more than so many of that difference's standard errors.
+
+    Returns
+    -------
+    difference, standard_error : float
+    horizon : int
+    known : bool
+        Whether the error is known: not where few rare events make it up, or trials are few.
+
+    Notes
+    -----
+    Right where the tail has settled: what trials earn later is taken to be alike.
+    """
+    whole = np.isfinite(R).all(axis=1)
+    C, T = partial_sums(R[whole]), R.shape[1]
+    sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
+    if min(np.count_nonzero(w) for w in sides) < 2:
+        return np.nan, np.inf, T, False
+    sides = [w / w.sum() for w in sides]
+    number = np.zeros(len(C), dtype=np.int64) if kind is None else np.asarray(kind)[whole]
+
+    def seen(start: int, stop: int) -> tuple[float, float, bool]:
+        x = C[:, stop] - C[:, start]
+        total, noise, few = [], np.zeros(len(x)), False
+        for w, sign in zip(sides, (1.0, -1.0), strict=True):
+            n = np.bincount(number, w > 0)
+            mean = np.bincount(number, w * x) / np.maximum(np.bincount(number, w), _TINY)
+            centre = np.where(n > 1, mean, w @ x)[number]
+            lost = np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)[number]
+            noise += sign * w * (x - centre) * np.sqrt(lost)
+            total.append(float(w @ x))
+            few |= few_events(x[w > 0])
+        return total[0] - total[1], float(np.linalg.norm(noise)), few
+
+    grid = np.unique(np.geomspace(1, T, 16).astype(int)).tolist()
+    rounding = _ROUNDING * float(np.abs(C).max())
+    for horizon in grid:
+        later = [seen(horizon, K)[:2] for K in grid if horizon < K]
+        if all(abs(d) <= z * e + rounding for d, e in later):
+            break
+    horizon = min(T, 3 * horizon // 2)
+    difference, error, few = seen(0, horizon)
+    return difference, error, horizon, not few
+
+
+def preferred(fit: float, direct: float, error: float, settled: bool, known: bool) -> str:
+    """Return "returns" where the fit is off by 3 direct errors and these can be relied on."""
+    off = abs(fit - direct) > 3.0 * error
+    return "returns" if settled and known and off else "fit"
+
+
+def drawn_trials(
+    transition_counts: Any, reward_sums: Any, n: int, rng: np.random.Generator
+) -> tuple[IntArray, FloatArray]:
+    """Return n trials, states (n, T + 1) and mean rewards (n, T), as counts alone would have them.
+
+    Each timestep's transitions (T, S²) are dealt out to the trials that are in their state: every
+    transition once where n is the number of counted trials, so that the drawn trials have the very
+    same counts; fewer trials draw them by chance. A trial without a transition left was cut short:
+    its states from there on are -1, and its rewards NaN.
+    """
+    T, S = reward_sums.shape
+    states, rewards = np.full((n, T + 1), -1), np.full((n, T), np.nan)
+    for t in range(T):
+        row = slice(transition_counts.indptr[t], transition_counts.indptr[t + 1])
+        pairs = np.repeat(transition_counts.indices[row].astype(int), transition_counts.data[row])
+        source, reached = np.divmod(rng.permutation(pairs), S)
+        order = np.argsort(source, kind="stable")
+        first = np.searchsorted(source[order], np.arange(S + 1))
+        if t == 0:
+            total = len(source)
+            states[:, 0] = source if n == total else rng.choice(source, n)
+        here = states[:, t]
+        rank = np.zeros(n, dtype=np.int64)
+        mixed = rng.permutation(n)
+        mixed = mixed[np.argsort(here[mixed], kind="stable")]
+        place = np.arange(n) - np.searchsorted(here[mixed], here[mixed])
+        rank[mixed] = place if n == total else rng.random(n) * np.diff(first)[here[mixed]]
+        on = (here >= 0) & (rank < np.diff(first)[here])
+        states[on, t + 1] = reached[order][first[here[on]] + rank[on]]
+        visits = np.bincount(source, minlength=S)
+        paid = reward_sums[[t]].toarray()[0]
+        rewards[on, t] = paid[here[on]] / visits[here[on]]
+    return states, rewards

@@ -1,0 +1,164 @@
+"""A fit before its checks: the trials, values and facts that these need of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.checks import (
+    FEWEST_TRIALS,
+    MIN_TRIALS,
+    direct_difference,
+    drawn_trials,
+    trial_weights,
+)
+from lstd_agent.diagnostics import Diagnostics, FitFacts, TrialSample, diagnose
+from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.features.sizes import FeatureSizes
+from lstd_agent.fit import Comparison, Fit, of_each
+from lstd_agent.trials.encoding import Encoding
+
+# Fewer transitions do not show that a class of states is never left.
+_ENOUGH_TRANSITIONS = 100
+
+# Leaving out more of a window's samples may change what the others tell: it is by where they led.
+_MOST_LEFT_OUT = 0.1
+
+# So many trials are drawn from counts that were added without any.
+_N_DRAWN = 2000
+
+
+def check_single_class(source: Any, encoding: Encoding) -> None:
+    """Raise if trials end up in more than one recurrent class: one gain is none of theirs."""
+    classes = [
+        found for found in source.recurrent_classes if found.n_transitions >= _ENOUGH_TRANSITIONS
+    ]
+    if len(classes) < 2:
+        return
+    names = []
+    for found in classes[:5]:
+        states = [str(encoding.decode(state)) for state in found.states[:5]]
+        names.append("{" + ", ".join(states) + (", ..." if found.states.size > 5 else "") + "}")
+    raise InvalidInputError(
+        f"from timestep {(source.t_max + 1) // 2} on the trials stay in {len(classes)} "
+        f"separate classes of states: {', '.join(names)}{', ...' if len(classes) > 5 else ''}. "
+        "Gain and relative values need a single recurrent class: evaluate the classes one by "
+        "one, or, if trials only take long to get from one to another, use a larger t_max"
+    )
+
+
+def check_own_trials(source: Any) -> None:
+    """Raise if exploration leaves a timestep without a transition that is the policy's."""
+    n_at = source.trials_at
+    missing = np.flatnonzero(n_at == 0)
+    if missing.size and (np.diff(n_at) > 0).any():
+        raise InvalidInputError(
+            f"all actions at timestep {missing[0]} were exploratory, so that nothing there is the "
+            "policy's own: explore less, or collect trials without exploration too. Action values "
+            "of counted observations do without a fit"
+        )
+
+
+def diagnose_fit(fit: Fit) -> Diagnostics:
+    """Return how far the fit may be relied on; ``print`` it."""
+    source, system, encoding = fit.source, fit.system, fit.encoding
+    states, gain, sparse = source.starts, fit.fitted.gain, fit.fitted.sparse
+    neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
+    has_errors = fit.n_batches > 1 and not source.is_sparse
+    others: tuple[str, ...] = ()
+    if sparse is not None and (left_out := sparse[1].most_left_out).share > _MOST_LEFT_OUT:
+        others = (str(left_out),)
+    facts = FitFacts(
+        gain=system.gain,
+        gain_error=fit.jackknife.gain_error if has_errors else np.nan,
+        gain_share=gain.share,
+        gain_rows=gain.rows,
+        starts=[encoding.decode(state) for state in states],
+        start_samples=of_each(fit.samples_of(states), neighborhood),
+        start_determined=fit.states_determined(states, neighborhood),
+        start_error=fit.jackknife.start_value_error if has_errors else np.nan,
+        n_trials=source.n_trials,
+        trials_at=source.trials_at,
+        rank=system.rank,
+        condition=system.condition,
+        choice=fit.choice,
+        features=_feature_sizes(fit),
+        n_recurrent_classes=len(source.recurrent_classes) or None,
+        others=others,
+    )
+
+    def values(states: Any, t: IntArray) -> FloatArray:
+        return system.values(encoding.rows(states), system.neighborhood_at(t))
+
+    sample, own = _sample(fit), _means_of_batches(fit)
+    own = own if sample.drawn else None
+    return diagnose(sample, facts, states, values, encoding.features, encoding.decode, own)
+
+
+def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
+    """Return how much more trials from a earned than those from b; see `Fit.compare`.
+
+    Raises
+    ------
+    NotFittedError
+        If no two trials start at, or close to, each of the observations.
+    """
+    sample, encoding = _sample(fit), fit.encoding
+    first, T = sample.states[:, 0], sample.rewards.shape[1]
+    lengths = np.full(len(first), T) if sample.lengths is None else sample.lengths
+    # The longest run of timesteps that half of the trials have.
+    T = max(1, int(np.sort(lengths)[len(lengths) // 2]))
+    R = np.where(np.arange(T) < lengths[:, None], sample.rewards[:, :T], np.nan)
+    sides = [trial_weights(first, encoding.encode_any(each)[0]) for each in (a, b)]
+    _, kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)
+    difference, error, horizon, known = direct_difference(R, *sides, kind.ravel())
+    if not np.isfinite(difference):
+        raise NotFittedError(
+            "compare(by='returns') needs at least two whole trials that start at, or close to, "
+            "each of the observations: collect trials from these starts, or use by='fit'"
+        )
+    n = min(int(np.count_nonzero(side)) for side in sides)
+    return Comparison(difference, error if known else np.inf, max(1, n - 1))
+
+
+def _sample(fit: Fit) -> TrialSample:
+    """Return whole trials: kept, stored beside counts, or drawn from these."""
+    source = fit.source
+    trials = source.whole_trials
+    if trials is not None and (not source.are_places or trials.n_trials >= MIN_TRIALS):
+        return TrialSample(
+            trials.observations, trials.rewards, trials.lengths, trials.explored, source.terminal
+        )
+    counts = source.batches[0]
+    for batch in source.batches[1:]:
+        counts = counts + batch
+    n, rng = min(counts.n_trials, _N_DRAWN), np.random.default_rng(0)
+    states, rewards = drawn_trials(counts.transition_counts, counts.reward_sums, n, rng)
+    lengths = np.isfinite(rewards).sum(axis=1)
+    return TrialSample(states, np.nan_to_num(rewards), lengths, None, source.terminal, True)
+
+
+def _means_of_batches(fit: Fit) -> FloatArray | None:
+    """Return mean rewards of batches of counts, whose trials' own are not kept."""
+    if not fit.source.are_places or len(fit.source.batches) < FEWEST_TRIALS:
+        return None
+    return np.stack(
+        [
+            batch.reward_sums.sum(axis=1) / np.where(batch.trials_at, batch.trials_at, np.nan)
+            for batch in fit.source.batches
+        ]
+    )
+
+
+def _feature_sizes(fit: Fit) -> FeatureSizes:
+    """Return those of the candidates that were seen."""
+    source, rcond = fit.source, fit.options.rcond
+    features = source.candidate_features
+    if not source.are_places:  # all were seen
+        return FeatureSizes.of(features, 2.0 * np.sqrt(rcond))
+    seen = np.flatnonzero((fit.system.occupancy > 0.0).any(axis=0))
+    return FeatureSizes.of(features[seen], rcond)
+
+

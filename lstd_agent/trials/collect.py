@@ -1,0 +1,275 @@
+"""Trials from any Gymnasium environment, in rounds.
+
+A *round* runs as many trials in lockstep as a vector environment has copies; a plain `Env` runs
+them one after the other. Each trial covers timesteps 0 to t_max, with the transition out of
+t_max included. Rounds are handed over as they finish, and a plain environment's finished trials
+even when the round breaks off: an interrupt loses only the trials under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from tqdm import tqdm
+
+from lstd_agent.arrays import BoolArray, States
+from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
+from lstd_agent.progress import progress_bar
+from lstd_agent.trials import spaces
+from lstd_agent.trials.action_counts import Taken
+from lstd_agent.trials.exploration import Exploration, Explore, check_explore
+from lstd_agent.trials.policies import Actor, Policy, make_actor
+from lstd_agent.trials.recording import (
+    LockstepTrials,
+    Portion,
+    Recording,
+    SequentialTrials,
+    as_rewards,
+)
+
+# A plain environment's trials are added up together while they have at most so many timesteps.
+_ROUND_TIMESTEPS = 2**18
+
+AnyEnv: TypeAlias = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
+
+Keep = Callable[[Portion], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """How many trials, how long, and how they are run.
+
+    As `SeminormLSTDAgent.collect` describes it, and three things more.
+
+    Attributes
+    ----------
+    wherever : callable, optional
+        Where to explore at any timestep.
+    n_stored : int
+        How many counted trials to keep whole beside their sums.
+    first : int
+        The number of the first trial, by which trials are dealt into batches.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such collection.
+    """
+
+    n_trials: int
+    t_max: int
+    seed: int | None = None
+    batched: bool | None = None
+    progress: bool | None = False
+    workers: int = 1
+    executor: Executor | None = None
+    shard_size: int | None = None
+    is_same_policy: bool = False
+    explore: Explore | None = None
+    wherever: Callable[[Any], BoolArray] | None = None
+    n_stored: int = 0
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        smallest = {"n_trials": 1, "t_max": 0, "seed": 0, "workers": 1, "shard_size": 1}
+        for name, least in smallest.items():
+            value = getattr(self, name)
+            if value is not None or name in ("n_trials", "t_max", "workers"):
+                object.__setattr__(self, name, check_integer(name, value, least))
+        if self.explore is not None:
+            object.__setattr__(self, "explore", check_explore(self.explore, self.t_max))
+
+    @property
+    def n_steps(self) -> int:
+        """Number of timesteps in all."""
+        return self.n_trials * (self.t_max + 1)
+
+    def pieces(self, size: int) -> Iterator[Request]:
+        """Cut the trials into pieces of at most so many; each stores its share of whole ones."""
+        before = 0
+        for start in range(0, self.n_trials, size):
+            n = min(size, self.n_trials - start)
+            upto = -(-self.n_stored * (start + n) // self.n_trials)
+            stored, before = min(n, upto - before), upto
+            yield replace(self, n_trials=n, n_stored=stored, first=self.first + start)
+
+    def check_not_shared(self, env: Any) -> None:
+        """Raise `InvalidInputError` if workers are asked for, and given an environment."""
+        if self.workers != 1 or self.executor is not None or self.shard_size is not None:
+            raise InvalidInputError(
+                "workers make their own environments: pass an id, or a function that makes "
+                f"an environment, instead of {env}"
+            )
+
+
+def collect_rounds(
+    env: AnyEnv, recording: Recording, policy: Policy, keep: Keep, request: Request
+) -> None:
+    """Run trials and hand over their sums round by round.
+
+    Parameters
+    ----------
+    env : Env or VectorEnv
+        Each trial starts with a reset.
+    recording : Recording
+    policy : array_like or callable
+        See `lstd_agent.trials.policies.make_actor`.
+    keep : callable
+        Gets what each finished round leaves behind.
+    request : Request
+
+    Raises
+    ------
+    TerminationError
+        If a trial terminates (unless the encoding has an end), or is truncated before ``t_max``.
+    InvalidInputError
+        If an argument does not fit.
+    """
+    actor = make_actor(policy, *single_spaces(env), request.batched)
+    env_seed, policy_seed = (None, None) if request.seed is None else split_seed(request.seed)
+    rng = np.random.default_rng(policy_seed)
+    exploration = _exploration(env, request)
+    with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
+        rounds = _Rounds(env, recording, actor, rng, keep, env_seed, bar, exploration)
+        size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
+        if isinstance(env, VectorEnv):
+            size, run = env.num_envs, rounds.in_lockstep
+        for piece in request.pieces(size):
+            run(piece)
+
+
+def single_spaces(env: AnyEnv) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    """Return the observation and action space of one copy of an environment."""
+    if isinstance(env, VectorEnv):
+        return env.single_observation_space, env.single_action_space
+    return env.observation_space, env.action_space
+
+
+def split_seed(seed: int) -> tuple[int, np.random.SeedSequence]:
+    """Return independent seeds for an environment (an integer) and for a policy."""
+    env_sequence, policy_sequence = np.random.SeedSequence(seed).spawn(2)
+    # 31 bits: environments may hand it to generators that take no more.
+    return int(env_sequence.generate_state(1)[0]) >> 1, policy_sequence
+
+
+@dataclass
+class _Rounds:
+    """The rounds of one collection, run one after the other."""
+
+    env: Any
+    recording: Recording
+    actor: Actor
+    rng: np.random.Generator
+    keep: Keep
+    seed: int | None
+    bar: tqdm[Any]
+    exploration: Exploration | None = None
+
+    def _reset(self) -> tuple[Any, dict[str, Any]]:
+        """Start over, the first time with the seed."""
+        observation, info = self.env.reset(seed=self.seed)
+        self.seed = None
+        return observation, info
+
+    def _encoded(self, observations: Any, t: int) -> States:
+        """Return the states of all copies; an error names the timestep."""
+        try:
+            return self.recording.encoding.encode(observations)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{error} at timestep {t}") from None
+
+    def in_lockstep(self, request: Request) -> None:
+        """Run one trial in each copy of a vector environment; add up the first of them."""
+        env, t_max, n = self.env, request.t_max, request.n_trials
+        mode = env.metadata.get("autoreset_mode")
+        observation, info = self._reset()
+        states = self._encoded(observation, 0)[:n]
+        trials = LockstepTrials(self.recording, states, request.first, request.n_stored)
+        exploration, taken = self.exploration, None
+        if exploration is not None:
+            exploration.begin(env.num_envs)
+        for t in range(t_max + 1):
+            action = self.actor(observation, self.rng)
+            if exploration is not None:
+                action, taken = exploration.choose(t, observation, action, info)
+                taken = Taken(taken.action[:n], taken.explored[:n])
+            observation, reward, terminated, truncated, info = env.step(action)
+            ended = terminated | truncated
+            following, newly_ended = observation, None
+            if ended.any():
+                newly_ended = terminated[:n]
+                _check_truncation(truncated[:n] & trials.living & ~terminated[:n], t, t_max)
+                if mode == AutoresetMode.SAME_STEP:
+                    index, final = np.flatnonzero(ended), info["final_obs"]
+                    last = [_final_observation(observation, final, i) for i in index.tolist()]
+                    following = spaces.replace(observation, index, last)
+                if mode == AutoresetMode.DISABLED and t < t_max:
+                    # Copies whose trial has ended go on, unobserved, so that the others can.
+                    observation, info = env.reset(options={"reset_mask": ended})
+            rewards = as_rewards(reward, env.num_envs, t)
+            trials.advance(rewards[:n], self._encoded(following, t + 1)[:n], newly_ended, taken)
+            self.bar.update(n)
+        self.keep(trials.finish())
+
+    def one_by_one(self, request: Request) -> None:
+        """Run trials one after the other; keep the finished ones even if it breaks off."""
+        env, t_max, act, rng = self.env, request.t_max, self.actor.one, self.rng
+        encoding, exploration, taken = self.recording.encoding, self.exploration, None
+        trials = SequentialTrials(encoding, t_max)
+        try:
+            for i in range(request.n_trials):
+                observation, info = self._reset()
+                trials.start(observation)
+                if exploration is not None:
+                    exploration.begin(1)
+                if i == 0:  # features are checked before the first step
+                    encoding.check_features(encoding.encode_held([trials.last]))
+                for t in range(t_max + 1):
+                    action = act(observation, rng)
+                    if exploration is not None:
+                        action, taken = exploration.choose_one(t, observation, action, info)
+                    observation, reward, terminated, truncated, info = env.step(action)
+                    if truncated and not terminated:
+                        _check_truncation(np.ones(1, dtype=bool), t, t_max)
+                    trials.advance(reward, observation, terminated, taken)
+                    if terminated:
+                        break
+                trials.end()
+                self.bar.update(t_max + 1)
+        finally:
+            if trials.n_finished:
+                how = request.first, request.n_stored
+                self.keep(self.recording.portion_of(trials.finished(), *how))
+
+
+def _exploration(env: AnyEnv, request: Request) -> Exploration | None:
+    """Return what explores and tells which actions were taken, where that is asked for."""
+    if request.explore is None:
+        return None
+    # A stream of its own, so that the policy draws what it would draw without.
+    rng = np.random.default_rng(np.random.SeedSequence(request.seed, spawn_key=(2,)))
+    how = request.t_max, rng, request.batched, request.wherever
+    return Exploration(request.explore, single_spaces(env)[1], *how)
+
+
+def _final_observation(like: Any, final: Any, i: int) -> Any:
+    """Return copy i's last observation from the infos, where a Dict may come apart by key."""
+    if isinstance(like, dict) and isinstance(final, dict):
+        return {key: _final_observation(part, final[key], i) for key, part in like.items()}
+    return final[i]
+
+
+def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:
+    """Raise `TerminationError` if a trial is cut off before the last timestep."""
+    if truncated.any() and t < t_max:
+        raise TerminationError(
+            f"trial {int(np.argmax(truncated))} of the round was truncated at timestep {t}, "
+            f"before t_max = {t_max}: raise the environment's time limit (max_episode_steps) to "
+            f"at least {t_max + 1}, or lower t_max"
+        )

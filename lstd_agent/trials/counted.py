@@ -1,0 +1,283 @@
+"""Trials of counted observations, counted in batches.
+
+Trials are dealt into batches one by one: trial i is in batch i mod B. They are counted in one
+pass, with timestep and batch as a part of the key, many timesteps together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.trials.action_counts import ActionCounts, Taken
+from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.samples import TrialSample
+
+# Timesteps are counted together until there are this many transitions.
+_BLOCK = 2**13
+
+_LARGEST_KEY = 2**62
+
+
+@dataclass(frozen=True, eq=False)
+class CountedTrials:
+    """Trials of counted observations, dealt into B batches.
+
+    Matrices have a row for each timestep and batch: batch b at timestep t is row t B + b.
+
+    Attributes
+    ----------
+    n_states : int
+        S.
+    n_by_batch : ndarray of int, shape (B,)
+        How many trials each batch has.
+    transition_counts, reward_sums : csr_array, shape (B (t_max + 1), S * S) and (…, S)
+    n_at : ndarray of int, shape (B, t_max + 1), optional
+        How many trials of each batch have each timestep; None where all have all.
+    sample : TrialSample, optional
+        Some of the trials, whole.
+    taken : tuple of ActionCounts, optional
+        What the actions of each batch led to, where that was asked for.
+    """
+
+    n_states: int
+    n_by_batch: IntArray
+    transition_counts: sparse.csr_array
+    reward_sums: sparse.csr_array
+    n_at: IntArray | None = None
+    sample: TrialSample | None = None
+    taken: tuple[ActionCounts, ...] | None = None
+
+    @classmethod
+    def of(cls, counts: Sequence[TransitionCounts | None]) -> CountedTrials:
+        """Return the counts of B batches, some of which may have none."""
+        some = next(each for each in counts if each is not None)
+        S, T, B = some.n_states, some.t_max + 1, len(counts)
+        n_at = None
+        if any(each is not None and each.n_at is not None for each in counts):
+            n_at = np.zeros((B, T), dtype=np.int64)
+            for b, each in enumerate(counts):
+                n_at[b] = 0 if each is None else each.trials_at
+        order = np.arange(B * T).reshape(B, T).T.ravel()
+        N, R = (
+            sparse.vstack(
+                [
+                    sparse.csr_array((T, n)) if each is None else getattr(each, name)
+                    for each in counts
+                ],
+                format="csr",
+            )[order]
+            for name, n in (("transition_counts", S * S), ("reward_sums", S))
+        )
+        n_by_batch = np.array([0 if each is None else each.n_trials for each in counts])
+        return cls(S, n_by_batch, N.astype(np.int64), R, n_at)
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials."""
+        return int(self.n_by_batch.sum())
+
+    @property
+    def t_max(self) -> int:
+        """The last timestep."""
+        return int(self.transition_counts.shape[0]) // len(self.n_by_batch) - 1
+
+    @property
+    def size(self) -> int:
+        """How many numbers the matrices hold."""
+        return int(self.transition_counts.nnz + self.reward_sums.nnz)
+
+    def batch(self, b: int) -> TransitionCounts:
+        """Return the counts of a batch."""
+        here, n = slice(b, None, len(self.n_by_batch)), int(self.n_by_batch[b])
+        n_at = None if self.n_at is None or (self.n_at[b] == n).all() else self.n_at[b]
+        N, R = self.transition_counts[here], self.reward_sums[here]
+        return TransitionCounts(self.n_states, n, N, R, n_at)
+
+    def __add__(self, other: CountedTrials) -> CountedTrials:
+        """Add trials dealt into as many batches; samples are joined whole."""
+        n_at = None
+        if self.n_at is not None or other.n_at is not None:
+            n_at = self._trials_at + other._trials_at
+        sample = self.sample or other.sample
+        if self.sample is not None and other.sample is not None:
+            sample = TrialSample.merged([self.sample, other.sample])
+        taken = self.taken or other.taken
+        if self.taken is not None and other.taken is not None:
+            taken = tuple(a + b for a, b in zip(self.taken, other.taken, strict=True))
+        return CountedTrials(
+            self.n_states,
+            self.n_by_batch + other.n_by_batch,
+            self.transition_counts + other.transition_counts,
+            self.reward_sums + other.reward_sums,
+            n_at,
+            sample,
+            taken,
+        )
+
+    @property
+    def _trials_at(self) -> IntArray:
+        if self.n_at is not None:
+            return self.n_at
+        return np.repeat(self.n_by_batch[:, None], self.t_max + 1, axis=1)
+
+
+class CountRecorder:
+    """Counts transitions of trials, dealt into batches one after the other.
+
+    Parameters
+    ----------
+    n_states : int
+    n_batches : int
+    first : int
+        The number of the first trial: trial i is in batch ``(first + i) % n_batches``.
+    """
+
+    def __init__(self, n_states: int, n_batches: int = 1, first: int = 0) -> None:
+        self.n_states = n_states
+        self._n_batches, self._first = n_batches, first
+        self._t = self._n_waiting = 0
+        # Transitions that wait to be counted, arrays (k, n): states, pairs, rewards, own ones.
+        self._waiting: tuple[Any, Any, Any, Any] = (np.zeros((0, 0)),) * 4
+        self._left = self._left_keys = np.zeros((0, 0), dtype=np.int64)
+        self._moves: list[tuple[IntArray, ...]] = []
+        self._paid: list[tuple[IntArray, ...]] = []
+        self._is_cut = False
+
+    def record(
+        self, state: IntArray, reward: FloatArray, next_state: IntArray, taken: Taken | None = None
+    ) -> None:
+        """Count the next timestep's transitions of n trials, but for those that were explored."""
+        n = len(state)
+        if n >= _BLOCK:
+            own = None if taken is None else ~taken.explored[None]
+            pair = state * self.n_states
+            pair += next_state
+            self._count(state[None], pair[None], reward[None], own)
+            return
+        if self._waiting[0].shape[1] != n:
+            self._count_waiting()
+            states, pairs = (np.empty((max(1, _BLOCK // max(1, n)), n), np.int64) for _ in range(2))
+            self._waiting = states, pairs, np.empty(states.shape), np.ones(states.shape, dtype=bool)
+        i, (states, pairs, rewards, own) = self._n_waiting, self._waiting
+        states[i], rewards[i] = state, reward
+        np.multiply(state, self.n_states, out=pairs[i])
+        pairs[i] += next_state
+        if taken is not None:
+            np.logical_not(taken.explored, out=own[i])
+        self._n_waiting += 1
+        if self._n_waiting == len(states):
+            self._count_waiting()
+
+    def record_whole(self, trials: KeptTrials) -> None:
+        """Count whole trials, whose observations are states (m, t_max + 2)."""
+        states, rewards = np.asarray(trials.observations.T, dtype=np.int64), trials.rewards.T
+        own, step = trials.own, max(1, _BLOCK * 32 // trials.n_trials)
+        for t in range(0, len(rewards), step):
+            here = slice(t, t + step)
+            state, following = states[:-1][here], states[1:][here]
+            pair = state * self.n_states + following
+            self._count(state, pair, rewards[here], None if own is None else own.T[here])
+
+    def _count_waiting(self) -> None:
+        n, self._n_waiting = self._n_waiting, 0
+        if n:
+            state, pair, reward, own = (part[:n] for part in self._waiting)
+            self._count(state, pair, reward, None if own.all() else own)
+            own[:] = True
+
+    def _count(
+        self, state: IntArray, pair: IntArray, reward: FloatArray, own: BoolArray | None
+    ) -> None:
+        """Count transitions of timesteps, arrays (k, n): from states, as pairs s S + s'."""
+        S, B, (k, n) = self.n_states, self._n_batches, state.shape
+        numbers = None
+        if k * B * S**2 >= _LARGEST_KEY:  # only states that occur are numbered
+            both = np.stack((state, pair - state * S))
+            numbers, found = np.unique(both, return_inverse=True)
+            S, (state, following) = len(numbers), found.reshape(both.shape)
+            pair = state * S + following
+            self._left = self._left[:0]
+        if self._left.shape[0] < k or self._left.shape[1] != n:
+            batch = (self._first + np.arange(n)) % B
+            self._left = (batch + np.arange(k)[:, None] * B) * S
+            self._left_keys = self._left * S
+        # Rows are timesteps and batches, and keys are (row S + s) S + s'.
+        left = self._left[:k] + state
+        key = self._left_keys[:k] + pair
+        if own is not None and not own.all():
+            self._is_cut = True
+            left, key, reward = left[own], key[own], reward[own]
+        present, count = _counted(key.ravel(), k * B * S**2)
+        row, column = np.divmod(present, S * S)
+        # Keys ascend, so those of one state are neighbors.
+        origin = present // S
+        is_first = np.ones(len(origin), dtype=bool)
+        np.not_equal(origin[1:], origin[:-1], out=is_first[1:])
+        visited = origin[is_first]
+        paid_row, paid_state = np.divmod(visited, S)
+        if numbers is not None:
+            column = numbers[column // S] * self.n_states + numbers[column % S]
+            paid_state, self._left = numbers[paid_state], self._left[:0]
+        before = self._t * B
+        self._moves.append((row + before, column, count))
+        paid = _sums_at(visited, left.ravel(), reward.ravel(), k * B * S)
+        self._paid.append((paid_row + before, paid_state, paid))
+        self._t += k
+
+    def portion(
+        self,
+        n_trials: int,
+        sample: TrialSample | None = None,
+        taken: tuple[ActionCounts, ...] | None = None,
+    ) -> CountedTrials:
+        """Return what has been recorded of complete trials."""
+        self._count_waiting()
+        S, B, T = self.n_states, self._n_batches, self._t
+        N, R = (
+            _matrix(found, (B * T, width))
+            for found, width in ((self._moves, S * S), (self._paid, S))
+        )
+        n_by_batch = np.bincount((self._first + np.arange(n_trials)) % B, minlength=B)
+        n_at = N.sum(axis=1).reshape(T, B).T.astype(np.int64) if self._is_cut else None
+        return CountedTrials(S, n_by_batch, N, R, n_at, sample, taken)
+
+    def sums(self, n_trials: int) -> TransitionCounts:
+        """Return the counts of all trials together."""
+        portion = self.portion(n_trials)
+        batches = [portion.batch(b) for b in np.flatnonzero(portion.n_by_batch).tolist()]
+        return sum(batches[1:], batches[0])
+
+
+def _counted(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
+    """Return the distinct keys, ascending, and how often each occurs."""
+    # A table touches every possible key, sorting only those that occur.
+    if n_keys <= 4 * key.size + 4096:
+        table = np.bincount(key, minlength=n_keys)
+        present = np.flatnonzero(table > 0)  # of booleans it is fast
+        return present, table[present]
+    # Narrow numbers sort faster.
+    narrow = key.astype(np.min_scalar_type(n_keys - 1))
+    found, count = np.unique(narrow, return_counts=True)
+    return found.astype(np.int64), count
+
+
+def _sums_at(place: IntArray, key: IntArray, weights: FloatArray, n_keys: int) -> FloatArray:
+    """Return the sums of weights of each of the distinct keys, which ascend."""
+    if n_keys <= 4 * key.size + 4096:
+        return np.bincount(key, weights, minlength=n_keys)[place]
+    return np.bincount(np.searchsorted(place, key), weights, minlength=len(place))
+
+
+def _matrix(found: list[tuple[IntArray, ...]], shape: tuple[int, int]) -> sparse.csr_array:
+    """Make a matrix of entries (row, column, value) in order."""
+    row, column, value = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    indptr = np.append(0, np.cumsum(np.bincount(row, minlength=shape[0])))
+    return sparse.csr_array((value, column, indptr), shape=shape)

@@ -1,0 +1,419 @@
+"""Trials kept as they are: those of vector observations.
+
+Kept trials serve any features, kernel or window, also ones chosen after collection. Trials that
+take more memory than they may are held in temporary files.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.trials.spaces import MAX_REWARD, plain_array, real_array
+
+# Numbers are copied about this many at a time.
+_CHUNK = 2**20
+
+# What stands in the optional arrays of trials that came without them: nothing is known.
+_MISSING = {"actions": np.int8(-1), "explored": np.bool_(False)}
+
+
+@dataclass(frozen=True, eq=False)
+class KeptTrials:
+    """Whole trials.
+
+    Attributes
+    ----------
+    observations : ndarray, shape (m, t_max + 2, k)
+        Of m trials, what followed the last timestep included, in the type in which they came.
+        From the end of a trial that terminates on they are NaN. Of counted observations
+        (m, t_max + 2): the numbers of states.
+    rewards : ndarray, shape (m, t_max + 1)
+    lengths : ndarray of int, shape (m,), optional
+        How many timesteps each trial has, where some were cut short; what stands at later ones
+        does not matter, but is finite. None where all have all.
+    actions : ndarray of int, shape (m, t_max + 1), optional
+        Which actions were taken, from 0, -1 where that is not known; None where it never is.
+    explored : ndarray of bool, shape (m, t_max + 1), optional
+        Which actions were exploratory: these transitions do not show the policy, and only serve
+        action values. None where none were.
+    own : ndarray of bool, shape (m, t_max + 1), or None
+        Which transitions are the policy's.
+    reward_sums : ndarray, shape (t_max + 1,)
+        Sums of their rewards at each timestep.
+    n_trials, t_max : int
+        Number of trials m, and their last timestep.
+    all_lengths : ndarray of int, shape (m,)
+        How many timesteps each trial has.
+    n_at : ndarray of int, shape (t_max + 1,), or None
+        How many trials have each timestep, where some were cut short.
+    trials_at : ndarray of int, shape (t_max + 1,)
+        How many trials have each timestep.
+    nbytes : int
+        Memory that they take.
+
+    Methods
+    -------
+    of(observations, rewards)
+        Logged trials, checked.
+    together(portions)
+        The trials of all portions.
+    take(index)
+        Some of the trials.
+    states(n)
+        The states of the first n trials, or of all.
+    check_adds(other)
+        Raise unless the other's trials are like these.
+
+    Examples
+    --------
+    >>> from lstd_agent import KeptTrials
+    >>> logged = KeptTrials.of([[[0.0], [1.0], [2.0]]], [[5.0, 6.0]])  # a trial of two steps
+    >>> logged.n_trials, logged.t_max
+    (1, 1)
+    """
+
+    observations: NDArray[Any]
+    rewards: FloatArray
+    lengths: IntArray | None = None
+    actions: IntArray | None = None
+    explored: BoolArray | None = None
+    counts = None
+
+    @classmethod
+    def of(
+        cls,
+        observations: ArrayLike,
+        rewards: ArrayLike,
+        lengths: ArrayLike | None = None,
+        actions: ArrayLike | None = None,
+        explored: ArrayLike | None = None,
+    ) -> KeptTrials:
+        """Return logged trials, checked.
+
+        Parameters
+        ----------
+        observations : array_like, shape (m, t_max + 2, ...)
+            Of m trials at timesteps 0 to t_max + 1; axes after the second are flattened. NaN
+            marks what follows the end of a trial that terminates.
+        rewards : array_like, shape (m, t_max + 1)
+        lengths : array_like of int, shape (m,), optional
+            How many timesteps each trial has, where not all have all of them.
+        actions, explored : array_like, shape (m, t_max + 1), optional
+            Which actions were taken, and which of them were exploratory.
+
+        Returns
+        -------
+        KeptTrials
+
+        Raises
+        ------
+        InvalidInputError
+            If shapes do not fit, or a number is not finite.
+        """
+        states, paid = plain_array(observations, "observations"), real_array(rewards, "rewards")
+        if states.ndim < 2 or paid.ndim != 2 or not paid.size:
+            raise InvalidInputError(
+                "logged trials are observations (m, t_max + 2, ...) and rewards (m, t_max + 1); "
+                f"got shapes {states.shape} and {paid.shape}"
+            )
+        m, n = paid.shape
+        if states.shape[:2] != (m, n + 1):
+            raise InvalidInputError(
+                f"rewards of {m} trials over {n} timesteps need observations of shape ({m}, "
+                f"{n + 1}, ...), what followed the last one included; got {states.shape}"
+            )
+        if states.dtype.kind not in "fiub":
+            raise InvalidInputError(f"observations must be real numbers; got {states.dtype}")
+        if states.dtype.kind == "f" and np.isinf(states).any():
+            trial, t = np.argwhere(np.isinf(states))[0][:2]
+            raise InvalidInputError(
+                f"observations must be finite; one of trial {trial} at timestep {t} is not"
+            )
+        if not (np.abs(paid) <= MAX_REWARD).all():
+            trial, t = np.argwhere(~(np.abs(paid) <= MAX_REWARD))[0]
+            raise InvalidInputError(
+                f"{bad_reward(paid[trial, t])} at timestep {t} of trial {trial}"
+            )
+        were_explored = _by_timestep("explored", explored, "b", paid.shape)
+        return cls(
+            states.reshape(m, n + 1, -1),
+            paid,
+            _checked_lengths(lengths, m, n),
+            _by_timestep("actions", actions, "iu", paid.shape),
+            were_explored if np.any(were_explored) else None,
+        )
+
+    @property
+    def kept(self) -> KeptTrials:
+        """These trials, where counts have none as they came."""
+        return self
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials m."""
+        return len(self.rewards)
+
+    @property
+    def t_max(self) -> int:
+        """The last timestep."""
+        return int(self.rewards.shape[1]) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the trials take, in bytes."""
+        return int(self.observations.nbytes) + int(self.rewards.nbytes)
+
+    def check_adds(self, other: KeptTrials) -> None:
+        """Raise `InvalidInputError` unless the other has such observations and timesteps.
+
+        Parameters
+        ----------
+        other : KeptTrials
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        if not isinstance(other, KeptTrials):
+            raise InvalidInputError(f"kept trials do not add to {type(other).__name__}")
+        if other.observations.shape[1:] != self.observations.shape[1:]:
+            raise InvalidInputError(
+                f"trials of shape {self.observations.shape[1:]} (timesteps, components) do not "
+                f"add to trials of shape {other.observations.shape[1:]}"
+            )
+
+    def __add__(self, other: KeptTrials) -> KeptTrials:
+        self.check_adds(other)
+        return self.together([self, other])
+
+    @classmethod
+    def together(cls, portions: list[KeptTrials]) -> KeptTrials:
+        """Return the trials of all portions, at least one.
+
+        Parameters
+        ----------
+        portions : list of KeptTrials
+
+        Returns
+        -------
+        KeptTrials
+        """
+        if len(portions) == 1:
+            return portions[0]
+        parts: dict[str, Any] = {}
+        for name in vars(portions[0]):
+            held = [getattr(portion, name) for portion in portions]
+            if any(part is not None for part in held):
+                parts[name] = np.concatenate([p.part(name) for p in portions])
+        return cls(**parts)
+
+    def part(self, name: str) -> NDArray[Any]:
+        """Return one of the arrays by its name, made up where it is None."""
+        held: NDArray[Any] | None = getattr(self, name)
+        if held is not None:
+            return held
+        if name == "lengths":
+            return self.all_lengths
+        return np.full(self.rewards.shape, _MISSING[name])
+
+    def take(self, index: Any, *, in_file: bool = False) -> KeptTrials:
+        """Return some of the trials.
+
+        Parameters
+        ----------
+        index : slice or ndarray of int
+        in_file : bool
+            Copy them into temporary files.
+
+        Returns
+        -------
+        KeptTrials
+        """
+        parts = {name: part for name, part in vars(self).items() if part is not None}
+        if not in_file:
+            return KeptTrials(**{name: part[index] for name, part in parts.items()})
+        return KeptTrials(**{name: _take_to_file(part, index) for name, part in parts.items()})
+
+    @property
+    def own(self) -> BoolArray | None:
+        """Which transitions are the policy's, shape (m, t_max + 1); None where all are."""
+        if self.lengths is None:
+            return None if self.explored is None else ~self.explored
+        has: BoolArray = np.arange(self.t_max + 1) < self.lengths[:, None]
+        return has if self.explored is None else has & ~self.explored
+
+    @property
+    def all_lengths(self) -> IntArray:
+        """How many timesteps each trial has, shape (m,)."""
+        full = np.full(self.n_trials, self.t_max + 1)
+        return full if self.lengths is None else self.lengths
+
+    @property
+    def n_at(self) -> IntArray | None:
+        """How many trials have each timestep, where some were cut short."""
+        return None if (own := self.own) is None else np.asarray(own.sum(axis=0))
+
+    @property
+    def trials_at(self) -> IntArray:
+        """Number of trials that have each timestep, shape (t_max + 1,)."""
+        return np.full(self.t_max + 1, self.n_trials) if (n_at := self.n_at) is None else n_at
+
+    def states(self, n: int | None = None) -> NDArray[Any]:
+        """Return the states (n, t_max + 1, k) of the first n trials, or of all, as they came.
+
+        They are infinite at timesteps that a trial does not have.
+
+        Parameters
+        ----------
+        n : int, optional
+
+        Returns
+        -------
+        ndarray, shape (n, t_max + 1, k)
+        """
+        states = self.observations[:n, :-1]
+        if self.lengths is not None:
+            # The smallest floats that hold all of them.
+            states = states.astype(np.result_type(states.dtype, np.float16))
+            states[np.arange(self.t_max + 1) >= self.lengths[:n, None]] = np.inf
+        return states
+
+    @property
+    def reward_sums(self) -> FloatArray:
+        """Sums of rewards of the policy's own transitions at each timestep, shape (t_max + 1,)."""
+        own = True if self.own is None else self.own
+        return np.asarray(self.rewards.sum(axis=0, where=own))
+
+
+def bad_reward(reward: Any) -> str:
+    """Return what is wrong with a reward that is not finite, or huge."""
+    if np.isfinite(reward):
+        return f"rewards must be at most {MAX_REWARD:g} in size; got {reward}"
+    return f"rewards must be finite; got {reward}"
+
+
+class GrowingTrials:
+    """Trials that more are added to: in memory up to ``max_bytes``, beyond it in files.
+
+    Files are temporary and have no name: they are gone with the process, or with the arrays.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self.in_file = False
+        self._n = 0
+        self._held: dict[str, NDArray[Any]] = {}
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials so far."""
+        return self._n
+
+    @property
+    def trials(self) -> KeptTrials:
+        """All trials so far, in the order in which they came."""
+        return KeptTrials(**{name: part[: self._n] for name, part in self._held.items()})
+
+    def add(self, more: KeptTrials) -> None:
+        """Add trials."""
+        if self._n:
+            self.trials.check_adds(more)
+        size = more.nbytes + (self.trials.nbytes if self._n else 0)
+        move = not self.in_file and size > self._max_bytes
+        in_file, n = self.in_file or move, self._n + more.n_trials
+        grown = dict(self._held)
+        for name in vars(more):
+            held = self._held.get(name)
+            if held is None and getattr(more, name) is None:
+                continue
+            new = more.part(name)
+            if held is None and self._n:
+                held = self.trials.part(name)
+            dtype = new.dtype if held is None else np.result_type(held, new)
+            if held is None or n > len(held) or move or dtype != held.dtype:
+                # Half as much again, so that adding little by little copies little.
+                room = n if held is None else max(n, len(held) + len(held) // 2)
+                larger = allocated((room, *new.shape[1:]), dtype, in_file)
+                if held is not None:
+                    larger[: self._n] = held[: self._n]
+                held = larger
+            held[self._n : n] = new
+            grown[name] = held
+        self._held, self.in_file, self._n = grown, in_file, n
+
+
+def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]:
+    """Return an array in memory, or in a temporary file that is gone with it.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file has no room.
+    """
+    if not in_file:
+        return np.empty(shape, dtype)
+    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    with tempfile.TemporaryFile(prefix="lstd_agent") as file:
+        try:
+            if hasattr(os, "posix_fallocate"):  # else a full disk would kill the process
+                os.posix_fallocate(file.fileno(), 0, n_bytes)
+        except OSError as error:
+            raise InvalidInputError(
+                f"trials beyond max_bytes are held in temporary files, and {tempfile.gettempdir()} "
+                f"has no room for {in_words(n_bytes)} ({error.strerror}): collect fewer or "
+                "shorter trials, raise max_bytes, or name another folder by TMPDIR"
+            ) from error
+        # A plain array over the map, which ends with the last array that shows it.
+        return np.asarray(np.memmap(file, dtype, "r+", shape=shape))
+
+
+def _take_to_file(array: NDArray[Any], index: NDArray[np.int64]) -> NDArray[Any]:
+    taken = allocated((len(index), *array.shape[1:]), array.dtype, in_file=True)
+    step = max(1, _CHUNK // array[:1].size)
+    for first in range(0, len(index), step):
+        taken[first : first + step] = array[index[first : first + step]]
+    return taken
+
+
+def in_words(n_bytes: int) -> str:
+    """Return an amount of memory as text."""
+    power = max(0, min(4, (len(str(n_bytes)) - 1) // 3))
+    return f"{n_bytes / 1000**power:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def has_gaps(n_at: IntArray | None) -> bool:
+    """Return whether trials are missing at a timestep and there at a later one: explored ones."""
+    return n_at is not None and bool((np.diff(n_at) > 0).any())
+
+
+def _by_timestep(name: str, given: ArrayLike | None, kinds: str, shape: tuple[int, ...]) -> Any:
+    """Return an optional array of a number a timestep, or raise unless it is one."""
+    if given is None:
+        return None
+    checked = plain_array(given, name)
+    if checked.shape != shape or checked.dtype.kind not in kinds:
+        raise InvalidInputError(
+            f"{name} of these trials have shape {shape}; got {checked.shape}, {checked.dtype}"
+        )
+    return checked
+
+
+def _checked_lengths(lengths: ArrayLike | None, m: int, n: int) -> IntArray | None:
+    """Return how many of n timesteps m trials have, None if all have all."""
+    if lengths is None:
+        return None
+    checked = plain_array(lengths, "lengths")
+    are_numbers = checked.shape == (m,) and checked.dtype.kind in "iu"
+    if not are_numbers or checked.min() < 1 or checked.max() > n:
+        raise InvalidInputError(
+            f"the lengths of {m} trials are {m} integers from 1 to {n}; got {lengths!r}"
+        )
+    return None if (checked == n).all() else checked.astype(np.int64)

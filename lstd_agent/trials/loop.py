@@ -1,0 +1,307 @@
+"""`UserLoop`: transitions of the user's own loop, observed one call at a time and checked.
+
+Scalars are a trial of their own; batches are trials in lockstep. What is observed must be what
+happened: timesteps in order, and each observation the one that followed the last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from threading import get_ident
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lstd_agent.arrays import BoolArray, States
+from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
+from lstd_agent.trials.encoding import Encoding
+from lstd_agent.trials.policies import Actor
+from lstd_agent.trials.recording import (
+    LockstepTrials,
+    Portion,
+    Recording,
+    SequentialTrials,
+    as_rewards,
+)
+from lstd_agent.trials.spaces import is_batch, plain_array
+
+# Single trials wait to be added up until they have so many timesteps: a few megabytes.
+_MOST_WAITING = 2**18
+
+
+class Gathered(Protocol):
+    """What takes finished trials, and tells how long trials are."""
+
+    n_batches: int
+    n_stored_trials: int
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials so far."""
+
+    @property
+    def t_max(self) -> int | None:
+        """The last timestep of every trial; None before there is one."""
+
+    def add(self, portion: Portion) -> None:
+        """Add finished trials."""
+
+
+class UserLoop:
+    """What a policy does in a user's loop, and the trials that the loop makes.
+
+    Trials are those of one thread at a time: another is refused while one is under way.
+
+    Parameters
+    ----------
+    gathered : Gathered
+    known : callable
+        Returns the encoding of observations where nothing was attached, or raises.
+    lock : context manager
+        Held while trials are added.
+    """
+
+    def __init__(
+        self,
+        gathered: Gathered,
+        known: Callable[[], Encoding],
+        lock: AbstractContextManager[Any],
+    ) -> None:
+        self._gathered, self._known, self._lock = gathered, known, lock
+        self._policy: tuple[Actor, np.random.Generator, Encoding] | None = None
+        self._sequential: SequentialTrials | None = None
+        self._thread = 0
+
+    def begin(self, encoding: Encoding, t_max: int | None = None) -> SequentialTrials:
+        """Observe trials from here on; none is under way or waits.
+
+        Parameters
+        ----------
+        encoding : Encoding
+        t_max : int, optional
+            The last timestep; without it that of the first finished trial.
+        """
+        self._sequential = SequentialTrials(encoding, None)
+        self._recording = Recording(encoding, self._gathered.n_batches)
+        self._declared_t_max = t_max
+        self._lockstep: LockstepTrials | None = None
+        # Features are checked once; up to this timestep only the order is.
+        self._is_checked = False
+        self._longest: float = -1
+        return self._sequential
+
+    def act_by(self, actor: Actor, rng: np.random.Generator) -> None:
+        """Have a policy act on the observations from here on."""
+        self._policy = actor, rng, self._trial.encoding
+
+    @property
+    def _trial(self) -> SequentialTrials:
+        return self._sequential or self.begin(self._known())
+
+    @property
+    def t_max(self) -> int | None:
+        """The last timestep of every trial, if it is known yet."""
+        known = (self._gathered.t_max, self._trial.t_max, self._declared_t_max)
+        return next((t_max for t_max in known if t_max is not None), None)
+
+    @property
+    def n_waiting(self) -> int:
+        """Finished trials that have not been added yet."""
+        return 0 if self._sequential is None else self._sequential.n_finished
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a trial has started that has not been finished or dropped."""
+        trial = self._sequential
+        return trial is not None and (self._lockstep is not None or trial.n_timesteps > 0)
+
+    def act(self, observation: Any) -> Any:
+        """Return the policy's action, or its actions; see `SeminormLSTDAgent.act`."""
+        if self._policy is None:
+            raise NotFittedError("the agent has no policy: give one to attach()")
+        actor, rng, encoding = self._policy
+        if encoding.is_single(observation):
+            return actor.one(observation, rng)
+        if is_batch(encoding.space, observation):
+            encoding.encode(observation)
+            return actor(observation, rng)
+        encoding.hold(observation)
+        return actor.one(observation, rng)
+
+    def observe(
+        self,
+        t: int,
+        observation: Any,
+        reward: ArrayLike,
+        next_observation: Any,
+        terminated: ArrayLike = False,
+    ) -> None:
+        """Record a transition, or transitions in lockstep; see `SeminormLSTDAgent.observe`."""
+        trial = self._sequential or self.begin(self._known())
+        if type(reward) is not float and plain_array(reward, "a reward").ndim:
+            self._observe_batch(t, observation, reward, next_observation, terminated)
+            return
+        if self._lockstep is not None:
+            raise InvalidInputError("trials in lockstep are under way: call end_trial() first")
+        if t != trial.n_timesteps or t == 0 or t > self._longest or type(t) is not int:
+            t = self._checked_timestep(t, trial.n_timesteps)
+            self._longest = math.inf if self.t_max is None else self.t_max
+        if t == 0:
+            self._thread = get_ident()
+            trial.start(observation)
+            self._check_features(trial)
+        elif get_ident() != self._thread:
+            raise _other_thread()
+        elif trial.terminated:
+            raise InvalidInputError(
+                f"the trial terminated at timestep {t - 1}; call end_trial(), then start another"
+            )
+        elif not trial.encoding.is_held(trial.last, observation):
+            raise _elsewhere(0, t)
+        if terminated is not False:
+            terminated = bool(_flags(terminated, ()))
+        trial.advance(reward, next_observation, terminated)
+
+    def _check_features(self, trial: SequentialTrials) -> None:
+        """Check features by the first state; a trial whose features fail is dropped."""
+        if not self._is_checked:
+            try:
+                trial.encoding.check_features(trial.encoding.encode_held([trial.last]))
+            except BaseException:
+                trial.drop()
+                raise
+            self._is_checked = True
+
+    def _observe_batch(
+        self,
+        t: int,
+        observation: Any,
+        reward: Any,
+        next_observation: Any,
+        terminated: ArrayLike,
+    ) -> None:
+        rewards = as_rewards(reward, len(reward), t)
+        if self._trial.n_timesteps:
+            raise InvalidInputError("a single trial is under way: call end_trial() first")
+        encoding, trials = self._trial.encoding, self._lockstep
+        t = self._checked_timestep(t, trials.n_timesteps if trials else 0)
+        if trials is not None and get_ident() != self._thread:
+            raise _other_thread()
+        state, next_state = encoding.encode(observation), encoding.encode(next_observation)
+        n = rewards.size
+        shapes = (state.shape[:1], rewards.shape, next_state.shape[:1])
+        if n == 0 or shapes != ((n,),) * 3:
+            raise InvalidInputError(
+                "a batch has as many observations, rewards and next observations, at least one; "
+                f"got {shapes[0]}, {shapes[1]} and {shapes[2]}"
+            )
+        ended = _flags(terminated, (n,))
+        if trials is None:
+            self.flush()
+            self._thread = get_ident()
+            how = self._gathered.n_trials, self._gathered.n_stored_trials
+            trials = LockstepTrials(self._recording, state, *how)
+        elif len(trials.states) != n:
+            raise InvalidInputError(
+                f"{len(trials.states)} trials are under way; got observations of {n}"
+            )
+        else:
+            _check_followed(t, state, trials.states, trials.living)
+        trials.advance(rewards, next_state, ended)
+        self._lockstep = trials
+
+    def end_trial(self) -> None:
+        """Finish the trial, or the trials in lockstep; see `SeminormLSTDAgent.end_trial`."""
+        if not self.under_way:
+            raise InvalidInputError("no trial is under way: observe its timesteps first")
+        if get_ident() != self._thread:
+            raise _other_thread()
+        if self._lockstep is not None:
+            self._end_lockstep(self._lockstep)
+            return
+        self._trial.t_max = self.t_max
+        self._trial.end()
+        self._longest = -1
+        t_max = self._trial.t_max
+        assert t_max is not None
+        if self.n_waiting * (t_max + 1) >= _MOST_WAITING:
+            self.flush()
+
+    def _end_lockstep(self, trials: LockstepTrials) -> None:
+        n, t_max = trials.n_timesteps, self.t_max
+        if t_max is not None and n <= t_max and not trials.living.any():
+            nothing = np.zeros(len(trials.states))
+            for _ in range(n, t_max + 1):
+                trials.advance(nothing, trials.states)
+        elif t_max not in (None, n - 1):
+            raise InvalidInputError(
+                f"these trials have timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials "
+                "must have the same t_max. Drop them with drop_trial()"
+            )
+        with self._lock:
+            self._gathered.add(trials.finish())
+            self._lockstep = None
+
+    def drop_trial(self) -> None:
+        """Forget the trial, or the trials in lockstep, under way."""
+        if self.under_way:
+            self._lockstep = None
+            self._trial.drop()
+
+    def flush(self) -> None:
+        """Add up all finished trials."""
+        with self._lock:
+            if self.n_waiting:
+                how = self._gathered.n_trials, self._gathered.n_stored_trials
+                self._gathered.add(self._recording.portion_of(self._trial.finished(), *how))
+                self._trial.forget_finished()
+
+    def _checked_timestep(self, t: object, expected: int) -> int:
+        """Return a timestep that comes next, or raise."""
+        timestep = check_integer("t", t, 0)
+        if timestep != expected:
+            raise InvalidInputError(
+                f"timestep {expected} comes next; got t = {t}. To start another trial, call "
+                "end_trial() first, or drop_trial() to forget the one under way"
+            )
+        if self.t_max is not None and timestep > self.t_max:
+            raise InvalidInputError(
+                f"trials have timesteps 0 to {self.t_max}; got t = {t}: call end_trial() after "
+                f"timestep {self.t_max}"
+            )
+        return timestep
+
+
+def _flags(terminated: Any, shape: tuple[int, ...]) -> BoolArray:
+    """Return whether trials terminated, of a shape or one for all, or raise unless that is told."""
+    flags = plain_array(terminated, "terminated")
+    if flags.shape not in ((), shape) or flags.dtype.kind not in "biu":
+        raise InvalidInputError(
+            f"terminated is a bool, one for each trial of a batch; got {terminated!r}"
+        )
+    return np.broadcast_to(flags.astype(bool), shape)
+
+
+def _check_followed(t: int, state: States, expected: States, living: BoolArray) -> None:
+    """Raise unless living trials are where their last transition went."""
+    same = (state == expected).reshape(len(state), -1).all(axis=1)
+    if not (same | ~living).all():
+        raise _elsewhere(int(np.argmin(same | ~living)), t)
+
+
+def _elsewhere(trial: int, t: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"trial {trial} is observed elsewhere at timestep {t} than where timestep {t - 1} left "
+        "it: was the environment reset within the trial? A trial that ends must be "
+        "observed with terminated=True, or dropped with drop_trial()"
+    )
+
+
+def _other_thread() -> InvalidInputError:
+    return InvalidInputError(
+        "another thread has a trial under way: observe the trials of each thread by an agent of "
+        "its own, and merge() them"
+    )

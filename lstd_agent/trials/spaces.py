@@ -1,0 +1,353 @@
+"""Observations of Gymnasium spaces: in batches, as flat vectors, and by numbers.
+
+A *batch* holds n observations as a vector environment returns them: an array, or a dict or tuple
+of arrays. `flatten_batch` makes vectors of a batch, as `gymnasium.spaces.flatten` makes one of
+an observation: numbers as they are, choices one-hot, members of a Dict or Tuple side by side.
+`Numbering` numbers the elements of a finite space. Its *parts* are the values of Discrete spaces
+and the entries of MultiDiscrete, MultiBinary and bounded integer Box spaces. With n_i values of
+part i, the parts are digits in mixed radix, the last one the lowest:
+
+    number = (... (p_1 - low_1) n_2 + (p_2 - low_2)) n_3 + ...
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Number
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+
+MAX_REWARD = 1e100
+"""Rewards beyond this size are refused: their squares and sums would not be finite."""
+
+# A space with more elements than fit into an int64 counts as infinite.
+_MAX_PARTS = 63
+
+
+def plain_array(value: Any, what: str) -> NDArray[Any]:
+    """Return a value as an array, or raise `InvalidInputError` where lists are ragged."""
+    try:
+        array: NDArray[Any] = np.asarray(value)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"{what} must be an array, all rows of one length; got {value!r}"
+        ) from None
+    return array
+
+
+def real_array(value: Any, what: str) -> FloatArray:
+    """Return real numbers as an array of doubles, or raise `InvalidInputError`; text is none."""
+    array = plain_array(value, what)
+    is_object = array.dtype.kind == "O" and all(isinstance(x, Number) for x in array.flat)
+    if array.dtype.kind in "fiub" or is_object:
+        try:
+            return array.astype(np.float64, copy=False)
+        except (TypeError, ValueError):
+            pass
+    raise InvalidInputError(f"{what} must be real numbers; got {value!r}")
+
+
+def each_array(function: Callable[[Any], Any], batch: Any) -> Any:
+    """Apply a function to all arrays of a batch."""
+    if isinstance(batch, dict):
+        return {key: each_array(function, part) for key, part in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(each_array(function, part) for part in batch)
+    return function(batch)
+
+
+def as_batch(observation: Any) -> Any:
+    """Return a single observation as a batch of one."""
+    return each_array(lambda part: plain_array(part, "an observation")[None], observation)
+
+
+def take(batch: Any, index: IntArray | int) -> Any:
+    """Return one observation of a batch, or a batch of some."""
+    return each_array(lambda part: part[index], batch)
+
+
+def batch_size(batch: Any) -> int:
+    """Return the number of observations in a batch."""
+    if isinstance(batch, dict):
+        return batch_size(next(iter(batch.values())))
+    if isinstance(batch, tuple):
+        return batch_size(batch[0])
+    return len(batch) if np.ndim(batch) else 0
+
+
+def part_sizes(batch: Any) -> set[int]:
+    """Return the lengths of all axes of the observations in a batch, and numbers of members."""
+    if isinstance(batch, dict | tuple):
+        members = batch.values() if isinstance(batch, dict) else batch
+        return {len(batch)}.union(*(part_sizes(part) for part in members))
+    return set(np.shape(batch)[1:])
+
+
+def replace(batch: Any, index: IntArray, observations: list[Any]) -> Any:
+    """Return a copy of a batch with the observations at ``index`` replaced."""
+    if isinstance(batch, dict):
+        return {k: replace(part, index, [o[k] for o in observations]) for k, part in batch.items()}
+    if isinstance(batch, tuple):
+        members = enumerate(batch)
+        return tuple(replace(part, index, [o[i] for o in observations]) for i, part in members)
+    changed = batch.copy()
+    changed[index] = np.stack([np.asarray(o) for o in observations])
+    return changed
+
+
+def is_batch(space: Space[Any], observation: Any) -> bool:
+    """Tell a batch of observations of ``space`` from a single one."""
+    for key, member in _members(space) or ():
+        try:
+            return is_batch(member, observation[key])
+        except (TypeError, LookupError):
+            return False  # encoding it says what is wrong
+    try:
+        return np.ndim(observation) > len(space.shape or ())
+    except ValueError:  # a ragged list
+        return False
+
+
+def one_or_many(space: Space[Any], observations: Any) -> tuple[Any, bool]:
+    """Return an observation, a batch or a list of them as a batch, and whether it was one."""
+    if isinstance(observations, list) and _members(space) is not None:
+        try:
+            observations = _stack(space, observations)
+        except (TypeError, ValueError, LookupError) as error:
+            raise InvalidInputError(
+                f"a list of observations of {space} has one of them in each place: {error}"
+            ) from error
+    if is_batch(space, observations):
+        return observations, False
+    return as_batch(observations), True
+
+
+def _members(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
+    """Return the members of a Dict or Tuple space by their keys; None of any other space."""
+    if isinstance(space, spaces.Dict):
+        return list(space.items())
+    return list(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
+
+
+def _stack(space: Space[Any], observations: list[Any]) -> Any:
+    """Return single observations of ``space`` as a batch."""
+    members = _members(space)
+    if members is None:
+        return np.stack([np.asarray(o) for o in observations])
+    if isinstance(space, spaces.Dict):
+        return {key: _stack(part, [o[key] for o in observations]) for key, part in members}
+    for observation in observations:
+        if len(observation) != len(members):
+            raise ValueError(f"{observation!r} does not have {len(members)} members")
+    return tuple(_stack(part, [o[i] for o in observations]) for i, part in members)
+
+
+def leaves(space: Space[Any], batch: Any) -> list[tuple[Space[Any], Any]]:
+    """Return the spaces without members that a space is made of, each with its part of a batch."""
+    members = _members(space)
+    if members is None:
+        return [(space, batch)]
+    if isinstance(space, spaces.Tuple) and len(batch) != len(members):
+        raise ValueError(f"it does not have {len(members)} members")
+    return [leaf for key, member in members for leaf in leaves(member, batch[key])]
+
+
+def boxes_in(space: Space[Any]) -> dict[Any, tuple[int, ...]]:
+    """Return the shapes of the members of a Dict or Tuple of Boxes; of any other space, none."""
+    members = _members(space) or []
+    if not all(isinstance(member, spaces.Box) for _, member in members):
+        return {}
+    return {name: member.shape or () for name, member in members}
+
+
+def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
+    """Return a batch of observations of ``space`` as vectors, shape (n, k).
+
+    Numbers keep the type in which they come, so that pictures of bytes stay bytes.
+
+    Parameters
+    ----------
+    space : Space
+        Of a single observation: Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple.
+    batch : array, dict or tuple
+
+    Returns
+    -------
+    ndarray, shape (n, k)
+        A copy: an environment may write its next observations into the same array.
+
+    Raises
+    ------
+    InvalidInputError
+        If the space has no flat form of fixed length, or the batch is not of this space.
+    """
+    try:
+        parts = [_flatten(leaf, np.array(part)) for leaf, part in leaves(space, batch)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    except InvalidInputError:
+        raise
+    except (TypeError, ValueError, LookupError) as error:
+        raise InvalidInputError(
+            f"{batch!r} is not made of observations of {space}: {error}"
+        ) from error
+
+
+def _flatten(space: Space[Any], array: NDArray[Any]) -> NDArray[Any]:
+    """Return observations (n, ...) of a space without members as vectors (n, k)."""
+    check_flattens(space)
+    if isinstance(space, spaces.Discrete):
+        return _one_hot(array - space.start, int(space.n), space)
+    if isinstance(space, spaces.MultiDiscrete):
+        columns = (array - space.start).reshape(len(array), -1).T
+        sizes = space.nvec.ravel().tolist()
+        choices = [_one_hot(c, n, space) for c, n in zip(columns, sizes, strict=True)]
+        return np.concatenate(choices, axis=1)
+    if array.ndim == 0:
+        raise TypeError("a batch has one observation a row")
+    flat = array.reshape(len(array), -1)
+    if flat.dtype.kind not in "fiub":
+        raise TypeError("observations must be real numbers")
+    return flat.astype(np.uint8) if flat.dtype.kind == "b" else flat
+
+
+def _one_hot(choice: NDArray[Any], n: int, space: Space[Any]) -> NDArray[np.uint8]:
+    """Return choices (m,) from 0 to n - 1 as rows with a single 1, shape (m, n)."""
+    rows = np.arange(n) == choice[:, None]
+    if not rows.any(axis=1).all():
+        raise InvalidInputError(f"an observation has a choice that {space} does not hold")
+    return np.asarray(rows, dtype=np.uint8)
+
+
+def flat_size(space: Space[Any]) -> int:
+    """Return the number of components of a flattened observation, or raise if there is none."""
+    members = _members(space)
+    if members is not None:
+        return sum(flat_size(part) for _, part in members)
+    check_flattens(space)
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    return math.prod(space.shape or ())
+
+
+def check_flattens(space: Space[Any]) -> None:
+    """Raise `InvalidInputError` unless a space without members has vectors of fixed length."""
+    flat = spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box
+    if not isinstance(space, flat):
+        raise InvalidInputError(
+            f"observations of {space} have no flat form of fixed length; wrap the environment so "
+            "that it observes a Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple space"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Numbering:
+    """Numbers 0 to n - 1 of the elements of a finite space.
+
+    Attributes
+    ----------
+    space : Space
+    low : ndarray of int, shape (k,)
+        Smallest value of each part.
+    sizes : ndarray of int, shape (k,)
+        Number of values of each part.
+    """
+
+    space: Space[Any]
+    low: IntArray
+    sizes: IntArray
+
+    @classmethod
+    def of(cls, space: Space[Any]) -> Numbering | None:
+        """Return the numbering of a space, or None if it has more elements than int64 numbers."""
+        ranges = _ranges(space)
+        if ranges is None or not 0 < len(ranges) <= _MAX_PARTS:
+            return None
+        if math.prod(size for _, size in ranges) >= 2**62:
+            return None
+        low, sizes = np.array(ranges, dtype=np.int64).T
+        return cls(space, low, sizes)
+
+    @cached_property
+    def n(self) -> int:
+        """Number of elements."""
+        return math.prod(self.sizes.tolist())
+
+    def numbers(self, batch: Any) -> IntArray:
+        """Return the numbers (m,) of a batch of m observations, checked."""
+        try:
+            columns = [_parts(leaf, np.asarray(part)) for leaf, part in leaves(self.space, batch)]
+            parts: IntArray = np.concatenate(columns, axis=1)
+        except (TypeError, ValueError, LookupError) as error:
+            raise InvalidInputError(
+                f"{batch!r} is not made of observations of {self.space}: {error}"
+            ) from error
+        return self.numbers_of_parts(parts)
+
+    def numbers_of_parts(self, parts: IntArray) -> IntArray:
+        """Return the numbers (m,) of observations by their parts (m, k), checked."""
+        if parts.shape[1] != len(self.low):
+            raise InvalidInputError(
+                f"observations of {self.space} have {len(self.low)} parts; got {parts.shape[1]}"
+            )
+        wrong = (parts < self.low) | (parts >= self.low + self.sizes)
+        if wrong.any():
+            row = int(np.argmax(wrong.any(axis=1)))
+            raise InvalidInputError(
+                f"an observation has parts {parts[row].tolist()}, which {self.space} does not hold"
+            )
+        digits = parts - self.low
+        number: IntArray = digits[:, 0].copy()
+        for digit, size in zip(digits.T[1:], self.sizes[1:].tolist(), strict=True):
+            number *= size
+            number += digit
+        return number
+
+    def parts_of(self, number: IntArray) -> IntArray:
+        """Return the parts (m, k) of observations by their numbers (m,)."""
+        digits: list[IntArray] = []
+        rest = np.asarray(number, dtype=np.int64)
+        for size in reversed(self.sizes.tolist()):
+            rest, digit = np.divmod(rest, size)
+            digits.append(digit)
+        return np.stack(digits[::-1], axis=1) + self.low
+
+
+def _ranges(space: Space[Any]) -> list[tuple[int, int]] | None:
+    """Return smallest value and number of values of each part; None of an infinite space."""
+    members = _members(space)
+    if members is not None:
+        inner = [_ranges(member) for _, member in members]
+        return None if None in inner else [part for parts in inner for part in parts or ()]
+    if isinstance(space, spaces.Discrete):
+        return [(int(space.start), int(space.n))]
+    if isinstance(space, spaces.MultiDiscrete):
+        return list(zip(space.start.ravel().tolist(), space.nvec.ravel().tolist(), strict=True))
+    if isinstance(space, spaces.MultiBinary):
+        return [(0, 2)] * math.prod(space.shape)
+    if isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind in "iu":
+        if math.prod(space.shape) > _MAX_PARTS:
+            return None
+        bounds = zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True)
+        return [(low, high - low + 1) for low, high in bounds]
+    return None
+
+
+def _parts(space: Space[Any], array: NDArray[Any]) -> IntArray:
+    """Return the parts (m, k_i) of observations (m, ...) of a space without members."""
+    if array.dtype.kind not in "iub":
+        raise TypeError("its values must be integers")
+    shape = tuple(space.shape or ())
+    if array.shape[1:] != shape or not array.ndim:
+        raise ValueError(f"a batch of {space} has shape (n, *{shape}), not {array.shape}")
+    return array.reshape(len(array), -1).astype(np.int64)

@@ -1,0 +1,423 @@
+"""`TrialStore`: an agent's trials, whichever way they come.
+
+From an environment, which it steps itself; from the user's own loop; as counts or logged trials;
+from another agent. `SeminormLSTDAgent` holds one, and describes what its methods take.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
+from lstd_agent.features.standardized import Standardized
+from lstd_agent.features.tables import Features, is_table
+from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches, Sums
+from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
+from lstd_agent.trials.counts import CountsLike, TransitionCounts
+from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
+from lstd_agent.trials.exploration import discrete_actions
+from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.logged import as_logged
+from lstd_agent.trials.logged_actions import action_numbers, check_actions
+from lstd_agent.trials.logged_states import encoded_trials, implied_space
+from lstd_agent.trials.loop import UserLoop
+from lstd_agent.trials.policies import Policy, StatedPolicy, make_actor
+from lstd_agent.trials.recording import Portion, Recording
+from lstd_agent.trials.samples import TrialSample
+from lstd_agent.trials.shards import EnvSource, runner_of, spaces_of
+
+Termination = Literal["raise", "absorb"]
+"""What a trial that terminates is: an error, or one that stays in a terminal state."""
+
+
+class TrialStore:
+    """Gathers the trials of an agent in batches.
+
+    Threads may share it: whatever changes it waits until others are through.
+
+    Parameters
+    ----------
+    features, on_termination, n_stored_trials, n_batches, observations, max_bytes
+        As of `SeminormLSTDAgent`.
+
+    Attributes
+    ----------
+    batches : Batches
+        All finished trials.
+    encoding : Encoding or None
+        Of observations; None until their space is known.
+    actions : tuple of int or None
+        How many Discrete actions there are, and the first of them, once that is known.
+    policy : policy or None
+        Whose trials they are; None where nobody said.
+    loop : UserLoop
+        The user's own loop.
+
+    Notes
+    -----
+    Whatever raises `InvalidInputError` has changed nothing.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        on_termination: Termination = "raise",
+        n_stored_trials: int = 2000,
+        n_batches: int = 20,
+        observations: ObservationKind = "auto",
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> None:
+        self.features = features
+        self.on_termination = check_choice("on_termination", on_termination, get_args(Termination))
+        self.n_stored_trials = check_integer("n_stored_trials", n_stored_trials, 0)
+        self.n_batches = check_integer("n_batches", n_batches, 1)
+        self.observations = check_choice("observations", observations, get_args(ObservationKind))
+        self.max_bytes = check_integer("max_bytes", max_bytes, 1)
+        self._lock = Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all trials, observations and policies; the options stay."""
+        with self._lock:
+            self._batches = Batches(self.n_batches, self.n_stored_trials, self.max_bytes)
+            self.loop = UserLoop(self._batches, self._known_encoding, self._lock)
+            self._stated: StatedPolicy | None = None
+            self.encoding: Encoding | None = None
+            self.actions: tuple[int, int] | None = None
+
+    @property
+    def batches(self) -> Batches:
+        """All finished trials, in batches."""
+        with self._lock:
+            self._add_waiting()
+            return self._batches
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy whose trials there are; None where nobody said."""
+        return None if self._stated is None else self._stated.policy
+
+    @property
+    def n_trials(self) -> int:
+        """Number of finished trials so far."""
+        return self._batches.n_trials + self.loop.n_waiting
+
+    @property
+    def counts(self) -> TransitionCounts:
+        """The counts of all trials; see `SeminormLSTDAgent.counts`."""
+        batches = self._some_batches()
+        if batches.are_kept:
+            raise InvalidInputError(
+                "vector observations are not counted: trials are in kept_trials, and merge() adds "
+                "another agent's"
+            )
+        return batches.counts
+
+    @property
+    def kept_trials(self) -> KeptTrials:
+        """All trials as they came; see `SeminormLSTDAgent.kept_trials`."""
+        batches = self._some_batches()
+        if not batches.are_kept:
+            raise InvalidInputError(
+                "no trials are kept: counted observations have counts, and a sample of trials"
+            )
+        return batches.kept
+
+    def _some_batches(self) -> Batches:
+        batches = self.batches
+        if not batches.n_trials:
+            raise NotFittedError("there are no trials yet: call collect or observe first")
+        return batches
+
+    def collect(self, env: AnyEnv | EnvSource, policy: Policy, request: Request) -> None:
+        """Run trials and add them; see `SeminormLSTDAgent.collect`."""
+        run = runner_of(env, request)
+        space, action_space = spaces_of(env)
+        with self._lock:
+            encoding = self._encoding_of(space)
+            stated = self._check_policy(policy, request.is_same_policy)
+            self._add_waiting()
+            self._batches.check_t_max(request.t_max)
+            n_actions = 0 if request.explore is None else discrete_actions(action_space)[0]
+            recording = Recording(encoding, self.n_batches, n_actions)
+
+            def keep(finished: Portion) -> None:
+                self._batches.add(finished)
+                self.encoding, self._stated = encoding, stated
+                if isinstance(action_space, spaces.Discrete):
+                    self.actions = discrete_actions(action_space)
+
+            how = replace(request, n_stored=self.n_stored_trials, first=self._batches.n_trials)
+            run(recording, stated.policy, keep, how)
+
+    def attach(
+        self,
+        env: AnyEnv,
+        policy: Policy | None,
+        t_max: int | None,
+        seed: int | None,
+        batched: bool | None,
+        is_same_policy: bool,
+    ) -> None:
+        """Tell what the user's loop observes; see `SeminormLSTDAgent.attach`."""
+        if not isinstance(env, gym.Env | VectorEnv):
+            raise InvalidInputError(f"env must be an Env or a VectorEnv; got {env!r}")
+        observation_space, action_space = single_spaces(env)
+        with self._lock:
+            encoding = self._encoding_of(observation_space)
+            if self.loop.under_way:
+                raise InvalidInputError(
+                    "a trial is under way: call end_trial(), or drop_trial() to forget it, first"
+                )
+            if t_max is not None:
+                t_max = check_integer("t_max", t_max, 0)
+            if seed is not None:
+                seed = check_integer("seed", seed, 0)
+            actor, stated = None, self._stated
+            if policy is not None:
+                stated = self._check_policy(policy, is_same_policy)
+                actor = make_actor(stated.policy, observation_space, action_space, batched)
+            self._add_waiting()
+            if t_max is not None:
+                self._batches.check_t_max(t_max)
+            self.encoding, self._stated = encoding, stated
+            self.loop.begin(encoding, t_max)
+            if actor is not None:
+                self.loop.act_by(actor, np.random.default_rng(seed))
+
+    def add(self, data: CountsLike | KeptTrials | TrialStore) -> None:
+        """Add trials that somebody else has collected; see `SeminormLSTDAgent.add`."""
+        if isinstance(data, TrialStore):
+            self.merge(data)
+        elif isinstance(data, KeptTrials):
+            with self._lock:
+                self._add_kept(data)
+        else:
+            with self._lock:
+                self._add_counts(_counts_of(data))
+
+    def _add_kept(self, trials: KeptTrials) -> None:
+        encoding = self._encoding_of(None)
+        # Copies: the arrays that were given may change.
+        parts = [(name, part) for name, part in vars(trials).items() if part is not None]
+        copies = {name: np.array(part) for name, part in parts if name != "observations"}
+        trials = KeptTrials.of(trials.observations, **copies)
+        trials = replace(trials, observations=encoding.encode_logged(trials.observations))
+        actions = self.actions
+        if actions is None and trials.actions is not None:
+            actions = max(1, int(trials.actions.max()) + 1), 0
+        self._add_waiting()
+        self._batches.check_t_max(trials.t_max)
+        recording = Recording(encoding, self.n_batches, actions[0] if actions else 0)
+        how = self._batches.n_trials, self.n_stored_trials
+        self._batches.add(recording.portion_of(trials, *how))
+        self.encoding, self.actions = encoding, actions
+
+    def _add_counts(self, counts: TransitionCounts) -> None:
+        encoding = self.encoding or self._encoding_of(spaces.Discrete(counts.n_states))
+        if encoding.n_states != counts.n_states:
+            terminal = ", the terminal one included" if encoding.ends else ""
+            n_states = encoding.n_states or "no countable"
+            raise InvalidInputError(
+                f"the agent has {n_states} states{terminal}; got counts of {counts.n_states}"
+            )
+        self._add_waiting()
+        self._batches.check_t_max(counts.t_max)
+        self._batches.add_counts(counts)
+        self.encoding = encoding
+
+    def add_trials(
+        self,
+        observations: Any,
+        rewards: Any,
+        actions: Any,
+        terminated: Any,
+        t_max: int | None,
+        policy: Policy | None,
+        batched: bool | None,
+        is_same_policy: bool,
+        observation_space: gym.Space[Any] | None,
+        action_space: gym.Space[Any] | None,
+    ) -> None:
+        """Add logged trials; see `SeminormLSTDAgent.add_trials`."""
+        trials = as_logged(observations, rewards, actions, terminated, action_space)
+        with self._lock:
+            space = observation_space
+            if space is None and self.encoding is None:
+                space = implied_space(trials)
+            encoding = self._encoding_of(space)
+            stated = self._stated
+            if policy is not None:
+                stated = self._check_policy(policy, is_same_policy)
+                check_actions(stated.policy, trials, encoding.space, batched)
+            self._add_waiting()
+            numbers = action_numbers(trials, self.actions, policy)
+            found = encoded_trials(encoding, trials, t_max, self._batches.t_max, numbers)
+            self._batches.check_t_max(found.t_max)
+            recording = Recording(encoding, self.n_batches, numbers[0] if numbers else 0)
+            how = self._batches.n_trials, self.n_stored_trials
+            self._batches.add(recording.portion_of(found, *how))
+            self.encoding, self._stated, self.actions = encoding, stated, numbers
+
+    def merge(self, other: TrialStore) -> None:
+        """Add the trials of another agent's store; see `SeminormLSTDAgent.merge`."""
+        theirs = other.batches
+        if other.encoding is None:
+            return
+        with self._lock:
+            encoding = self._encoding_of(other.encoding.space)
+            _check_same_kind(encoding, other.encoding)
+            if not (callable(self.policy) or callable(other.policy)) and other.policy is not None:
+                self._check_policy(other.policy, False)
+            self._add_waiting()
+            self._batches.merge(theirs)
+            self.encoding = encoding
+            self._stated = other._stated if self._stated is None else self._stated
+            self.actions = self.actions or other.actions
+
+    def use_features(self, features: Features) -> None:
+        """Use other features, of the trials so far too; see `SeminormLSTDAgent.use_features`."""
+        with self._lock:
+            self._add_waiting()
+            if self.encoding is not None:
+                if self.loop.under_way:
+                    raise InvalidInputError("a trial is under way: end or drop it first")
+                self.encoding = self.encoding.with_features(features)
+                self.loop.begin(self.encoding, self.loop.t_max)
+            self.features = features
+
+    def restore(
+        self,
+        space: gym.Space[Any] | None,
+        sums: Sequence[Sums],
+        sample: TrialSample | None = None,
+        policy: Policy | None = None,
+        taken: Sequence[ActionCounts | None] | None = None,
+        actions: tuple[int, int] | None = None,
+    ) -> None:
+        """Take what another store held, such as a file does, into one without trials.
+
+        Parameters
+        ----------
+        space : Space or None
+            Of its observations, if it was known.
+        sums : sequence
+            The counts of its batches, or all of its kept trials.
+        sample : TrialSample, optional
+            Counted trials that it kept whole.
+        taken : sequence, optional
+            What actions led to, batch by batch.
+        policy, actions
+            As the attributes.
+
+        Raises
+        ------
+        InvalidInputError
+            If they do not belong together.
+        """
+        if space is not None:
+            self.encoding = self._encoding_of(space)
+        if any((each.kept is None) != self._counts_observations for each in sums):
+            raise InvalidInputError("these trials are not of these observations")
+        self._batches.restore(sums, sample, [None] * len(sums) if taken is None else taken)
+        self._stated = None if policy is None else StatedPolicy.of(policy)
+        self.actions = actions
+
+    @property
+    def _counts_observations(self) -> bool:
+        return self.encoding is not None and self.encoding.is_counted
+
+    def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
+        """Return the encoding of an observation space, which must be that of all trials.
+
+        Without a space it is what is known, or what a table, of one row a state, implies.
+        """
+        if self.encoding is not None:
+            if space not in (None, self.encoding.space):
+                raise InvalidInputError(
+                    f"the agent has observed {self.encoding.space} so far; got {space}: make a "
+                    "new agent, or forget what it has observed with reset()"
+                )
+            return self.encoding
+        if space is None:
+            if not is_table(self.features):
+                raise NotFittedError(
+                    "the observation space is not known: call attach(env) before observe() or "
+                    "add(), or give add_trials() an observation_space"
+                )
+            table: Any = self.features
+            space = spaces.Discrete(np.shape(table)[0])
+        ends = self.on_termination == "absorb"
+        return make_encoding(space, self.features, ends, self.observations)
+
+    def _known_encoding(self) -> Encoding:
+        """Return the encoding of a loop that nothing was attached to."""
+        self.encoding = self._encoding_of(None)
+        return self.encoding
+
+    def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
+        """Return the policy of trials to come, or raise unless it is that of the trials so far."""
+        stated = StatedPolicy.of(policy)
+        if self._stated is not None and not is_same and self.n_trials:
+            stated.check_same(self._stated)
+        return stated
+
+    def _add_waiting(self) -> None:
+        """Add up trials that wait, and measure what features are standardized by."""
+        self.loop.flush()
+        if self.encoding is None:
+            return
+        if not self.encoding.is_measured and self._batches.are_kept:
+            self.encoding.measure(self._batches.some_observations())
+        if isinstance(self.encoding.given, Standardized):
+            self.features = self.encoding.given
+
+
+class Lock:
+    """A reentrant lock; copies and pickles are fresh ones."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
+        return Lock, ()
+
+
+def _counts_of(data: CountsLike) -> TransitionCounts:
+    """Return somebody's counts as such, or raise `InvalidInputError` if they are none."""
+    for name in ("n_states", "n_trials", "transition_counts", "reward_sums"):
+        if not hasattr(data, name):
+            raise InvalidInputError(
+                "add() takes TransitionCounts, KeptTrials or another agent; got "
+                f"{data!r}, which has no {name}"
+            )
+    return TransitionCounts.of(data)
+
+
+def _check_same_kind(mine: Encoding, theirs: Encoding) -> None:
+    """Raise unless two encodings of the same space keep observations alike."""
+    if mine.ends != theirs.ends:
+        options = ["absorb" if each.ends else "raise" for each in (mine, theirs)]
+        raise InvalidInputError(
+            f"agents with on_termination={options[0]!r} and {options[1]!r} do not merge"
+        )
+    if mine.is_counted != theirs.is_counted:
+        raise InvalidInputError(
+            "one of the agents counts its observations and the other does not: give both the "
+            "same observations="
+        )

@@ -1,0 +1,519 @@
+"""The checks see what is wrong with trials and values, and leave what is right alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unichain_gym
+from lstd_agent.checks import (
+    MIN_TRIALS,
+    check_own_means,
+    check_starts,
+    check_tail,
+    critical,
+    direct_difference,
+    drawn_trials,
+    earned_range,
+    ends_without_support,
+    preferred,
+    self_normalized,
+    start_groups,
+    still_missing,
+    trial_weights,
+)
+from lstd_agent.diagnostics import Diagnostics, FitFacts, TrialSample, diagnose
+from lstd_agent.features.sizes import FeatureSizes
+
+Array = Any
+
+
+@dataclass
+class Trials:
+    """States or vectors (n, T + 1[, k]), their rewards (n, T), features (n, T + 1, d)."""
+
+    states: Array
+    rewards: Array
+    features: Array
+    lengths: Array | None = None
+
+
+def fitted(features: Array, R: Array, gain: float | None = None) -> tuple[Array, float]:
+    """Values (n, T + 1) of one-step least squares, and the gain: the mean of the tail."""
+    g = float(np.nanmean(R[:, R.shape[1] // 2 :])) if gain is None else gain
+    f = np.concatenate([features, np.ones((*features.shape[:2], 1))], axis=2)
+    here = np.isfinite(R)
+    x, y = f[:, :-1][here], f[:, 1:][here]
+    w = np.linalg.lstsq(x.T @ (x - y), x.T @ (R[here] - g), rcond=1e-8)[0]
+    return f @ w, g
+
+
+def one_hot(states: Array) -> Array:
+    return np.eye(int(states.max()) + 1)[np.maximum(states, 0)]
+
+
+def alarms(trials: Trials, gain: float | None = None) -> set[str]:
+    """Names of the checks that alarm of a fit by one-step least squares."""
+    R, v = trials.rewards, fitted(trials.features, trials.rewards, gain)
+    groups = start_groups(trials.states[:, 0])
+    tail = check_tail(R, [trials.features[:, :-1]], groups)
+    own = check_own_means(R, tail.unit)
+    misfits, _, _ = check_starts(R, *v, groups, unit=tail.unit, settled=tail.settled)
+    found = {"rewards": not tail.rewards_settled, "states": not tail.states_settled}
+    found |= {"own means": own > 0.0, "starts": bool(misfits), "unknown": not tail.known}
+    return {name for name, alarm in found.items() if alarm}
+
+
+def account(
+    trials: Trials, gain: float | None = None, determined: Array | None = None, **facts: Any
+) -> Diagnostics:
+    """The account of a fit by one-step least squares."""
+    S, R = trials.states, trials.rewards
+    lookup: dict[bytes, float] = {}
+    v, g = fitted(trials.features, R, gain)
+    for state, value in zip(S.reshape(-1, *S.shape[2:]), v.ravel(), strict=True):
+        lookup[state.tobytes()] = value
+    starts = np.unique(S[:, 0], axis=0)[:200]
+    known = np.ones(len(starts), dtype=bool) if determined is None else determined(starts)
+    lengths = np.full(len(R), R.shape[1]) if trials.lengths is None else trials.lengths
+    of_fit = {
+        "gain": g,
+        "gain_error": np.nan,
+        "gain_share": 0.9,
+        "gain_rows": "tail",
+        "starts": list(starts),
+        "start_samples": np.full(len(starts), 50.0),
+        "start_determined": known,
+        "start_error": np.nan,
+        "n_trials": len(R),
+        "trials_at": (lengths[:, None] > np.arange(R.shape[1])).sum(axis=0),
+        "rank": np.array([3]),
+        "condition": np.array([1.0]),
+        "choice": "one step",
+        "features": FeatureSizes.of(trials.features[:, 0], 1e-10),
+    }
+    return diagnose(
+        TrialSample(S, R, trials.lengths),
+        FitFacts(**(of_fit | facts)),
+        starts,
+        lambda x, t: np.array([lookup[state.tobytes()] for state in x]),
+        lambda x: np.asarray(x, dtype=np.float64).reshape(len(x), -1),
+        lambda state: state,
+    )
+
+
+# Tasks
+
+
+def chain(P: Array, r: Array, start: Array, n: int, T: int, rng: Any, noise: float = 0.0) -> Trials:
+    """Trials of a chain."""
+    s, states, R = rng.choice(len(r), n, p=start), [], []
+    edges = np.cumsum(P, axis=1)[:, :-1]
+    for _ in range(T):
+        states.append(s)
+        R.append(r[s] + noise * rng.standard_normal(n))
+        s = (rng.random(n)[:, None] > edges[s]).sum(axis=1)
+    S = np.transpose([*states, s])
+    return Trials(S, np.transpose(R), np.eye(len(r))[S])
+
+
+def mixing_time(P: Array) -> int:
+    """The first t at which total variation from any state is at most a quarter."""
+    p = np.linalg.matrix_power(P, 2**20)[0]
+    power, t = P, 1
+    while 0.5 * np.abs(power - p).sum(axis=1).max() > 0.25:
+        power, t = power @ P, t + 1
+    return t
+
+
+def queue(n: int, ratio: float, rng: Any) -> Trials:
+    """A queue from empty or full, which costs its length."""
+    k, p = int(rng.integers(8, 20)), rng.uniform(0.2, 0.5)
+    q = min(0.95, p + rng.uniform(0.1, 0.4))
+    up, down = np.full(k, p * (1 - q)), np.full(k, q * (1 - p))
+    up[0], up[-1], down[0] = p, 0.0, 0.0
+    P = np.diag(1 - up - down) + np.diag(up[:-1], 1) + np.diag(down[1:], -1)
+    start = np.zeros(k)
+    start[[0, -1]] = 0.5
+    T = max(8, int(ratio * mixing_time(P)))
+    return chain(P, -np.arange(k) * 1.0, start, n, T, rng, rng.choice([0.0, 2.0]))
+
+
+def two_states(n: int, ratio: float, rng: Any) -> Trials:
+    a, b = rng.uniform(0.01, 0.3, 2)
+    P = np.array([[1 - a, a], [b, 1 - b]])
+    T = max(8, int(ratio * mixing_time(P)))
+    return chain(P, rng.normal(size=2), np.array([0.8, 0.2]), n, T, rng, rng.choice([0.0, 1.0]))
+
+
+def drained_ring(n: int, ratio: float, rng: Any) -> Trials:
+    """States that are left for a ring of up to 8, which never mixes."""
+    d, m, p = int(rng.integers(1, 5)), int(rng.integers(2, 9)), rng.uniform(0.2, 0.5)
+    P = np.zeros((d + m, d + m))
+    for i in range(d):
+        P[i, i], P[i, i + 1] = 1 - p, p
+    P[np.arange(d, d + m), d + (np.arange(m) + 1) % m] = 1.0
+    r = np.append(rng.normal(2, 1, d), rng.normal(size=m))
+    T = max(4 * m, int(ratio * 1.4 * d / p))
+    return chain(P, r, np.append(np.ones(d) / d, np.zeros(m)), n, T, rng)
+
+
+def rare_rewards(n: int, ratio: float, rng: Any) -> Trials:
+    """A reward of 5,000 with a chance of 1e-5 to 1e-2."""
+    a = rng.uniform(0.05, 0.3)
+    P = (1 - a) * np.eye(6) + a / 6
+    start = np.array([0.5, 0.5, 0, 0, 0, 0])
+    T = max(8, int(ratio * mixing_time(P)))
+    found = chain(P, rng.normal(size=6), start, n, T, rng)
+    found.rewards += 5000 * (rng.random(found.rewards.shape) < 10 ** rng.uniform(-5, -2))
+    return found
+
+
+def autoregression(n: int, ratio: float, rng: Any, a: float | None = None) -> Trials:
+    """AR(1) of unit variance from -5 to 10, which pays x or -x^2."""
+    a = rng.uniform(0.5, 0.97) if a is None else a
+    x, seen, power = rng.uniform(-5, 10, n), [], rng.integers(1, 3)
+    for _ in range(max(8, int(ratio * np.log(12) / -np.log(a))) + 1):
+        seen.append(x)
+        x = a * x + np.sqrt(1 - a * a) * rng.standard_normal(n)
+    X = np.transpose(seen)[..., None]
+    return Trials(X, -(X[:, :-1, 0] ** power), np.concatenate([X, X**2], axis=2))
+
+
+HEALTHY = (two_states, queue, drained_ring, rare_rewards, autoregression)
+
+
+def of_random_size(number: int, tasks: Any = HEALTHY, ratios: Any = (2.0, 10.0)) -> Trials:
+    rng = np.random.default_rng(number)
+    n = int(np.exp(rng.uniform(np.log(50), np.log(2000))))
+    return tasks[number % len(tasks)](n, rng.uniform(*ratios), rng)
+
+
+def with_clock(trials: Trials) -> Trials:
+    x = trials.states[..., None] if trials.states.ndim == 2 else trials.states
+    t = np.broadcast_to(np.linspace(0, 1, x.shape[1])[:, None], x.shape)
+    trials.features = np.concatenate([x, x**2, t, t * x, t**2], axis=2)
+    return trials
+
+
+def with_own_gains(trials: Trials, share: float, rng: Any) -> Trials:
+    R = trials.rewards
+    return Trials(
+        trials.states, R + share * R.std() * rng.standard_normal((len(R), 1)), trials.features
+    )
+
+
+def hidden_pay(n: int, rng: Any) -> Trials:
+    """Starts 0 and 1 lead to state 2, which pays ±5 by the start and is left with .2."""
+    start = rng.integers(0, 2, n)
+    s, states, R = start, [], []
+    for _ in range(60):
+        states.append(s)
+        R.append(np.where(s == 2, np.where(start == 0, 5.0, -5.0), 1.0 * (s == 4)))
+        later = 3 + (rng.random(n) < 0.5)
+        left = np.where(rng.random(n) < 0.2, 3, 2)
+        s = np.where(s < 2, 2, np.where(s == 2, left, later))
+    S = np.transpose([*states, s])
+    return Trials(S, np.transpose(R), np.eye(5)[S])
+
+
+def slow_ring(T: int) -> Trials:
+    """State 0 stays with .95 and pays 5; then a ring of six: the start is worth 100."""
+    P = np.zeros((7, 7))
+    P[0, :2] = 0.95, 0.05
+    P[np.arange(1, 7), np.arange(1, 7) % 6 + 1] = 1.0
+    rng = np.random.default_rng(0)
+    return chain(P, np.array([5.0, 0, 0, 0, 0, 0, 0]), np.eye(7)[0], 2000, T, rng)
+
+
+def flat_rewards() -> Trials:
+    """A queue of 110 or 140 that shrinks by half a job a step, and pays 1 until it is empty."""
+    rng = np.random.default_rng(0)
+    q = rng.choice([110, 140], 400)
+    states = []
+    for _ in range(102):
+        states.append(q)
+        q = np.maximum(q - 1, 0) + (rng.random(400) < 0.5)
+    S = np.transpose(states)
+    return Trials(S, 1.0 * (S[:, :-1] > 0), one_hot(S))
+
+
+def queue_log(rng: Any, lengths: Array, T: int, *, ends_when_empty: bool = False) -> Trials:
+    """Arrivals .45, services .6, starts of 4 or 12 jobs; trials end by length or when empty."""
+    n = len(lengths)
+    q, ended = rng.poisson(np.where(np.arange(n) % 2, 4, 12)), np.zeros(n, dtype=bool)
+    S, R, until = np.zeros((n, T + 1), dtype=int), np.full((n, T), np.nan), lengths.clip(max=T)
+    for t in range(T + 1):
+        S[:, t] = q
+        if ends_when_empty:
+            until = np.where((q == 0) & ~ended, np.minimum(t, until), until)
+            ended |= q == 0
+        if t < T:
+            R[:, t] = np.where(t < until, -(q + 2.5 * (q > 8)), np.nan)
+        q = q + (rng.random(n) < 0.45) - ((rng.random(n) < 0.6) & (q > 0))
+    return Trials(S, R, one_hot(S), until)
+
+
+# One statistic
+
+
+def test_few_events_are_never_critical() -> None:
+    u = np.zeros((1000, 1))
+    u[:10] = 5000.0
+    assert self_normalized(u)[0] == pytest.approx(np.sqrt(10.0))
+    assert self_normalized(u)[0] < critical(1)
+
+
+def test_a_critical_number_is_exceeded_no_more_often_than_said() -> None:
+    u = np.random.default_rng(0).standard_cauchy((50, 20_000))
+    assert np.mean(np.abs(self_normalized(u)) > critical(1)) <= 0.01
+
+
+@pytest.mark.parametrize("tau", [10, 30, 60])
+def test_what_is_missing_is_what_an_exponential_has_left(tau: int) -> None:
+    rng = np.random.default_rng(tau)
+    R = 2.0 + np.exp(-np.arange(60) / tau) + 0.1 * rng.standard_normal((1000, 60))
+    missing, error, _, limit, limit_error = still_missing(R, 10)
+    left = np.exp(-60 / tau) / (1 - np.exp(-1 / tau))
+    assert abs(missing - left) < 3 * error
+    assert abs(limit - 2.0) < 3 * limit_error
+
+
+def test_the_unit_is_what_starts_earn_above_the_last_mean_reward() -> None:
+    R = np.zeros((60, 40))
+    R[:30, :5] = 3.0
+    assert earned_range(R + 7.0, start_groups(np.arange(60) // 30)) == pytest.approx(15.0)
+
+
+def test_groups_of_starts_are_all_and_those_of_many_trials() -> None:
+    starts = np.repeat([3, 5, 8], [40, MIN_TRIALS, MIN_TRIALS - 1])
+    sizes = [len(group) for group in start_groups(starts)]
+    assert sizes == [len(starts), 40, MIN_TRIALS]
+    vectors = start_groups(np.random.default_rng(0).normal(size=(1000, 3)))
+    assert len(vectors) > 8
+    assert all(len(group) >= MIN_TRIALS for group in vectors)
+
+
+# False alarms and misses
+
+
+def count_alarms(numbers: Any) -> int:
+    return sum(bool(alarms(of_random_size(i))) for i in numbers)
+
+
+def test_healthy_fits_are_left_alone() -> None:
+    assert count_alarms(range(20)) <= 1
+
+
+@pytest.mark.slow
+def test_fewer_than_three_of_a_hundred_healthy_fits_are_warned_of() -> None:
+    assert count_alarms(range(300)) <= 9
+
+
+@pytest.mark.slow
+def test_few_unsettled_tasks_clocks_and_own_gains_are_missed() -> None:
+    """Of 40 each: trials of half the mixing time; with the time; with own gains; hidden pay."""
+    rng = np.random.default_rng(0)
+    missed = dict.fromkeys(("half", "clock", "own", "hidden"), 0)
+    for i in range(40):
+        slow = of_random_size(i, (queue,), (0.4, 0.6))
+        missed["half"] += not alarms(slow)
+        missed["clock"] += not alarms(with_clock(of_random_size(i, (queue, autoregression))))
+        own = with_own_gains(of_random_size(i, (queue, autoregression)), 0.6, rng)
+        missed["own"] += not alarms(own)
+        missed["hidden"] += not alarms(hidden_pay(int(rng.integers(100, 2000)), rng))
+    assert missed["clock"] == missed["hidden"] == 0
+    assert missed["half"] <= 2
+    assert missed["own"] <= 4
+
+
+# Cases
+
+
+@pytest.mark.parametrize("T", [19, 21])
+def test_a_period_beyond_a_quarter_of_the_trial_does_not_hide_a_tail(T: int) -> None:
+    found = account(slow_ring(T))
+    assert not found.settled
+    assert "the tail has not settled" in found.warnings[0]
+    assert abs(found.tail.missing - 100.0 * 0.95**T) < 2 * found.tail.missing_error
+    assert "may be missing: " in str(found)
+    assert "in reward" in str(found)
+
+
+def test_a_ring_that_has_settled_is_right_with_the_right_gain() -> None:
+    assert not alarms(slow_ring(121), gain=0.0)
+
+
+def test_rewards_that_are_flat_do_not_hide_states_that_move() -> None:
+    found = account(flat_rewards())
+    assert found.tail.rewards_settled
+    assert not found.tail.states_settled
+    assert "observations still move" in found.warnings[0]
+
+
+def test_a_clock_among_the_observations_is_a_tail_that_has_not_settled() -> None:
+    rng = np.random.default_rng(0)
+    task = queue(400, 6.0, rng)
+    assert not alarms(task)
+    clocked = with_clock(task)
+    clocked.states = clocked.features[..., [0, 2]]
+    assert "leave it out" in account(clocked).warnings[0]
+
+
+def test_trials_on_circles_of_their_own_have_means_of_their_own() -> None:
+    rng = np.random.default_rng(0)
+    radius, phase = rng.rayleigh(size=(2, 200, 1)) * [[[1.0]], [[9.0]]]
+    angle = phase + 0.1 * np.arange(152)
+    X = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=2)
+    found = account(Trials(X, -(X[:, :-1, 0] ** 2), np.concatenate([X, X**2], axis=2)))
+    assert found.own_means == pytest.approx(np.sqrt(1.0), rel=0.2)  # of radius² / 2
+    assert "trials keep mean rewards of their own" in found.warnings[0]
+    assert not found.prefers_returns
+
+
+def test_hidden_pay_of_counted_starts_is_seen_and_returns_are_preferred() -> None:
+    trials = hidden_pay(1000, np.random.default_rng(0))
+    found = account(trials)
+    assert {str(each.start) for each in found.misfits} == {"0", "1"}
+    assert found.prefers_returns
+    assert any('compare(a, b, by="returns")' in text for text in found.warnings)
+    from_0, from_1 = (trials.states[:, 0] == s for s in (0, 1))
+    direct, error, _, known = direct_difference(trials.rewards, from_0, from_1)
+    assert abs(direct - 50.0) < 3 * error
+    assert error < 2.0
+    assert preferred(0.0, direct, error, found.settled, known) == "returns"
+
+
+def test_direct_returns_of_healthy_trials_hold_within_two_errors() -> None:
+    held = []
+    for i in range(60):
+        rng = np.random.default_rng(i)
+        P = np.array([[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.1, 0.9]])
+        r = np.array([0.0, 1.0, 3.0])
+        trials = chain(P, r, np.array([0.5, 0.0, 0.5]), 200, 150, rng)
+        v = np.linalg.solve(np.eye(3) - P + 1 / 3, r - r.mean())
+        a, b = (trials.states[:, 0] == s for s in (0, 2))
+        found, error, _, known = direct_difference(trials.rewards, a, b)
+        held.append(known and abs(found - v[0] + v[2]) < 2 * error)
+    assert np.mean(held) > 0.85
+
+
+def test_a_population_of_given_starts_has_no_error_of_their_spread() -> None:
+    kind = np.arange(400) % 4
+    R = np.zeros((400, 10))
+    R[:, 0] = 100.0 * kind
+    a, b = trial_weights(kind, [0, 1]), trial_weights(kind, [2, 3])
+    assert direct_difference(R, a, b, kind)[:2] == pytest.approx((-200.0, 0.0), abs=1e-9)
+    assert direct_difference(R, a, b)[1] == pytest.approx(50 * np.sqrt(2 / 199), rel=1e-6)
+
+
+def test_trials_of_a_start_that_none_begins_in_are_those_nearby() -> None:
+    starts = np.linspace(0.0, 1.0, 101)[:, None]
+    weights = trial_weights(starts, [[0.505]])
+    assert weights @ starts[:, 0] == pytest.approx(0.505, abs=0.006)
+    assert weights.sum() == pytest.approx(1.0)
+    assert not trial_weights(starts, [[0.5], [9.0]]).any()
+    assert not trial_weights(np.arange(50), [99]).any()
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_large_rare_reward_is_no_misfit(number: int) -> None:
+    rng = np.random.default_rng(number)
+    trials = rare_rewards(1000, 8.0, rng)
+    assert "starts" not in alarms(trials)
+
+
+def test_exact_values_of_a_start_at_the_edge_are_not_said_to_be_undetermined() -> None:
+    rng = np.random.default_rng(0)
+    trials = autoregression(200, 5.0, rng, a=0.8)
+
+    def all_but_the_highest(starts: Array) -> Array:
+        return starts[:, 0] < starts[:, 0].max()
+
+    found = account(trials, determined=all_but_the_highest)
+    assert not found.start_determined.all()
+    assert found.warnings == []
+
+
+def test_starts_that_nothing_vouches_for_are_named() -> None:
+    trials = hidden_pay(100, np.random.default_rng(0))
+    found = account(trials, determined=lambda starts: starts != 1)
+    assert any("do not determine the values of starts 1:" in text for text in found.warnings)
+
+
+def test_logs_that_end_when_the_queue_is_empty_are_told() -> None:
+    rng = np.random.default_rng(0)
+    logs = queue_log(rng, np.full(400, 1000), 100, ends_when_empty=True)
+    assert any("log trials beyond these states" in text for text in account(logs).warnings)
+    at_random = queue_log(rng, rng.integers(60, 240, 400), 100)
+    assert account(at_random).ends < 0.1
+
+
+def test_logs_of_which_few_reach_the_tail_say_how_many() -> None:
+    rng = np.random.default_rng(0)
+    lengths = np.where(np.arange(400) < 370, rng.integers(5, 30, 400), 200)
+    found = account(queue_log(rng, lengths, 100))
+    assert any("30 of 400 trials have the last timestep, 99" in text for text in found.warnings)
+
+
+def test_few_trials_and_short_ones_are_said_to_tell_little() -> None:
+    rng = np.random.default_rng(0)
+    few = account(queue(8, 6.0, rng))
+    assert any("not known whether the tail of 8 trials" in text for text in few.warnings)
+    short = account(chain(np.full((2, 2), 0.5), np.array([0.0, 1]), np.ones(2) / 2, 99, 2, rng))
+    assert any("too short to tell" in text for text in short.warnings)
+
+
+def test_a_gain_that_the_tail_does_not_determine_is_said_with_its_share() -> None:
+    found = account(queue(400, 6.0, np.random.default_rng(0)), gain_rows="mean", gain_share=0.004)
+    assert any("does not determine the gain (effective share" in text for text in found.warnings)
+
+
+def test_explored_and_cut_transitions_do_not_spoil_right_values() -> None:
+    """Exploratory transitions pay anything; trials end by chance: the rest has mean 0."""
+    rng = np.random.default_rng(0)
+    P = np.array([[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.1, 0.9]])
+    r = np.array([0.0, 1.0, 3.0])
+    trials = chain(P, r, np.array([0.5, 0.0, 0.5]), 600, 100, rng)
+    v = np.linalg.solve(np.eye(3) - P + 1 / 3, r - r.mean())[trials.states]
+    explored = rng.random(trials.rewards.shape) < 0.1
+    R = np.where(explored, 100.0, trials.rewards)
+    R = np.where(np.arange(100) < rng.integers(20, 200, 600)[:, None], R, np.nan)
+    groups = start_groups(trials.states[:, 0])
+    found = [
+        check_starts(R, x, r.mean(), groups, unit=30.0, skipped=explored)[0]
+        for x in (v, v + 15.0 * (trials.states == 0))
+    ]
+    assert found[0] == []
+    assert found[1] != []
+
+
+def test_drawn_trials_have_the_counts_that_they_were_drawn_from() -> None:
+    model = unichain_gym.make_mdp("h6").induce(np.zeros(6, dtype=int))
+    counts = unichain_gym.simulate_counts(model, 300, 20, 0)
+    S, R = drawn_trials(counts.transition_counts, counts.reward_sums, 300, np.random.default_rng(0))
+    N = counts.transition_counts.toarray()
+    for t in range(21):
+        assert (np.bincount(6 * S[:, t] + S[:, t + 1], minlength=36) == N[t]).all()
+    assert R.sum(axis=0) == pytest.approx(counts.reward_sums.sum(axis=1))
+
+
+def test_fewer_drawn_trials_are_like_the_counts() -> None:
+    model = unichain_gym.make_mdp("h6").induce(np.zeros(6, dtype=int))
+    counts = unichain_gym.simulate_counts(model, 20_000, 20, 0)
+    S, _ = drawn_trials(
+        counts.transition_counts, counts.reward_sums, 2000, np.random.default_rng(0)
+    )
+    share = counts.transition_counts.toarray().reshape(21, 6, 6).sum(axis=2) / 20_000
+    for t in (0, 10, 20):
+        drawn = np.bincount(S[:, t], minlength=6) / 2000
+        assert drawn == pytest.approx(share[t], abs=5 * np.sqrt(0.25 / 2000))
+
+
+def test_an_end_by_chance_has_support() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 40, 3))
+    assert ends_without_support(rng.integers(1, 40, 500), X) < 0.05
