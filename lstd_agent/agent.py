@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.action_values import ActionEvidence
+from lstd_agent.actions.evidence import ActionEvidence
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
 from lstd_agent.delegation import delegated
@@ -47,7 +47,7 @@ from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import SearchName
 from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
-from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Sums
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
 from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
@@ -677,8 +677,7 @@ class SeminormLSTDAgent:
         source, encoding = self._source
         check_single_class(source, encoding)
         check_own_trials(source)
-        n_batches = len(source.batches) if source.are_places else self.n_batches
-        n_batches = min(n_batches, source.n_trials)
+        n_batches = self._n_batches_of(source)
         self._fitted = Fit.of(source, encoding, self._fit_options, n_batches)
         self._diagnostics = None
         if found := self.diagnostics().warnings:
@@ -919,6 +918,10 @@ class SeminormLSTDAgent:
             raise NotFittedError("there are no trials yet: call collect or observe first")
         return rows_of(batches, encoding, self.rcond), encoding
 
+    def _n_batches_of(self, source: Any) -> int:
+        n_batches = len(source.batches) if source.are_places else self.n_batches
+        return int(min(n_batches, source.n_trials))
+
     @property
     def _last_fit(self) -> Fit:
         if self._fitted is None:
@@ -927,7 +930,8 @@ class SeminormLSTDAgent:
 
     @property
     def _action_evidence(self) -> ActionEvidence:
-        return ActionEvidence(self.collector, self._fitted)
+        source, _ = self._source
+        return ActionEvidence(self.collector, source, self._n_batches_of(source), self._fitted)
 
     @property
     def _fit_options(self) -> FitOptions:

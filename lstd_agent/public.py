@@ -1,6 +1,10 @@
 """Every public name of `lstd_agent`, and where it is defined."""
 
+from lstd_agent.actions.advantages import Undecided
+from lstd_agent.actions.policy_iteration import PolicyIteration
+from lstd_agent.actions.record import Iteration
 from lstd_agent.agent import SeminormLSTDAgent
+from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import EvaluationError, FitWarning
 from lstd_agent.features.fourier import FourierBasis, RandomFourier
@@ -9,9 +13,6 @@ from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
 from lstd_agent.fit import Comparison
-from lstd_agent.improvement.policy_iteration import PolicyIteration
-from lstd_agent.improvement.record import Iteration
-from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.selection import Choice
@@ -47,4 +48,5 @@ __all__ = [
     "System",
     "TileCoding",
     "TransitionCounts",
+    "Undecided",
 ]

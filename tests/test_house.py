@@ -20,10 +20,11 @@ ROOMS = (
     ("statistics",),
     ("system",),
     ("fit_options", "refits", "fit"),
-    ("vector_actions", "counted_actions", "action_values", "misfit", "tail", "diagnostics"),
+    ("misfit", "tail", "diagnostics"),
     ("packing", "persistence", "plotting", "summary"),
+    ("actions",),
     ("agent",),
-    ("baselines", "improvement", "sb3"),
+    ("baselines", "sb3"),
     ("public",),
     ("results", "environments", "problems", "scored_methods", "scoring", "commands", "__main__"),
 )
@@ -115,7 +116,7 @@ def graph_of(package: str, without: str | None = None) -> dict[str, list[str]]:
 # to them, and the collector what a user hands in.
 KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials", "MomentSums"}
 MADE_BY_KIND = {
-    *("action_values", "improvement.making", "statistics.moment_sums"),
+    *("actions.task", "statistics.moment_sums"),
     *("trials.batches", "trials.counts", "trials.kept", "trials.store"),
 }
 

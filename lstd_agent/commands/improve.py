@@ -167,6 +167,7 @@ def make_report(
         "n_trials": args.trials,
         "seed": args.seed,
         "converged": search.converged,
+        "account": search.summary().splitlines(),
         "iterations": [asdict(each) for each in search.iterations],
         "policy": policy.tolist() if is_table else None,
         "exact": exact,
@@ -195,6 +196,7 @@ def as_text(report: dict[str, Any]) -> str:
         lines.append(
             f"bias-optimal actions in {exact['n_optimal_actions']} of {len(policy)} states"
         )
+    lines += report["account"][2:]
     if policy is not None and len(policy) <= 200:
         lines.append(f"policy {policy}")
     return "\n".join(lines)

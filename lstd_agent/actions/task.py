@@ -13,11 +13,11 @@ from gymnasium import Space
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
+from lstd_agent.actions.counted_improver import CountedImprover
+from lstd_agent.actions.vector_improver import VectorImprover
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import Features
-from lstd_agent.improvement.counted import CountedImprover
-from lstd_agent.improvement.vectors import VectorImprover
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
 from lstd_agent.trials.encoding import CountedEncoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
@@ -42,13 +42,7 @@ def make_improver(
     pair_features: Callable[[Any, Any], ArrayLike] | None,
     policy: ArrayLike | None,
 ) -> Improver:
-    """Return what improves a policy of a task; see `PolicyIteration`.
-
-    Raises
-    ------
-    InvalidInputError
-        If features or a policy do not fit the task.
-    """
+    """Return what improves a policy of a task, or raise if features or a policy do not fit it."""
     space, action_space = spaces
     n_actions, first_action = discrete_actions(action_space)
     given = _constant if features is None else features

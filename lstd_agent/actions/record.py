@@ -30,6 +30,16 @@ class Earned(NamedTuple):
     tail: FloatArray
     whole: FloatArray
 
+    def figures(self) -> dict[str, float]:
+        """Return the mean of both over trials, and their standard errors, as of an `Iteration`."""
+        root = np.sqrt(len(self.whole))
+        return {
+            "tail_reward": float(self.tail.mean()),
+            "tail_error": float(self.tail.std(ddof=1) / root),
+            "reward": float(self.whole.mean()),
+            "reward_error": float(self.whole.std(ddof=1) / root),
+        }
+
 
 @dataclass(frozen=True)
 class Iteration:
@@ -73,35 +83,6 @@ class Iteration:
     reward: float
     reward_error: float
     n_changes: int
-
-
-def record(
-    number: int,
-    n_steps: int,
-    earned: Earned,
-    gain: float,
-    start_value: float,
-    changes: int,
-) -> Iteration:
-    """Return the record of trials of so many steps each, by what they earned."""
-    tail, whole = earned
-    n_trials = len(whole) * (number + 1)
-    return Iteration(
-        number=number,
-        n_trials=n_trials,
-        n_steps=n_trials * n_steps,
-        gain=gain,
-        start_value=start_value,
-        tail_reward=float(tail.mean()),
-        tail_error=_standard_error(tail),
-        reward=float(whole.mean()),
-        reward_error=_standard_error(whole),
-        n_changes=changes,
-    )
-
-
-def _standard_error(samples: FloatArray) -> float:
-    return float(samples.std(ddof=1) / np.sqrt(len(samples)))
 
 
 def best_of(records: Sequence[Iteration]) -> int:

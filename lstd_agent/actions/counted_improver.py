@@ -3,27 +3,25 @@
 Counts of what actions lead to serve every policy, so that one collection is enough for several
 improvements: the policy is evaluated and improved on the same counts until nothing changes, and
 only then tried out. An action replaces another where its advantage q(s, a) - q(s, π(s)) exceeds so
-many of its standard errors; where the policy leads from a state to none that is evaluated, by
+many of its standard errors. Where the policy leads from a state to none that is evaluated, it takes
 what leads there most likely.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from lstd_agent.actions.advantages import UNKNOWN, Advantages, better_actions
+from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
+from lstd_agent.actions.record import Earned
+from lstd_agent.actions.returns import ReturnRecording, Returns
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.improvement.record import Earned
-from lstd_agent.improvement.returns import ReturnRecording, Returns
 from lstd_agent.packing import ACTION_PARTS, Arrays
-from lstd_agent.system.action_values import ActionValues, PolicyChain, evaluate_actions, main_state
 from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.encoding import CountedEncoding
-
-UNKNOWN = -1
-"""The action of a state for which the policy has none."""
 
 # What is smaller beside values is rounding.
 _ROUNDING = 1e-9
@@ -35,23 +33,8 @@ _MOST_ROUNDS = 100
 class CountedImprover:
     """A deterministic policy of counted states, improved by counts.
 
-    Parameters
-    ----------
-    encoding : CountedEncoding
-    n_actions, first_action : int
-    n_errors : float
-        By how many standard errors an action has to be better.
-    policy : ndarray of int, shape (S,), optional
-        To begin with, actions from 0; without it, actions are tried out uniformly first.
-
-    Attributes
-    ----------
-    actions : ndarray of int, shape (S,)
-        The policy; `UNKNOWN` where it has none.
-    counts : ActionCounts
-        What all behaviours so far have met.
-    starts : ndarray, shape (S,)
-        In how many trials each state was the first.
+    An action has to be better by ``n_errors`` standard errors of the means of r + v(s'). The policy
+    to begin with has actions (S,) from 0; without it, actions are tried out uniformly first.
     """
 
     few_changes = 0
@@ -59,7 +42,7 @@ class CountedImprover:
 
     def __init__(
         self,
-        encoding: CountedEncoding,
+        encoding: Any,
         n_actions: int,
         first_action: int,
         n_errors: float,
@@ -70,8 +53,8 @@ class CountedImprover:
         self.first_action = first_action
         self.n_errors = n_errors
         self.actions = np.full(S, UNKNOWN) if policy is None else policy.copy()
-        self.counts = ActionCounts.none(S, n_actions)
-        self.starts: FloatArray = np.zeros(S)
+        self.counts = ActionCounts.none(S, n_actions)  # of all behaviours so far
+        self.starts: FloatArray = np.zeros(S)  # in how many trials each state was the first
 
     def recording(self, t_max: int) -> ReturnRecording:
         """Return how trials are recorded: starts and tail rewards, beside counts of actions."""
@@ -91,25 +74,20 @@ class CountedImprover:
     def evaluate(self, *, from_start: bool = False) -> ActionValues:
         """Return the action values of the policy by all counts.
 
-        Where it has no action, it takes them as often as they were taken.
-
-        Parameters
-        ----------
-        from_start : bool
-            Of several recurrent classes, values are relative to one that the start leads to, and
-            not to that of the largest gain.
+        Where it has no action, it takes them as often as they were taken. Of several recurrent
+        classes, values are relative to that of the largest gain, or to one that the start leads to.
         """
         counts = self.counts
         n = np.asarray(counts.n_samples, dtype=np.float64)
         policy = n / np.maximum(n.sum(axis=1, keepdims=True), 1.0)
         known = np.flatnonzero(self.actions != UNKNOWN)
         policy[known] = np.eye(counts.n_actions)[self.actions[known]]
-        if self.encoding.ends:
-            return evaluate_actions(counts, policy, self.encoding.terminal, 0.0)
         chain = PolicyChain(counts, policy)
-        starts = np.flatnonzero(self.starts) if from_start else None
-        main = main_state(chain, n.sum(axis=1), starts)
-        return evaluate_actions(counts, policy, main)
+        if self.encoding.ends:
+            return ActionValues(chain, self.encoding.terminal, 0.0)
+        return ActionValues(
+            chain, chain.main_state(np.flatnonzero(self.starts) if from_start else None)
+        )
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start, NaN if not determined."""
@@ -122,11 +100,41 @@ class CountedImprover:
         """Improve the policy until nothing changes; return in how many states it changed."""
         before = self.actions
         for _ in range(_MOST_ROUNDS):
-            better = better_actions(self.evaluate(), self.actions, self.n_errors)
+            better = self._better()
             if np.array_equal(better, self.actions):
                 break
             self.actions = better
         return int(np.count_nonzero(before != self.actions))
+
+    def _better(self) -> IntArray:
+        """Return better actions than those of the policy, where there are any."""
+        found, actions = self.evaluate(), self.actions
+        errors, taken = found.standard_errors, np.maximum(actions, 0)
+        better = better_actions(
+            found.action_values,
+            actions,
+            self.n_errors,
+            lambda s, a: np.hypot(errors[s, a], errors[s, taken[s]]),
+            _rounding(found),
+        )
+        # Change what leads to no evaluated state, where another action does.
+        share, every = found.determined_shares, np.arange(len(actions))
+        stuck = (actions != UNKNOWN) & np.isnan(found.values)
+        stuck &= self.counts.n_samples[every, taken] > 0
+        leads = stuck & (share.max(axis=1) > share[every, taken] + _ROUNDING)
+        better[leads] = np.argmax(share[leads], axis=1)
+        return better
+
+    def advantages(self) -> Advantages:
+        """Return what all actions are worth beside the policy's, in states that were met."""
+        found, taken = self.evaluate(), np.maximum(self.actions, 0)
+        errors, n = found.advantage_errors(taken), self.counts.n_samples
+        met = np.flatnonzero((self.actions != UNKNOWN) & (n.sum(axis=1) > 0))
+        q = found.action_values[met]
+        difference = q - q[np.arange(len(met)), taken[met]][:, None]
+        for part in (difference, errors):
+            part[np.abs(part) <= _rounding(found)] = 0.0
+        return Advantages(met, taken[met], difference, errors[met], n[met] > 0)
 
     def action_values(self, states: IntArray) -> FloatArray:
         """Return the policy's action values, shape (m, A)."""
@@ -172,55 +180,18 @@ class CountedImprover:
         return TablePolicy(self.encoding, missing)
 
 
+def _rounding(found: ActionValues) -> float:
+    """Return what is rounding of advantages."""
+    return float(_ROUNDING * (np.nanmax(np.abs(found.values), initial=0.0) + abs(found.gain)))
+
+
+@dataclass(frozen=True, eq=False)
 class TablePolicy:
     """Looks up what a table says of the states of observations."""
 
-    def __init__(self, encoding: CountedEncoding, table: Any) -> None:
-        self._encoding = encoding
-        self._table = table
+    encoding: Any
+    table: Any
 
     def __call__(self, observations: Any) -> Any:
         """Return the entries (n,) for a batch of observations."""
-        return self._table[self._encoding.encode(observations)]
-
-
-def better_actions(found: ActionValues, actions: IntArray, n_errors: float) -> IntArray:
-    """Return an action for each state: a better one where there is one, or else the same.
-
-    Parameters
-    ----------
-    found : ActionValues
-        What actions are worth under the policy.
-    actions : ndarray of int, shape (S,)
-        The policy's, `UNKNOWN` where it has none.
-    n_errors : float
-        By how many standard errors an action has to be better.
-    """
-    q, S = found.action_values, np.arange(len(actions))
-    known = actions != UNKNOWN
-    taken = np.maximum(actions, 0)
-    has_value = ~np.isnan(q)
-    valued = np.where(has_value, q, -np.inf)
-    better = actions.copy()
-    new = ~known & has_value.any(axis=1)
-    better[new] = np.argmax(valued[new], axis=1)
-    advantage = valued - q[S, taken][:, None]
-    error = np.hypot(found.standard_errors, found.standard_errors[S, taken][:, None])
-    scale = np.nanmax(np.abs(found.values), initial=0.0) + abs(found.gain)
-    enough = advantage > np.where(has_value, n_errors * error, np.inf) + _ROUNDING * scale
-    improves = known & has_value[S, taken] & enough.any(axis=1)
-    better[improves] = np.argmax(np.where(enough, advantage, -np.inf)[improves], axis=1)
-    return _leading_on(found, better, taken, known)
-
-
-def _leading_on(
-    found: ActionValues, better: IntArray, taken: IntArray, known: BoolArray
-) -> IntArray:
-    """Change what leads to no evaluated state, where another action does."""
-    share: FloatArray = found.determined_shares
-    S = np.arange(len(better))
-    stuck = known & np.isnan(found.values) & (found.n_samples[S, taken] > 0)
-    most = share.max(axis=1)
-    leads = stuck & (most > share[S, taken] + _ROUNDING)
-    better[leads] = np.argmax(share[leads], axis=1)
-    return better
+        return self.table[self.encoding.encode(observations)]
