@@ -13,18 +13,17 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "decompositions", "delegation", "drafts", "progress"),
-    ("figure_style", "standard_errors"),
+    ("errors", "arrays", "decompositions", "drafts", "progress", "backups"),
+    ("figure_style",),
     ("features",),
     ("trials",),
-    ("statistics",),
+    ("rows",),
     ("system",),
-    ("fit_options", "refits", "fit"),
-    ("misfit", "tail", "diagnostics"),
+    ("fit_options", "standard_errors", "fit"),
+    ("checks", "diagnostics", "fit_checks"),
     ("packing", "persistence", "plotting", "summary"),
-    ("actions",),
-    ("agent",),
-    ("baselines", "sb3"),
+    ("actions", "baselines"),
+    ("agent", "sb3"),
     ("public",),
     ("results", "environments", "problems", "scored_methods", "scoring", "commands", "__main__"),
 )
@@ -114,7 +113,7 @@ def graph_of(package: str, without: str | None = None) -> dict[str, list[str]]:
 
 # Kinds of observations and of sums, and where things are made by them. Sums may ask what is added
 # to them, and the collector what a user hands in.
-KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials", "MomentSums"}
+KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials"}
 MADE_BY_KIND = {
     *("actions.task", "statistics.moment_sums"),
     *("trials.batches", "trials.counts", "trials.kept", "trials.store"),

@@ -47,41 +47,7 @@ class ActionEvidence:
         policy: Policy | None = None,
         pair_features: PairFeatures | None = None,
     ) -> FloatArray:
-        """Return what actions are worth, with the policy ever after: q(s, a).
-
-        They come from transitions of recorded actions, whoever chose them: see ``explore`` of
-        `collect`, and `add_trials`. Of counted observations they are those of the pooled counts
-        (see `lstd_agent.actions.counted_pairs`), whatever the features; of vectors, LSTDQ in
-        features of pairs (see `lstd_agent.actions.vector_pairs`).
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-        t : int or array_like of int, shape (m,), optional
-            Timesteps at which the actions are taken: then successors are valued as `predict`
-            values them a timestep later.
-        policy : array_like or callable, optional
-            Another policy than that of the trials, whose gain is told by the same transitions. A
-            function takes batches, and answers alike each time.
-        pair_features : callable, optional
-            Of vectors (n, k) and actions (n,) from 0, to features of pairs (n, d). By default the
-            agent's features and a constant, apart for each action.
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Relative like the values of `predict`; of another policy, those of its bias. NaN where
-            the samples do not tell: of pairs never seen, or of which too much leads to where
-            nothing was seen.
-
-        Raises
-        ------
-        NotFittedError
-            If no trials tell actions; before `fit`, unless of a policy that is given here, or as
-            an array, which then is relative to a state of its own.
-        InvalidInputError
-            If an argument does not fit, or a timestep is no integer from 0 on.
-        """
+        """See `SeminormLSTDAgent.action_values`."""
         states, shape = self.trials.encoding.encode_any(observations)
         time = None if t is None else self._checked_time(t, shape, policy)
         pairs = self._pairs(policy, pair_features)
@@ -101,29 +67,7 @@ class ActionEvidence:
         policy: Policy | None = None,
         pair_features: PairFeatures | None = None,
     ) -> FloatArray:
-        """Return standard errors of `action_values`, by batches of trials (jackknife).
-
-        Those of successors' values and of the gain are part of them. Of counted observations they
-        are at least those of the mean of r + v(s') over an action's own transitions, by which
-        `PolicyIteration` tells better actions: successors' values are common to all actions.
-
-        Parameters
-        ----------
-        observations, policy, pair_features
-            As in `action_values`.
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Infinite where the samples do not tell the value, or, of counted observations, those
-            of a single batch alone do.
-
-        Raises
-        ------
-        NotFittedError
-            Where `action_values` does; if there are fewer than two batches of trials; of counted
-            trials of a function, unless it is given as ``policy``.
-        """
+        """See `SeminormLSTDAgent.action_standard_errors`."""
         states, shape = self.trials.encoding.encode_any(observations)
         pairs = self._pairs(policy, pair_features)
         if self.n_batches < 2:
@@ -144,18 +88,7 @@ class ActionEvidence:
         return np.where(np.isnan(errors), np.inf, errors).reshape(*shape, q.shape[1])
 
     def action_coverage(self, observations: Any) -> FloatArray:
-        """Return how many transitions tell of each action.
-
-        Parameters
-        ----------
-        observations : one observation, or a batch of m
-
-        Returns
-        -------
-        ndarray, shape (m, A) or (A,)
-            Numbers of transitions; of vectors, how many what was seen amounts to, by default
-            features of pairs.
-        """
+        """See `SeminormLSTDAgent.action_coverage`."""
         states, shape = self.trials.encoding.encode_any(observations)
         n = self._pairs(None, None).coverage(states)
         return n.reshape(*shape, n.shape[1])

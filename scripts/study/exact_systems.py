@@ -13,7 +13,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import check_choice
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.fit_options import system_of
+from lstd_agent.fit_options import calibrated, system_of
 from lstd_agent.problems import PiecewiseValues, full_distributions, settled_time
 from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.factors import factor_of
@@ -26,7 +26,7 @@ from lstd_agent.system.distances import (
 )
 from lstd_agent.system.linked import solve_alone
 from lstd_agent.system.neighborhoods import AnchorSearch
-from lstd_agent.system.references import calibrated, neighborhoods_with_references
+from lstd_agent.system.references import neighborhoods_with_references
 from lstd_agent.system.solution import Solved
 from unichain_gym import MarkovChain
 
