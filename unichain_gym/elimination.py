@@ -16,8 +16,12 @@ Here on dense matrices; `unichain_gym.sparse_elimination` does the same on spars
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from scipy import sparse
 from scipy.linalg import solve_triangular
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ConvergenceError
@@ -116,3 +120,54 @@ def finite(x: FloatArray) -> FloatArray:
     if not np.isfinite(x).all():
         raise ConvergenceError(OUT_OF_RANGE)
     return x
+
+
+class ObjectFactors:
+    """Factors of A = diag(N 1 + e) - N in numbers of any type, such as fractions.
+
+    Parameters
+    ----------
+    N : csr_array, shape (n, n)
+        Which entries there are.
+    values : ndarray of object, shape (nnz,)
+        What they are.
+    exit_rate : ndarray of object, shape (n,)
+    """
+
+    def __init__(self, N: sparse.csr_array, values: Any, exit_rate: Any) -> None:
+        n = exit_rate.size
+        pattern = sparse.csr_array((np.ones(N.nnz), N.indices, N.indptr), shape=N.shape)
+        self._order = reverse_cuthill_mckee(sparse.csr_array(pattern + pattern.T), symmetric_mode=True)
+        place = np.argsort(self._order)
+        a = np.zeros((n, n), dtype=object)
+        row = np.repeat(np.arange(n), np.diff(N.indptr))
+        np.add.at(a, (place[row], place[N.indices]), values)
+        leave = exit_rate[self._order]
+        self._steps = []
+        for k in range(n):
+            right = k + 1 + np.flatnonzero(a[k, k + 1 :])
+            below = k + 1 + np.flatnonzero(a[k + 1 :, k])
+            onward = a[k, right]
+            pivot = onward.sum() + leave[k]
+            share = a[below, k] / pivot
+            a[np.ix_(below, right)] += share[:, None] * onward
+            leave[below] += share * leave[k]
+            self._steps.append((k, right, onward, below, share, pivot))
+
+    def solve(self, c: Any, transposed: bool = False) -> Any:
+        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
+        x = c[self._order]
+        for k, right, onward, below, share, pivot in self._steps:
+            if transposed:
+                x[k] = x[k] / pivot
+                x[right] += onward * x[k]
+            else:
+                x[below] += np.multiply.outer(share, x[k])
+        for k, right, onward, below, share, pivot in reversed(self._steps):
+            if transposed:
+                x[k] = x[k] + share @ x[below]
+            else:
+                x[k] = (x[k] + onward @ x[right]) / pivot
+        answer = np.empty_like(x)
+        answer[self._order] = x
+        return answer
