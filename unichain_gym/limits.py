@@ -22,10 +22,9 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.certified import Solver
 from unichain_gym.elimination import finite
 from unichain_gym.errors import ModelTooLargeError
-from unichain_gym.linear import find_solver
+from unichain_gym.linear import Solver, find_solver
 from unichain_gym.outcomes import MAX_DENSE_STATES, read_only
 from unichain_gym.structure import Structure, edges, group_sums, row_sums
 
