@@ -206,6 +206,23 @@ class Krylov:
                 x, residual = best, c - A @ best
 
 
+def find_proposer(
+    P: sparse.csr_array,
+) -> Callable[[sparse.csr_array, float, FloatArray], FloatArray]:
+    """Return what solves (I - γP) x = c without a bound, for transition matrices like this one."""
+    n = P.shape[0]
+    if n <= MAX_CORE and P.nnz >= DENSITY * n * n:
+        make: Any = DenseLu
+    else:
+        make = SparseLu if n <= 200 or elimination_work(P) <= LITTLE_WORK else Krylov
+
+    def propose(P: sparse.csr_array, discount: float, c: FloatArray) -> FloatArray:
+        x: FloatArray = make(sparse.eye_array(n, format="csr") - discount * P).solve(c, False)[0]
+        return x
+
+    return propose
+
+
 class CertifiedSolver:
     """A method whose solutions are checked, and another that takes over where they fail.
 

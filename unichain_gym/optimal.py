@@ -66,10 +66,9 @@ class OptimalPolicy:
     criterion : {"gain", "bias", "blackwell", "discounted"}
     discount : float or None
         The discount of criterion "discounted".
+    mdp : TabularMDP
     policy : ndarray of int, shape (S,)
         The action of each state.
-    chain : MarkovChain
-        What the policy induces.
     n_iterations : int
         How many policies were evaluated.
     precision : {"double", "exact"}
@@ -82,6 +81,8 @@ class OptimalPolicy:
 
     Attributes
     ----------
+    chain : MarkovChain
+        What the policy induces.
     gain, bias : ndarray, shape (S,)
         Of the policy, from each state.
     value : ndarray, shape (S,), or None
@@ -103,8 +104,8 @@ class OptimalPolicy:
 
     criterion: Criterion
     discount: float | None
+    mdp: OutcomeModel
     policy: IntArray
-    chain: MarkovChain
     n_iterations: int
     precision: Literal["double", "exact"]
     undecided: tuple[Undecided, ...]
@@ -137,6 +138,11 @@ class OptimalPolicy:
             f"{format_table(rows)}"
         )
 
+    @cached_property
+    def chain(self) -> MarkovChain:
+        """The chain that the policy induces."""
+        return induce(self.mdp, self.policy)
+
     @property
     def gain(self) -> FloatArray:
         """The policy's gain from each state, shape (S,)."""
@@ -166,14 +172,10 @@ class OptimalPolicy:
         ModelTooLargeError
             For gain and bias, if too many states with ties would have to be looked at one by one.
         """
-        mdp = self.chain.mdp
-        assert mdp is not None  # it comes from `induce`
         if self.criterion in ("blackwell", "discounted"):
             return read_only(self.conserving)
-        possible = mdp.probability > 0.0
-        return read_only(
-            taken_by_optimal_policies(mdp.next_state, possible, self.conserving, self.best)
-        )
+        possible, to = self.mdp.probability > 0.0, self.mdp.next_state
+        return read_only(taken_by_optimal_policies(to, possible, self.conserving, self.best))
 
     @property
     def solver_report(self) -> SolverReport:
@@ -258,14 +260,13 @@ def find_optimal_policy(
                 n_iterations += 1
     open_rows = np.flatnonzero(last.bound)
     places = zip(pairs.state[open_rows], pairs.action[open_rows], last.bound[open_rows], strict=True)
-    policy = read_only(pairs.action[last.rows])
     conserving = last.best[-2] if criterion in ("gain", "bias") else last.best[-1]
     A = mdp.allowed_actions.shape[1]
     return OptimalPolicy(
         criterion=criterion,
         discount=discount,
-        policy=policy,
-        chain=induce(mdp, policy),
+        mdp=mdp,
+        policy=read_only(pairs.action[last.rows]),
         n_iterations=n_iterations,
         precision="exact" if is_exact else "double",
         undecided=tuple(Undecided(int(s), int(a), float(b)) for s, a, b in places),
@@ -298,4 +299,4 @@ def find_worst_policy(
         replace(mdp, reward=-mdp.reward), criterion, discount,
         tie_tolerance=tie_tolerance, precision=precision,
     )  # fmt: skip
-    return replace(found, chain=induce(mdp, found.policy))
+    return replace(found, mdp=mdp)

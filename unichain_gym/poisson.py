@@ -261,7 +261,7 @@ class Equations:
             return (score + pairs.reward if term.has_reward else score), doubt
         if term.rest.any():
             score = score + gamma * pairs.drift(term.rest)[0]
-        error = self.discount * (doubt + pairs.Q @ term.error)
+        error = self.discount * (doubt + pairs.ahead_bound(term.error))
         if term.has_reward:
             error += pairs.reward_error + EPSILON * (np.abs(score) + np.abs(pairs.reward))
             score = score + pairs.reward

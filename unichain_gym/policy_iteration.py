@@ -37,18 +37,19 @@ from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.interface import OutcomeModel
-from unichain_gym.linear import find_solver
+from unichain_gym.linear import find_proposer
 from unichain_gym.poisson import Equations, Term
 from unichain_gym.rational import is_short, read_fractions
 from unichain_gym.rounding import EPSILON
-from unichain_gym.structure import find_structure, keep_edges, row_sums
+from unichain_gym.structure import row_sums
 
 BLACKWELL = 2**62
 """The n of Blackwell optimality: more terms than are ever compared."""
 # In doubles the errors of later terms outgrow what is new in them.
 MAX_TERMS = 40
 NEAR_ONE = 1.0 - 1e-5
-SWEEPS = 50
+SWEEPS, SETTLED, MAX_ROUGH = 12, 0.02, 40
+FULL = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +65,8 @@ class Pairs:
         Transition probabilities.
     p, reward : ndarray, shapes (nnz,) and (n,), of float or of fractions
         The entries of Q, and the expected rewards, less a number that all have in common.
-    p_error, reward_error : ndarray of float, shapes (nnz,) and (n,)
-        How far these may be from what is meant.
+    reward_error : ndarray of float, shape (n,)
+        How far the rewards may be from what is meant.
     """
 
     state: IntArray
@@ -74,7 +75,6 @@ class Pairs:
     Q: sparse.csr_array
     p: Any
     reward: Any
-    p_error: FloatArray
     reward_error: FloatArray
 
     @cached_property
@@ -93,22 +93,36 @@ class Pairs:
         entries = np.arange(indptr[-1]) + np.repeat(start - indptr[:-1], count)
         data, indices, every = self.Q.data[entries], self.Q.indices[entries], np.arange(rows.size)
         Q = sparse.csr_array((data, indices, indptr), shape=(rows.size, rows.size))
-        errors = self.p_error[entries], self.reward_error[rows]
-        return Pairs(every, self.action[rows], every, Q, self.p[entries], self.reward[rows], *errors)
+        return Pairs(every, self.action[rows], every, Q, self.p[entries], self.reward[rows],
+                     self.reward_error[rows])  # fmt: skip
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether rows have so many entries that single differences cost too much."""
+        return bool(self.Q.nnz > FULL * self.state.size)
+
+    @cached_property
+    def rounding(self) -> FloatArray:
+        """Roundings of Σ p (y(s') - y(s)) relative to its terms: of p, of k products and sums."""
+        return np.asarray(0.5 * EPSILON * (5.0 + np.sqrt(np.diff(self.Q.indptr))))
 
     def ahead(self, y: Any) -> Any:
         """Return Σ_s' p(s'|row) y(s')."""
         return self.Q @ y if y.dtype != object else self.sums(self.p * y[self.Q.indices])
 
+    def ahead_bound(self, y: FloatArray) -> FloatArray:
+        """Return a bound of `ahead` of a nonnegative y."""
+        return np.broadcast_to(y.max(), self.state.shape) if self.is_full else self.Q @ y
+
     def drift(self, y: Any) -> tuple[Any, FloatArray]:
         """Return Σ_s' p(s'|row) (y(s') - y(s)), and how far rounding, also of p, may put it off."""
-        change = y[self.Q.indices] - y[self.source]
-        terms = self.p * change
+        if y.dtype != object and self.is_full:
+            y = y - 0.5 * (y.max() + y.min())
+            return self.Q @ y - y[self.state], 3.0 * self.rounding * np.abs(y).max()
+        terms = self.p * (y[self.Q.indices] - y[self.source])
         if terms.dtype == object:
             return self.sums(terms), np.zeros(self.state.size)
-        change, n_terms = np.abs(change), np.diff(self.Q.indptr)
-        rounding = 0.5 * EPSILON * (4.0 + np.sqrt(n_terms)) * self.sums(np.abs(terms))
-        return self.sums(terms), rounding + self.sums(self.p_error * change)
+        return self.sums(terms), self.rounding * self.sums(np.abs(terms))
 
     def row_of(self, policy: IntArray) -> IntArray:
         """Return the row of each state's action."""
@@ -138,26 +152,32 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
     then no digit is lost, and how far they are from 0 does not matter.
     """
     state, action = np.nonzero(mdp.allowed_actions)
-    probability = mdp.probability[state, action]
-    row, k = np.nonzero(probability)
-    indptr = np.concatenate(([0], np.cumsum(np.count_nonzero(probability, axis=1))))
-    p = probability[row, k]
-    reward = mdp.reward[state, action][row, k]
-    low, high = float(reward.min()), float(reward.max())
-    offset = low if 0.0 < low <= high <= 2.0 * low or 2.0 * high <= low <= high < 0.0 else 0.0
-    Q = sparse.csr_array((p, mdp.next_state[state, action][row, k], indptr), shape=(len(state), mdp.n_states))
-    weighted = p * (reward - offset)
-    error = np.where(is_short(reward), 0.0, 0.5 * EPSILON * p * np.abs(reward))
-    error += np.where(is_short(p), 0.0, 0.5 * EPSILON * np.abs(weighted))
-    starts = indptr[:-1]
-    n_terms = np.diff(indptr)
-    is_sum = (n_terms > 1) | (p[starts] != 1.0)
-    size = np.add.reduceat(np.abs(weighted), starts)
-    reward_error = np.add.reduceat(error, starts) + is_sum * EPSILON * np.sqrt(n_terms) * size
-    first = np.searchsorted(state, np.arange(mdp.n_states))
-    Q.sum_duplicates()
-    p_error = np.where(is_short(Q.data), 0.0, 0.5 * EPSILON * Q.data)
-    return Pairs(state, action, first, Q, Q.data, np.add.reduceat(weighted, starts), p_error, reward_error)
+    S, A, K = mdp.next_state.shape
+    every = slice(None) if state.size == S * A else state * A + action
+    p = mdp.probability.reshape(S * A, K)[every]
+    to, expected = mdp.next_state.reshape(S * A, K)[every], mdp.expected_reward.ravel()[every]
+    low, high = float(expected.min()), float(expected.max())
+    error = EPSILON * (2.0 + np.sqrt(K)) * np.abs(expected)
+    if low < 0.0 < high or mdp.reward.min() * mdp.reward.max() < 0.0 :
+        error = EPSILON * (2.0 + np.sqrt(K)) * np.einsum("rk,rk->r", p, np.abs(mdp.reward.reshape(S * A, K)[every]))
+    elif low != high and (0.0 < high <= 2.0 * low or 2.0 * high <= low < 0.0):
+        reward = mdp.reward.reshape(S * A, K)[every]
+        rest = p * (reward - low)
+        expected = rest.sum(axis=1)
+        error = EPSILON * (2.0 + np.sqrt(K)) * np.abs(rest).sum(axis=1)
+        error += 0.5 * EPSILON * (p * np.where(is_short(reward), 0.0, np.abs(reward))).sum(axis=1)
+    if p.all():
+        indptr, p, to = np.arange(0, p.size + 1, K), p.ravel(), to.ravel()
+    else:
+        is_possible = p > 0.0
+        indptr = np.concatenate(([0], np.cumsum(np.count_nonzero(is_possible, axis=1))))
+        p, to = p[is_possible], to[is_possible]
+    Q = sparse.csr_array((p, to, indptr), shape=(state.size, S))
+    if not Q.has_canonical_format:
+        Q = Q.copy()
+        Q.sum_duplicates()
+    first = np.searchsorted(state, np.arange(S))
+    return Pairs(state, action, first, Q, Q.data, expected, error)
 
 
 def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
@@ -174,8 +194,8 @@ def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
     order = np.argsort(key, kind="stable")
     merged = np.add.reduceat(p[order], np.flatnonzero(np.diff(key[order], prepend=-1)))
     expected = np.add.reduceat(p * reward, starts)
-    return Pairs(state, action, pairs.first, pairs.Q, merged, expected,
-                 np.zeros(merged.size), np.zeros(state.size)), p_sure and r_sure  # fmt: skip
+    exact = Pairs(state, action, pairs.first, pairs.Q, merged, expected, np.zeros(state.size))
+    return exact, p_sure and r_sure
 
 
 @dataclass(frozen=True)
@@ -313,18 +333,19 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
     """
     discount = NEAR_ONE if discount is None else discount
     r, Q = pairs.reward, pairs.Q
-    v = np.zeros(pairs.first.size)
-    for _ in range(SWEEPS):
+    v, first_range = np.zeros(pairs.first.size), 0.0
+    for sweep in range(SWEEPS):
         score = r + discount * (Q @ v)
         update = np.maximum.reduceat(score, pairs.first)
-        change = update - v
-        v = update - 0.5 * (update.max() + update.min())
-        if np.ptp(change) <= 1e-7 * np.abs(v).max():
+        change = np.ptp(update - v)
+        v = update - update[0]
+        first_range = first_range or change
+        if change <= SETTLED * first_range:
             return pairs.leaders(score), 0
     rows = pairs.leaders(score)
-    for count in range(SWEEPS):
-        exit_rate = np.full(rows.size, 1.0 - discount)
-        v = find_solver(discount * Q[rows], exit_rate).solve(r[rows] - r[rows].mean())
+    propose = find_proposer(Q[rows])
+    for count in range(MAX_ROUGH):
+        v = propose(Q[rows], discount, r[rows] - r[rows].mean())
         score = r + discount * (Q @ v)
         better = np.maximum.reduceat(score, pairs.first) > score[rows] + 1e-12 * np.abs(v).max()
         if not better.any():

@@ -24,12 +24,12 @@ MAX_DENSE = 1_000
 
 
 def queue(n: int) -> TabularMDP:
-    """Serve a queue of up to n - 1 customers slowly for nothing, or fast for a price."""
+    """Serve a queue of up to n - 1 customers at one of three speeds, the faster the dearer."""
     s = np.arange(n)
     to = np.stack([np.minimum(s + 1, n - 1), s, np.maximum(s - 1, 0)], axis=1)
-    p = np.array([[0.4, 0.25, 0.35], [0.4, 0.05, 0.55]])
-    reward = -s[:, None] / n - np.array([0.0, 0.2])
-    shape = n, 2, 3
+    p = np.array([[0.4, 0.2, 0.4], [0.4, 0.1, 0.5], [0.4, 0.0, 0.6]])
+    reward = -0.01 * s[:, None] - np.array([0.0, 0.3, 1.0])
+    shape = n, 3, 3
     return TabularMDP(
         np.broadcast_to(to[:, None], shape),
         np.broadcast_to(p, shape),
