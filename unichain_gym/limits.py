@@ -23,12 +23,12 @@ from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.elimination import finite
-from unichain_gym.errors import ModelTooLargeError
+from unichain_gym.errors import ConvergenceError, ModelTooLargeError
 from unichain_gym.linear import Solver, find_solver
 from unichain_gym.outcomes import MAX_DENSE_STATES, read_only
 from unichain_gym.structure import Structure, edges, group_sums, row_sums
 
-ROUGH_WORK = 30_000_000
+ROUGH_STEPS, ROUGH_WORK = 16, 30_000_000
 POLISHING_STEPS = 30
 
 
@@ -63,11 +63,13 @@ class Limits:
 
         Removing a state that everything returns to leaves less to eliminate. But it must not be
         rare: the systems hold the times until it is hit, and what differs by less than rounding
-        of the largest of them is lost.
+        of the largest of them is lost. `stationary` chooses again if it was.
         """
+        return self._choose_ground(self._after(ROUGH_STEPS))
+
+    def _after(self, n_steps: int) -> FloatArray:
         n = self.recurrent.size
-        n_steps = min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1)
-        return self._choose_ground(self._follow(np.full(n, 1.0 / n), n_steps))
+        return self._follow(np.full(n, 1.0 / n), n_steps)
 
     def _choose_ground(self, frequency: FloatArray) -> IntArray:
         entering = np.bincount(edges(self.P_RR)[1], minlength=self.recurrent.size)
@@ -121,6 +123,19 @@ class Limits:
     @cached_property
     def stationary(self) -> FloatArray:
         """The stationary distributions of all classes, side by side, shape (n_R,)."""
+        try:
+            p = self._occupancy()
+        except ConvergenceError:  # the ground may be all but never hit
+            n = self.recurrent.size
+            p = self._after(min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1))
+            self._ground_anew(p)
+            p = self._occupancy()
+        if self._is_rare(p)[self.ground].any():
+            # The rough occupancy misled, on a slow chain: factorize again for what follows.
+            self._ground_anew(p)
+        return p
+
+    def _occupancy(self) -> FloatArray:
         p: FloatArray = np.ones(self.recurrent.size)
         if self.ungrounded.size:
             # A negative entry is one within the error of 0, and p is not negative.
@@ -131,12 +146,12 @@ class Limits:
                 p = self._follow(p, POLISHING_STEPS)
         # Twice: sums of 1e308 and more are out of range.
         p = p / self.class_maximum(p)[self.label]
-        p = p / group_sums(self.label, p, self.n_classes)[self.label]
-        if self._is_rare(p)[self.ground].any():
-            # The rough occupancy misled, on a slow chain: factorize again for what follows.
-            self.ground = self._choose_ground(p)
-            del self.ungrounded, self.recurrent_solver, self._from_ground
-        return p
+        return p / group_sums(self.label, p, self.n_classes)[self.label]
+
+    def _ground_anew(self, frequency: FloatArray) -> None:
+        self.ground = self._choose_ground(frequency)
+        for name in ("ungrounded", "recurrent_solver", "_from_ground"):
+            self.__dict__.pop(name, None)
 
     def class_mean(self, values: FloatArray) -> FloatArray:
         """Average values on R, (n_R,) or (n_R, m), over each class: (n_classes,) or (…, m)."""
