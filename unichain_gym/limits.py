@@ -26,7 +26,7 @@ from unichain_gym.elimination import finite
 from unichain_gym.errors import ConvergenceError, ModelTooLargeError
 from unichain_gym.linear import Solver, find_solver
 from unichain_gym.outcomes import MAX_DENSE_STATES, read_only
-from unichain_gym.structure import Structure, edges, group_sums, row_sums
+from unichain_gym.structure import Structure, edges, group_sums, keep_states, row_sums
 
 ROUGH_STEPS, ROUGH_WORK = 16, 30_000_000
 POLISHING_STEPS = 30
@@ -50,10 +50,9 @@ class Limits:
         self.recurrent = structure.recurrent
         self.transient = structure.transient
         self.label: IntArray = structure.class_label[self.recurrent]
-        from_recurrent, from_transient = P[self.recurrent], P[self.transient]
-        self.P_RR = from_recurrent[:, self.recurrent]
-        self.P_TR = from_transient[:, self.recurrent]
-        self.P_TT = from_transient[:, self.transient]
+        self.P_RR = keep_states(P, self.recurrent)
+        self.P_TT = keep_states(P, self.transient)
+        self.P_TR = P[self.transient][:, self.recurrent]
         # By which method each quantity was computed, and in how many iterations.
         self.methods: dict[str, tuple[str, int]] = {}
 
@@ -89,7 +88,7 @@ class Limits:
 
     def _follow(self, p: FloatArray, n_steps: int) -> FloatArray:
         """Follow the chain on R, by half steps; none lengthens an error, and most shorten it."""
-        backward = sparse.csr_array(self.P_RR.T)
+        backward = self.P_RR.T
         for _ in range(n_steps):
             p = 0.5 * (p + backward @ p)
         return p
@@ -102,8 +101,13 @@ class Limits:
     @cached_property
     def recurrent_solver(self) -> Solver:
         """Solves systems in I - P on the states that are not grounded."""
-        rows = self.P_RR[self.ungrounded]
-        return find_solver(rows[:, self.ungrounded], row_sums(rows[:, self.ground]))
+        return find_solver(keep_states(self.P_RR, self.ungrounded), self._to_ground)
+
+    @cached_property
+    def _to_ground(self) -> FloatArray:
+        """The probability of going to a ground, from the other recurrent states."""
+        is_ground = np.isin(np.arange(self.recurrent.size), self.ground)
+        return np.asarray(self.P_RR @ is_ground.astype(float))[self.ungrounded]
 
     @cached_property
     def transient_solver(self) -> Solver:
@@ -150,7 +154,7 @@ class Limits:
 
     def _ground_anew(self, frequency: FloatArray) -> None:
         self.ground = self._choose_ground(frequency)
-        for name in ("ungrounded", "recurrent_solver", "_from_ground"):
+        for name in ("ungrounded", "recurrent_solver", "_from_ground", "_to_ground"):
             self.__dict__.pop(name, None)
 
     def class_mean(self, values: FloatArray) -> FloatArray:
@@ -278,9 +282,8 @@ class Limits:
         if discount == 1.0:
             solver, z = self.recurrent_solver, self._time_to_ground
         else:
-            rows = self.P_RR[U]
-            exit_rate = (1.0 - discount) + discount * row_sums(rows[:, G])
-            solver = find_solver(discount * rows[:, U], exit_rate)
+            exit_rate = (1.0 - discount) + discount * self._to_ground
+            solver = find_solver(discount * keep_states(self.P_RR, U), exit_rate)
             z = solver.solve(np.ones(U.size))
         u = solver.solve(c[U])
         from_ground = discount * self._from_ground

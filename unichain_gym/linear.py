@@ -69,8 +69,8 @@ from unichain_gym.structure import divide_rows, edges, grounded_matrix, off_diag
 
 SMALL_STATES = 40
 RANGED_STATES = 300
-# Multiplications of an elimination: few, where none is better; and the most that is tried.
-LITTLE_WORK, ELIMINATION_WORK = 3e7, 1e11
+# Multiplications of an elimination: few, also as a multiple of n²; and the most that is tried.
+LITTLE_WORK, GRID_WORK, ELIMINATION_WORK = 1e7, 30.0, 1e11
 DENSITY = 0.05
 # Relative errors: where elimination without subtraction is cheap, and where it is not.
 AFFORDABLE_STATES, MAX_ERROR_AFFORDABLE, MAX_ERROR = 3_000, 1e-10, 1e-8
@@ -214,7 +214,7 @@ def find_proposer(
     if n <= MAX_CORE and P.nnz >= DENSITY * n * n:
         make: Any = DenseLu
     else:
-        make = SparseLu if n <= 200 or elimination_work(P) <= LITTLE_WORK else Krylov
+        make = SparseLu if _is_little(elimination_work(P), n) else Krylov
 
     def propose(P: sparse.csr_array, discount: float, c: FloatArray) -> FloatArray:
         x: FloatArray = make(sparse.eye_array(n, format="csr") - discount * P).solve(c, False)[0]
@@ -383,7 +383,7 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     if n <= MAX_CORE and N.nnz >= DENSITY * n * n:
         return CertifiedSolver(N, exit_rate, DenseLu, without_subtraction)
     work = elimination_work(N)
-    if work <= LITTLE_WORK:
+    if _is_little(work, n):
         return CertifiedSolver(N, exit_rate, SparseLu, without_subtraction)
     little = eliminate(N, exit_rate, max_entries=2 * N.nnz) if n > AFFORDABLE_STATES else None
     if little is not None:
@@ -395,6 +395,10 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
         return CertifiedSolver(N, exit_rate, SparseLu, without_subtraction)
 
     return CertifiedSolver(N, exit_rate, Krylov, by_factors)
+
+
+def _is_little(work: float, n: int) -> bool:
+    return work <= min(max(LITTLE_WORK, GRID_WORK * n * n), ELIMINATION_WORK)
 
 
 def _spans_widely(N: sparse.csr_array, exit_rate: FloatArray) -> bool:
@@ -438,10 +442,14 @@ def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solve
 def elimination_work(N: sparse.csr_array) -> float:
     """Bound the multiplications of an elimination: Σ_k (rows that pivot k changes)².
 
-    The bound is that of the reverse Cuthill-McKee ordering, with states of very many neighbours
+    Where few are certain without it, the bound is that of the matrix's width. Else it is that of the reverse Cuthill-McKee ordering, with states of very many neighbours
     moved to the end: there, row i changes from the first pivot it has an entry for.
     """
     n = N.shape[0]
+    row, column = edges(N)
+    width = float(np.abs(row - column).max(initial=0))
+    if n * width**2 <= LITTLE_WORK:
+        return n * width**2
     graph = (N + N.T).tocsr()
     is_hub = np.diff(graph.indptr) > 10.0 * np.sqrt(n)
     plain = np.flatnonzero(~is_hub)

@@ -120,7 +120,7 @@ def chain_rows(name: str, n: int) -> None:
 
     def step() -> int:
         p, t, backward = start, 0, P.T.tocsr()
-        limit = chain.stationary_distribution
+        limit = MarkovChain(P, r, start).stationary_distribution
         while 0.5 * np.abs(p - limit).sum() > 1e-10:
             p, t = backward @ p, t + 1
         return t
