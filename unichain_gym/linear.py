@@ -67,7 +67,7 @@ from unichain_gym.errors import ConvergenceError
 from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import divide_rows, edges, grounded_matrix, off_diagonal, row_sums
 
-SMALL_STATES = 40
+SMALL_STATES, DENSE_STATES = 40, 150
 RANGED_STATES = 300
 # Multiplications of an elimination: few, also as a multiple of n²; and the most that is tried.
 LITTLE_WORK, GRID_WORK, ELIMINATION_WORK = 1e7, 30.0, 1e11
@@ -157,8 +157,8 @@ class DenseLu:
 
     name, is_direct = "dense LU", True
 
-    def __init__(self, A: sparse.csr_array) -> None:
-        self._lu: Any = lu_factor(A.toarray(order="F"), overwrite_a=True, check_finite=False)
+    def __init__(self, A: FloatArray) -> None:
+        self._lu: Any = lu_factor(A, check_finite=False)
 
     def solve(self, c: FloatArray, transposed: bool) -> tuple[FloatArray, int]:
         """Return a proposal of shape (n,) or (n, m) after no iterations."""
@@ -211,14 +211,18 @@ def find_proposer(
 ) -> Callable[[sparse.csr_array, float, FloatArray], FloatArray]:
     """Return what solves (I - γP) x = c without a bound, for transition matrices like this one."""
     n = P.shape[0]
-    if n <= MAX_CORE and P.nnz >= DENSITY * n * n:
-        make: Any = DenseLu
-    else:
-        make = SparseLu if _is_little(elimination_work(P), n) else Krylov
+    is_dense = n <= DENSE_STATES or _is_dense(P)
+    is_direct = is_dense or _is_little(elimination_work(P), n)
 
     def propose(P: sparse.csr_array, discount: float, c: FloatArray) -> FloatArray:
-        x: FloatArray = make(sparse.eye_array(n, format="csr") - discount * P).solve(c, False)[0]
-        return x
+        if is_dense:
+            M = -discount * P.toarray()
+            M[np.arange(n), np.arange(n)] += 1.0
+            return np.asarray(np.linalg.solve(M, c))
+        if is_direct:  # the rows of P are the columns of its transpose, as SuperLU wants them
+            lu: Any = splu(sparse.eye_array(n, format="csc") - discount * P.T, diag_pivot_thresh=0.0)
+            return np.asarray(lu.solve(c, "T"))
+        return Krylov(sparse.eye_array(n, format="csr") - discount * P).solve(c, False)[0]
 
     return propose
 
@@ -240,13 +244,22 @@ class CertifiedSolver:
         self,
         N: sparse.csr_array,
         exit_rate: FloatArray,
-        make: Callable[[sparse.csr_array], SparseLu | DenseLu | Krylov],
+        make: Callable[[Any], SparseLu | DenseLu | Krylov],
         fallback: Callable[[str], Solver],
     ) -> None:
-        A = grounded_matrix(N, exit_rate)
-        self._rate = A.diagonal()
-        self._A = divide_rows(A, self._rate)
-        n_terms = np.diff(A.indptr), np.bincount(A.indices, minlength=A.shape[0])
+        self._A: Any
+        if make is DenseLu:
+            self._A = -N.toarray()
+            np.fill_diagonal(self._A, 0.0)
+            self._rate = exit_rate - self._A.sum(axis=1)
+            np.fill_diagonal(self._A, self._rate)
+            self._A /= self._rate[:, None]
+            n_terms = 2 * (np.full(exit_rate.size, exit_rate.size),)
+        else:
+            A = grounded_matrix(N, exit_rate)
+            self._rate = A.diagonal()
+            self._A = divide_rows(A, self._rate)
+            n_terms = np.diff(A.indptr), np.bincount(A.indices, minlength=A.shape[0])
         self._rounding = tuple(EPSILON * (1.0 + 0.5 * np.sqrt(k)) for k in n_terms)
         is_affordable = exit_rate.size <= AFFORDABLE_STATES
         self._max_error = MAX_ERROR_AFFORDABLE if is_affordable else MAX_ERROR
@@ -364,7 +377,10 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
         answer cannot be bounded.
     """
     n = exit_rate.size
-    n_components, component = connected_components(N, connection="strong")
+    is_dense = n > SMALL_STATES and _is_dense(N)
+    n_components, component = (
+        (0, None) if is_dense else connected_components(N, connection="strong")
+    )
     if n_components == n:
         # SciPy numbers the components sinks first: A in that order is lower triangular. Were
         # it another order, the factorization would only be slower.
@@ -380,7 +396,7 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     def without_subtraction(reason: str) -> Solver:
         return _eliminate(N, exit_rate, reason)
 
-    if n <= MAX_CORE and N.nnz >= DENSITY * n * n:
+    if is_dense:
         return CertifiedSolver(N, exit_rate, DenseLu, without_subtraction)
     work = elimination_work(N)
     if _is_little(work, n):
@@ -395,6 +411,11 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
         return CertifiedSolver(N, exit_rate, SparseLu, without_subtraction)
 
     return CertifiedSolver(N, exit_rate, Krylov, by_factors)
+
+
+def _is_dense(N: sparse.csr_array) -> bool:
+    n = N.shape[0]
+    return n <= MAX_CORE and N.nnz >= DENSITY * n * n
 
 
 def _is_little(work: float, n: int) -> bool:

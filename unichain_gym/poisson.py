@@ -108,8 +108,9 @@ class Equations:
         ground[self.label[known]] = known
         if (ground < 0).any():
             p = np.full(self.label.size, 1.0 / self.label.size)
+            backward = self.own.Q.T
             for _ in range(ROUGH_STEPS):
-                p = 0.5 * (p + self.own.Q.T @ p)
+                p = 0.5 * (p + backward @ p)
             new = self._most_frequent(p)
             ground = np.where(ground < 0, new, ground)
         return ground
