@@ -67,6 +67,8 @@ class Pairs:
         The entries of Q, and the expected rewards, less a number that all have in common.
     reward_error : ndarray of float, shape (n,)
         How far the rewards may be from what is meant.
+    reward_size : ndarray of float, shape (n,)
+        How large they are with what they have in common.
     """
 
     state: IntArray
@@ -76,6 +78,7 @@ class Pairs:
     p: Any
     reward: Any
     reward_error: FloatArray
+    reward_size: FloatArray
 
     @cached_property
     def source(self) -> IntArray:
@@ -94,7 +97,7 @@ class Pairs:
         data, indices, every = self.Q.data[entries], self.Q.indices[entries], np.arange(rows.size)
         Q = sparse.csr_array((data, indices, indptr), shape=(rows.size, rows.size))
         return Pairs(every, self.action[rows], every, Q, self.p[entries], self.reward[rows],
-                     self.reward_error[rows])  # fmt: skip
+                     self.reward_error[rows], self.reward_size[rows])  # fmt: skip
 
     @cached_property
     def is_full(self) -> bool:
@@ -156,7 +159,7 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
     every = slice(None) if state.size == S * A else state * A + action
     p = mdp.probability.reshape(S * A, K)[every]
     to, expected = mdp.next_state.reshape(S * A, K)[every], mdp.expected_reward.ravel()[every]
-    low, high = float(expected.min()), float(expected.max())
+    size, low, high = np.abs(expected), float(expected.min()), float(expected.max())
     error = EPSILON * (2.0 + np.sqrt(K)) * np.abs(expected)
     if low < 0.0 < high or mdp.reward.min() * mdp.reward.max() < 0.0 :
         error = EPSILON * (2.0 + np.sqrt(K)) * np.einsum("rk,rk->r", p, np.abs(mdp.reward.reshape(S * A, K)[every]))
@@ -177,7 +180,7 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
         Q = Q.copy()
         Q.sum_duplicates()
     first = np.searchsorted(state, np.arange(S))
-    return Pairs(state, action, first, Q, Q.data, expected, error)
+    return Pairs(state, action, first, Q, Q.data, expected, error, size)
 
 
 def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
@@ -194,7 +197,8 @@ def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
     order = np.argsort(key, kind="stable")
     merged = np.add.reduceat(p[order], np.flatnonzero(np.diff(key[order], prepend=-1)))
     expected = np.add.reduceat(p * reward, starts)
-    exact = Pairs(state, action, pairs.first, pairs.Q, merged, expected, np.zeros(state.size))
+    rest = np.zeros(state.size), pairs.reward_size
+    exact = Pairs(state, action, pairs.first, pairs.Q, merged, expected, *rest)
     return exact, p_sure and r_sure
 
 
@@ -273,7 +277,9 @@ def _evaluate(
         doubt = error + error[own]
         is_open = np.abs(gap) <= doubt
         if tie_tolerance:
-            size = np.abs(score) + pairs.ahead(np.abs(term.y)) + np.abs(term.y)[pairs.state]
+            y = np.abs(term.y).astype(float)
+            size = np.abs(score).astype(float) + pairs.Q @ y + y[pairs.state]
+            size += term.has_reward * pairs.reward_size
             asked = tie_tolerance * np.maximum(size, size[own])
             is_open &= asked < doubt
             doubt = np.maximum(doubt, asked)
