@@ -258,7 +258,9 @@ class ObjectFactors:
     def __init__(self, N: sparse.csr_array, values: Any, exit_rate: Any) -> None:
         n = exit_rate.size
         pattern = sparse.csr_array((np.ones(N.nnz), N.indices, N.indptr), shape=N.shape)
-        self._order = reverse_cuthill_mckee(sparse.csr_array(pattern + pattern.T), symmetric_mode=True)
+        self._order = reverse_cuthill_mckee(
+            sparse.csr_array(pattern + pattern.T), symmetric_mode=True
+        )
         place = np.argsort(self._order)
         a = np.zeros((n, n), dtype=object)
         row = np.repeat(np.arange(n), np.diff(N.indptr))

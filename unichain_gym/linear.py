@@ -162,7 +162,7 @@ class DenseLu:
 
     def solve(self, c: FloatArray, transposed: bool) -> tuple[FloatArray, int]:
         """Return a proposal of shape (n,) or (n, m) after no iterations."""
-        return lu_solve(self._lu, c, trans=int(transposed), check_finite=False), 0
+        return lu_solve(self._lu, c, trans=1 if transposed else 0, check_finite=False), 0
 
 
 class Krylov:
@@ -220,7 +220,9 @@ def find_proposer(
             M[np.arange(n), np.arange(n)] += 1.0
             return np.asarray(np.linalg.solve(M, c))
         if is_direct:  # the rows of P are the columns of its transpose, as SuperLU wants them
-            lu: Any = splu(sparse.eye_array(n, format="csc") - discount * P.T, diag_pivot_thresh=0.0)
+            lu: Any = splu(
+                sparse.eye_array(n, format="csc") - discount * P.T, diag_pivot_thresh=0.0
+            )
             return np.asarray(lu.solve(c, "T"))
         return Krylov(sparse.eye_array(n, format="csr") - discount * P).solve(c, False)[0]
 
@@ -378,16 +380,15 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     """
     n = exit_rate.size
     is_dense = n > SMALL_STATES and _is_dense(N)
-    n_components, component = (
-        (0, None) if is_dense else connected_components(N, connection="strong")
-    )
-    if n_components == n:
-        # SciPy numbers the components sinks first: A in that order is lower triangular. Were
-        # it another order, the factorization would only be slower.
-        A = grounded_matrix(N, exit_rate)
-        if n and A.diagonal().min() < SMALLEST:
-            raise ConvergenceError(OUT_OF_RANGE)
-        return DirectSolver(_TriangularFactors(A, np.argsort(component)))
+    if not is_dense:
+        n_components, component = connected_components(N, connection="strong")
+        if n_components == n:
+            # SciPy numbers the components sinks first: A in that order is lower triangular. Were
+            # it another order, the factorization would only be slower.
+            A = grounded_matrix(N, exit_rate)
+            if n and A.diagonal().min() < SMALLEST:
+                raise ConvergenceError(OUT_OF_RANGE)
+            return DirectSolver(_TriangularFactors(A, np.argsort(component)))
     if n <= RANGED_STATES and _spans_widely(N, exit_rate):
         return DirectSolver(RangedFactors(N, exit_rate))
     if n <= SMALL_STATES:
@@ -463,8 +464,9 @@ def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solve
 def elimination_work(N: sparse.csr_array) -> float:
     """Bound the multiplications of an elimination: Σ_k (rows that pivot k changes)².
 
-    Where few are certain without it, the bound is that of the matrix's width. Else it is that of the reverse Cuthill-McKee ordering, with states of very many neighbours
-    moved to the end: there, row i changes from the first pivot it has an entry for.
+    Where these are few, the bound is by the width of the matrix. Else it is by the reverse
+    Cuthill-McKee ordering, with states of very many neighbours moved to the end: there, row i
+    changes from the first pivot it has an entry for.
     """
     n = N.shape[0]
     row, column = edges(N)

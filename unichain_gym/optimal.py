@@ -43,7 +43,7 @@ EXACT_STATES, AUTO_STATES = 500, 50
 
 
 class Undecided(NamedTuple):
-    """An action that doubles cannot tell from the policy's: a tie, or up to `bound` better or worse.
+    """An action that doubles cannot tell from the policy's: the same, or `bound` apart at most.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class OptimalPolicy:
         if self.undecided:
             widest = max(self.undecided, key=lambda pair: pair.bound)
             doubt = (
-                f"{len(self.undecided)} actions are ties or differ by less than rounding, by at most "
+                f"{len(self.undecided)} actions tie or differ by less than rounding, at most by "
                 f"{widest.bound:.1e} (state {widest.state}, action {widest.action}): see undecided"
             )
         else:
@@ -223,7 +223,10 @@ def find_optimal_policy(
     ModelTooLargeError
         If precision="exact" is asked for more than 500 states.
     """
-    for name, value, kind in (("criterion", criterion, Criterion), ("precision", precision, Precision)):
+    for name, value, kind in (
+        ("criterion", criterion, Criterion),
+        ("precision", precision, Precision),
+    ):
         if value not in get_args(kind):
             raise InvalidArgumentError(
                 f"{name} must be one of {', '.join(map(repr, get_args(kind)))}; got {value!r}"
@@ -244,22 +247,24 @@ def find_optimal_policy(
         )
     if precision == "exact" and mdp.n_states > EXACT_STATES:
         raise ModelTooLargeError(
-            f"precision='exact' eliminates in fractions, for up to {EXACT_STATES} states; these are "
-            f"{mdp.n_states}. Decide the `undecided` actions by their bounds"
+            f"precision='exact' eliminates in fractions, for up to {EXACT_STATES} states; these "
+            f"are {mdp.n_states}. Decide the `undecided` actions by their bounds"
         )
     pairs = list_pairs(mdp)
     rows, n_iterations = rough_policy(pairs, discount)
     order = _ORDER[criterion]
-    for last in iterate_policies(pairs, rows, order, discount, tolerance):
-        n_iterations += 1
+    found = list(iterate_policies(pairs, rows, order, discount, tolerance))
+    last, n_iterations = found[-1], n_iterations + len(found)
     is_open, is_exact = bool(last.bound.any()), False
     if precision == "exact" or (precision == "auto" and is_open and mdp.n_states <= AUTO_STATES):
         exact, is_sure = in_fractions(mdp, pairs)
         if is_exact := is_sure or precision == "exact":
-            for last in iterate_policies(exact, last.rows, order, discount, tolerance):
-                n_iterations += 1
+            found = list(iterate_policies(exact, last.rows, order, discount, tolerance))
+            last, n_iterations = found[-1], n_iterations + len(found)
     open_rows = np.flatnonzero(last.bound)
-    places = zip(pairs.state[open_rows], pairs.action[open_rows], last.bound[open_rows], strict=True)
+    places = zip(
+        pairs.state[open_rows], pairs.action[open_rows], last.bound[open_rows], strict=True
+    )
     conserving = last.best[-2] if criterion in ("gain", "bias") else last.best[-1]
     A = mdp.allowed_actions.shape[1]
     return OptimalPolicy(

@@ -29,7 +29,8 @@ import numpy as np
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import ObjectFactors
-from unichain_gym.linear import Solver, find_solver
+from unichain_gym.linear import find_solver
+from unichain_gym.rational import read_fractions
 from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import find_structure, keep_edges
 
@@ -122,7 +123,7 @@ class Equations:
         return np.asarray(order[np.searchsorted(self.label[order], np.arange(self.n_classes))])
 
     def _choose_better_ground(self) -> None:
-        inflow = np.bincount(self.own.Q[self.ground].indices, self.own.Q[self.ground].data, self.label.size)
+        inflow = self.own.Q.T @ self.is_ground.astype(float)
         inflow[self.ground] = 0.0
         p = self._solver.solve(inflow, transposed=True)
         p[self.ground] = 1.0
@@ -132,40 +133,26 @@ class Equations:
     def _factorize(self) -> None:
         self.is_ground = np.zeros(self.label.size, dtype=bool)
         self.is_ground[self.ground] = True
-        own, discount = self.own, self.discount
+        own, gamma = self.own, self.gamma
         leads = self.is_ground[own.Q.indices]
         inside = ~(leads | self.is_ground[own.source])
+        one = own.reward * 0 + 1
+        leave = own.sums(np.where(leads, own.p, own.p[0] * 0)) if leads.any() else one * 0
+        leave = gamma * leave + (1 - gamma)
+        leave[self.ground] = one[self.ground]  # whole numbers would divide to floats
+        N = keep_edges(own.Q, inside)
         if self.is_exact:
-            leave = own.sums(np.where(leads, own.p, 0))
-            leave[self.is_ground] = 1
-            exact_discount = own.p[0] * 0 + self.exact_discount
-            self._solver: Any = ObjectFactors(
-                keep_edges(own.Q, inside), exact_discount * own.p[inside],
-                exact_discount * leave + (1 - exact_discount),
-            )  # fmt: skip
-            one = leave * 0 + 1
+            self._solver: Any = ObjectFactors(N, gamma * own.p[inside], leave)
         else:
-            N = keep_edges(own.Q, inside)
-            leave = own.sums(np.where(leads, own.p, 0.0))
-            leave[self.is_ground] = 1.0
-            if discount < 1.0:
-                N = N * discount
-                leave = discount * leave + (1.0 - discount)
-            self._solver = find_solver(N, leave)
-            one = np.ones(self.label.size)
+            self._solver = find_solver(N if gamma == 1.0 else N * gamma, leave)
         self.time = self._inside(one) if self.ground.size else one
-
-    @property
-    def exact_discount(self) -> Any:
-        """The discount as a fraction."""
-        from unichain_gym.rational import read_fractions
-
-        return read_fractions(np.array([self.discount]))[0][0]
 
     @cached_property
     def gamma(self) -> Any:
         """The discount, in the numbers of the equations."""
-        return self.exact_discount if self.is_exact else self.discount
+        if self.is_exact:
+            return read_fractions(np.array([self.discount]))[0][0]
+        return self.discount
 
     @property
     def return_time(self) -> Any:
@@ -175,7 +162,7 @@ class Equations:
     def _inside(self, c: Any) -> Any:
         """Solve A x = c on U; 0 on the grounds."""
         c = c.copy()
-        c[self.ground] = 0
+        c[self.ground] *= 0
         return self._solver.solve(c)
 
     def _averages(self, f: Any, u: Any) -> Any:

@@ -157,18 +157,18 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
     state, action = np.nonzero(mdp.allowed_actions)
     S, A, K = mdp.next_state.shape
     every = slice(None) if state.size == S * A else state * A + action
-    p = mdp.probability.reshape(S * A, K)[every]
-    to, expected = mdp.next_state.reshape(S * A, K)[every], mdp.expected_reward.ravel()[every]
-    size, low, high = np.abs(expected), float(expected.min()), float(expected.max())
-    error = EPSILON * (2.0 + np.sqrt(K)) * np.abs(expected)
-    if low < 0.0 < high or mdp.reward.min() * mdp.reward.max() < 0.0 :
-        error = EPSILON * (2.0 + np.sqrt(K)) * np.einsum("rk,rk->r", p, np.abs(mdp.reward.reshape(S * A, K)[every]))
-    elif low != high and (0.0 < high <= 2.0 * low or 2.0 * high <= low < 0.0):
-        reward = mdp.reward.reshape(S * A, K)[every]
+    p, reward = mdp.probability.reshape(S * A, K)[every], mdp.reward.reshape(S * A, K)[every]
+    to = mdp.next_state.reshape(S * A, K)[every]
+    expected = mdp.expected_reward.ravel()[every]
+    low, high, size = float(expected.min()), float(expected.max()), np.abs(expected)
+    rounded, error = size, np.zeros(1)
+    if low != high and (0.0 < high <= 2.0 * low or 2.0 * high <= low < 0.0):
         rest = p * (reward - low)
-        expected = rest.sum(axis=1)
-        error = EPSILON * (2.0 + np.sqrt(K)) * np.abs(rest).sum(axis=1)
-        error += 0.5 * EPSILON * (p * np.where(is_short(reward), 0.0, np.abs(reward))).sum(axis=1)
+        expected, rounded = rest.sum(axis=1), np.abs(rest).sum(axis=1)
+        error = 0.5 * EPSILON * (p * np.where(is_short(reward), 0.0, np.abs(reward))).sum(axis=1)
+    elif reward.min() * reward.max() < 0.0:
+        rounded = np.einsum("rk,rk->r", p, np.abs(reward))
+    error = error + EPSILON * (2.0 + np.sqrt(K)) * rounded
     if p.all():
         indptr, p, to = np.arange(0, p.size + 1, K), p.ravel(), to.ravel()
     else:
@@ -316,9 +316,13 @@ def _terms(
     term, count = bias, -1
     limit = min(n, pairs.first.size if equations.is_exact else MAX_TERMS)
     while True:
-        following = equations.following(term) if count < limit or not equations.is_unichain else None
-        yield False, term if following is None else equations.centered(term, following)
-        if count >= limit or following is None:
+        is_last = count >= limit
+        if is_last and equations.is_unichain:
+            yield False, term
+            return
+        following = equations.following(term)
+        yield False, equations.centered(term, following)
+        if is_last:
             return
         term, count = following.scaled(), count + 1
 
@@ -340,7 +344,7 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
     discount = NEAR_ONE if discount is None else discount
     r, Q = pairs.reward, pairs.Q
     v, first_range = np.zeros(pairs.first.size), 0.0
-    for sweep in range(SWEEPS):
+    for _ in range(SWEEPS):
         score = r + discount * (Q @ v)
         update = np.maximum.reduceat(score, pairs.first)
         change = np.ptp(update - v)
@@ -350,11 +354,11 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
             return pairs.leaders(score), 0
     rows = pairs.leaders(score)
     propose = find_proposer(Q[rows])
-    for count in range(MAX_ROUGH):
+    for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
         v = propose(Q[rows], discount, r[rows] - r[rows].mean())
         score = r + discount * (Q @ v)
         better = np.maximum.reduceat(score, pairs.first) > score[rows] + 1e-12 * np.abs(v).max()
         if not better.any():
             break
         rows = np.where(better, pairs.leaders(score), rows)
-    return rows, count + 1
+    return rows, n_iterations

@@ -9,7 +9,6 @@ about q² times the width of two ulps.)
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +50,3 @@ def is_short(values: FloatArray) -> BoolArray:
     """Whether a double's last 16 bits are zero: then it is taken for exact, not for rounded."""
     mantissa: FloatArray = np.ldexp(np.frexp(values)[0], 37)
     return np.asarray(mantissa == np.rint(mantissa))
-
-
-def fractions_of(numerators: Any) -> ObjectArray:
-    """Return whole numbers as an array of fractions."""
-    return np.array([Fraction(int(x)) for x in numerators], dtype=object)

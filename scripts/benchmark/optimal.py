@@ -164,7 +164,9 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
     options = parser.parse_args()
-    print(f"{'':20} {'model':8} {'states':>6} {'ours':>13} {'':3} {'theirs':>13} {'':3} {'ratio':>8}")
+    print(
+        f"{'':20} {'model':8} {'states':>6} {'ours':>13} {'':3} {'theirs':>13} {'':3} {'ratio':>8}"
+    )
     for rows in options.rows:
         for name in options.models:
             for n in options.states:

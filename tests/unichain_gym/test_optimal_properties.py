@@ -253,7 +253,11 @@ BAD_ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     (("gain", 0.9), {}, "no other criterion takes one; got criterion='gain', discount=0.9"),
     (("discounted", 1.0), {}, "discount must be at least 0 and below 1; got 1.0"),
     (("discounted", float("nan")), {}, "discount must be at least 0 and below 1; got nan"),
-    (("gain",), {"tie_tolerance": 0.0}, "tie_tolerance must be 'rounding' or between 0 and 1; got 0.0"),
+    (
+        ("gain",),
+        {"tie_tolerance": 0.0},
+        "tie_tolerance must be 'rounding' or between 0 and 1; got 0.0",
+    ),
 ]
 
 

@@ -94,7 +94,9 @@ def assert_nothing_is_better(mdp: TabularMDP, precision: Any) -> None:
 
 
 @pytest.mark.parametrize("p", [0.6, 0.7, 0.8, 0.9])
-@pytest.mark.parametrize("goal", [8, 32, *(pytest.param(g, marks=SLOW) for g in range(9, 101, 7)), 100])
+@pytest.mark.parametrize(
+    "goal", [8, 32, *(pytest.param(g, marks=SLOW) for g in range(9, 101, 7)), 100]
+)
 def test_a_gambler_with_favorable_odds_wins_as_often_as_the_closed_form(
     goal: int, p: float
 ) -> None:
