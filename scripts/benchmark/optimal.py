@@ -1,7 +1,7 @@
 """Speed of the exact side beside QuantEcon and SuperLU, on the same models in one run.
 
-CPU time, the least of several repetitions. QuantEcon's policy iteration has the discount .999, since it
-has no average-reward criterion. Ratios above 1 say that ours is slower.
+CPU time, the least of several repetitions. QuantEcon's policy iteration has the discount .999,
+since it has no average-reward criterion. Ratios above 1 say that ours is slower.
 
     OPENBLAS_NUM_THREADS=1 python scripts/benchmark/optimal.py [--states 100 1000] [--rows policies]
 """
@@ -92,7 +92,14 @@ def quantecon_model(mdp: TabularMDP, discount: float) -> Any:
     return quantecon.markov.DiscreteDP(mdp.expected_reward.ravel(), Q, discount, state, action)
 
 
+def show(what: str, name: str, n: int, ours: float, theirs: float, counts: str = "") -> None:
+    """Print a row: seconds of CPU time, and their ratio."""
+    times = f"{1e3 * ours:10.2f} ms {1e3 * theirs:10.2f} ms {ours / theirs:8.2f}"
+    print(f"{what:20} {name:8} {n:6} {times} {counts}", flush=True)
+
+
 def policy_rows(name: str, n: int) -> None:
+    """Compare optimal policies by gain and by discounted value."""
     mdp = MODELS[name](n)
     ddp = quantecon_model(mdp, DISCOUNT)
     # Policy iteration would take minutes where elimination fills in.
@@ -101,15 +108,12 @@ def policy_rows(name: str, n: int) -> None:
     n_theirs = ddp.solve(method=method).num_iter
     for criterion, discount in (("gain", None), ("discounted", DISCOUNT)):
         find = lambda: mdp.optimal_policy(criterion, discount)  # noqa: B023, E731
-        ours, best = seconds(find), find()
-        print(
-            f"{criterion + '-optimal':20} {name:8} {n:6} {1e3 * ours:10.2f} ms {best.n_iterations:3}"
-            f" {1e3 * theirs:10.2f} ms {n_theirs:3} {ours / theirs:8.2f}",
-            flush=True,
-        )
+        counts = f"{find().n_iterations} and {n_theirs}"
+        show(f"{criterion}-optimal", name, n, seconds(find), theirs, counts)
 
 
 def chain_rows(name: str, n: int) -> None:
+    """Compare gain and bias of a chain with one solution by SuperLU, and mixing with stepping."""
     mdp = MODELS[name](n)
     chain = mdp.induce(np.ones(mdp.n_states, dtype=int))
     P, r, start = chain.transition_matrix, chain.reward, np.eye(mdp.n_states)[0]
@@ -131,16 +135,14 @@ def chain_rows(name: str, n: int) -> None:
         fresh = MarkovChain(P, r, start)
         return fresh.gain, fresh.bias
 
-    rows = [("gain and bias", bias, solve)]
+    show("gain and bias", name, n, seconds(bias), seconds(solve))
     if name != "grid" and n < 10_000:
-        rows.append(("mixing time", lambda: MarkovChain(P, r, start).mixing_time(), step))
-    for what, ours, theirs in rows:
-        one, other = seconds(ours), seconds(theirs)
-        print(f"{what:20} {name:8} {n:6} {1e3 * one:10.2f} ms     {1e3 * other:10.2f} ms "
-              f"    {one / other:8.2f}", flush=True)  # fmt: skip
+        mixing = seconds(lambda: MarkovChain(P, r, start).mixing_time())
+        show("mixing time", name, n, mixing, seconds(step))
 
 
 def path_rows(name: str, n: int, n_steps: int = 100_000) -> None:
+    """Compare one simulated path."""
     import quantecon
 
     mdp = MODELS[name](n)
@@ -148,10 +150,8 @@ def path_rows(name: str, n: int, n_steps: int = 100_000) -> None:
     chain = MarkovChain(P, np.zeros(mdp.n_states), mdp.initial_distribution)
     theirs = quantecon.MarkovChain(sparse.csr_matrix(P))
     theirs.simulate(10, init=0)
-    one = seconds(lambda: chain.simulate(n_steps, seed=0))
     other = seconds(lambda: theirs.simulate(n_steps + 1, init=0, random_state=0))
-    print(f"{'path of 10^5 steps':20} {name:8} {n:6} {1e3 * one:10.2f} ms     {1e3 * other:10.2f} ms "
-          f"    {one / other:8.2f}", flush=True)  # fmt: skip
+    show("path of 10^5 steps", name, n, seconds(lambda: chain.simulate(n_steps, seed=0)), other)
 
 
 ROWS = {"policies": policy_rows, "chains": chain_rows, "paths": path_rows}
@@ -164,9 +164,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
     options = parser.parse_args()
-    print(
-        f"{'':20} {'model':8} {'states':>6} {'ours':>13} {'':3} {'theirs':>13} {'':3} {'ratio':>8}"
-    )
+    print(f"{'':20} {'model':8} {'states':>6} {'ours':>13} {'theirs':>13} {'ratio':>8} iterations")
     for rows in options.rows:
         for name in options.models:
             for n in options.states:
