@@ -368,3 +368,38 @@ def test_halves_linked_by_less_than_elimination_can_see_have_their_shares() -> N
     grid = walk_on(one, other, np.ones(one.size), 1_600)
     chain = two_halves([grid, grid], 1e-30, 0.25e-30)
     assert chain.gain == pytest.approx(0.2, rel=1e-10)
+
+
+@pytest.mark.parametrize("n", [10, 100, 1_000, 3_000])
+@pytest.mark.parametrize("leave", [1e-6, 1e-12, 1e-30, 1e-300])
+@pytest.mark.parametrize("kind", ["random", "line"])
+def test_halves_of_every_size_have_their_shares_or_are_refused(
+    n: int, leave: float, kind: str
+) -> None:
+    m = n // 2
+    if kind == "random":
+        half = expander(m, n)
+    else:
+        one, other = grid_edges(m)
+        half = walk_on(one, other, np.ones(m - 1), m)
+    chain = two_halves([half, half], leave, 0.25 * leave)
+    try:
+        gain, error = chain.gain, chain.solver_report.entries[0].error_bound
+    except ConvergenceError as refusal:
+        assert leave == 1e-300  # noqa: PT017
+        assert "range of doubles" in str(refusal)  # noqa: PT017
+        return
+    # The halves themselves change by `leave`.
+    assert gain == pytest.approx(0.2, rel=1e-9 + leave)
+    assert error < 1e-8
+
+
+@pytest.mark.parametrize("n", [10, 100, 1_000, 3_000])
+def test_a_line_that_is_hardly_ever_climbed_has_its_frequencies(n: int) -> None:
+    up, down = 1e-3, 0.5
+    P = sparse.diags_array([up, down], offsets=[1, -1], shape=(n, n))
+    P = sparse.csr_array(P + sparse.diags_array(1.0 - P.sum(axis=1)))
+    p = MarkovChain(P, np.arange(n) == 0, np.eye(n)[n - 1]).stationary_distribution
+    seen = min(n, 50)
+    expected = (up / down) ** np.arange(seen)
+    np.testing.assert_allclose(p[:seen] / p[0], expected, rtol=1e-10)
