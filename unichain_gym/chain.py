@@ -29,9 +29,8 @@ from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import finite
 from unichain_gym.errors import MulticlassError
 from unichain_gym.interface import OutcomeModel
-from unichain_gym.limits import Limits
+from unichain_gym.limits import Limits, SolverReport, report_solution
 from unichain_gym.outcomes import check_discount, read_names, read_only, require_dense
-from unichain_gym.solver_report import SolverReport, report_solution
 from unichain_gym.structure import (
     Structure,
     common_period,

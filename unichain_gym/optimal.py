@@ -21,17 +21,12 @@ from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidArgumentError, ModelTooLargeError
 from unichain_gym.interface import OutcomeModel
+from unichain_gym.limits import SolverReport
 from unichain_gym.optimal_actions import taken_by_optimal_policies
 from unichain_gym.outcomes import check_discount, read_only
+from unichain_gym.pairs import in_fractions, list_pairs
 from unichain_gym.policies import induce
-from unichain_gym.policy_iteration import (
-    BLACKWELL,
-    in_fractions,
-    iterate_policies,
-    list_pairs,
-    rough_policy,
-)
-from unichain_gym.solver_report import SolverReport
+from unichain_gym.policy_iteration import BLACKWELL, iterate_policies, rough_policy
 from unichain_gym.summary import abbreviate, format_table
 
 Criterion = Literal["gain", "bias", "blackwell", "discounted"]

@@ -23,19 +23,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import ObjectFactors
 from unichain_gym.linear import find_solver
-from unichain_gym.rational import read_fractions
+from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import find_structure, keep_edges
-
-if TYPE_CHECKING:
-    from unichain_gym.policy_iteration import Pairs
 
 ROUGH_STEPS = 16
 RARE = 0.05

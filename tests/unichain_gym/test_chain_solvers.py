@@ -386,7 +386,7 @@ def test_halves_of_every_size_have_their_shares_or_are_refused(
     try:
         gain, error = chain.gain, chain.solver_report.entries[0].error_bound
     except ConvergenceError as refusal:
-        assert leave == 1e-300  # noqa: PT017
+        assert leave == 1e-300
         assert "range of doubles" in str(refusal)  # noqa: PT017
         return
     # The halves themselves change by `leave`.

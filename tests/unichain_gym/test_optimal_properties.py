@@ -14,7 +14,8 @@ from numpy.testing import assert_allclose
 
 from unichain_gym import TabularMDP, make_mdp
 from unichain_gym.errors import InvalidArgumentError, ModelTooLargeError
-from unichain_gym.policy_iteration import iterate_policies, list_pairs
+from unichain_gym.pairs import list_pairs
+from unichain_gym.policy_iteration import iterate_policies
 
 SEEDS = st.integers(0, 2**32 - 1)
 
