@@ -19,6 +19,7 @@ from scipy import sparse
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.interface import OutcomeModel
 from unichain_gym.rounding import EPSILON
+from unichain_gym.structure import row_sums
 
 # Entries a row from which single differences cost too much.
 FULL = 50
@@ -82,6 +83,11 @@ class Pairs:
         """Roundings of Σ p (y(s') - y(s)) relative to its terms: of p, of k products and sums."""
         return np.asarray(0.5 * EPSILON * (5.0 + np.sqrt(np.diff(self.Q.indptr))))
 
+    @cached_property
+    def totals(self) -> FloatArray:
+        """The sums of the rows, which rounding keeps from 1."""
+        return row_sums(self.Q)
+
     def ahead(self, y: Any) -> Any:
         """Return Σ_s' p(s'|row) y(s')."""
         return self.Q @ y if y.dtype != object else self.sums(self.p * y[self.Q.indices])
@@ -94,7 +100,8 @@ class Pairs:
         """Return Σ_s' p(s'|row) (y(s') - y(s)), and how far rounding, also of p, may put it off."""
         if y.dtype != object and self.is_full:
             y = y - 0.5 * (y.max() + y.min())
-            return self.Q @ y - y[self.state], 3.0 * self.rounding * np.abs(y).max()
+            size = 3.0 * self.rounding * np.abs(y).max()
+            return self.Q @ y - self.totals * y[self.state], size
         terms = self.p * (y[self.Q.indices] - y[self.source])
         if terms.dtype == object:
             return self.sums(terms), np.zeros(self.state.size)
@@ -110,7 +117,7 @@ class Pairs:
         """Return the first row of the largest score in each state."""
         top = np.maximum.reduceat(score, self.first)
         rows = np.flatnonzero(score == top[self.state])
-        leader = np.empty_like(self.first)
+        leader = self.first.copy()
         leader[self.state[rows[::-1]]] = rows[::-1]
         return leader
 
@@ -139,7 +146,7 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
         rest = p * (reward - low)
         expected, rounded = rest.sum(axis=1), np.abs(rest).sum(axis=1)
         error = 0.5 * EPSILON * (p * np.where(is_short(reward), 0.0, np.abs(reward))).sum(axis=1)
-    elif reward.min() * reward.max() < 0.0:
+    elif reward.min() < 0.0 < reward.max():
         rounded = np.einsum("rk,rk->r", p, np.abs(reward))
     error = error + EPSILON * (2.0 + np.sqrt(K)) * rounded
     if p.all():

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.elimination import ObjectFactors
+from unichain_gym.elimination import ObjectFactors, finite
 from unichain_gym.linear import find_solver
 from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.rounding import EPSILON
@@ -66,7 +66,7 @@ class Term:
         """Return a positive multiple of the term, near 1 in size."""
         if self.y.dtype == object or not self.y.any():
             return self
-        scale = np.ldexp(1.0, -int(np.frexp(np.abs(self.y).max())[1]))
+        scale = np.ldexp(1.0, int(np.clip(-np.frexp(np.abs(self.y).max())[1], -1_000, 1_000)))
         return replace(self, y=scale * self.y, rest=scale * self.rest, error=scale * self.error)
 
 
@@ -207,6 +207,7 @@ class Equations:
         if not recurrent.all():
             eta[~recurrent] = of_class.max()
         error = SAFETY * self._inside(epsilon + eta)
+        a = a + more_a
         a_error = SAFETY * eta + EPSILON * np.abs(a)
         if not self.is_unichain:
             off, a_doubt = self.own.drift(a)
@@ -214,7 +215,7 @@ class Equations:
             a_error = SAFETY * (self._harmonic(of_class) + self._inside(off)) + EPSILON * np.abs(a)
             a_error[recurrent & (eta == 0.0)] = 0.0
             error += SAFETY * self._inside(np.where(recurrent, 0.0, a_error))
-        return Term(w, rest, error, a + more_a, a_error, has_reward)
+        return Term(w, rest, error, a, a_error, has_reward)
 
     def solve_reward(self) -> Term:
         """Return the bias relative to the grounds, with the gain; or the discounted value."""
@@ -250,4 +251,4 @@ class Equations:
         if term.has_reward:
             error += pairs.reward_error + EPSILON * (np.abs(score) + np.abs(pairs.reward))
             score = score + pairs.reward
-        return score, error
+        return finite(score), np.where(np.isnan(error), np.inf, error)

@@ -100,6 +100,7 @@ def iterate_policies(
         rows, ground = evaluation.improved, evaluation.ground
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _evaluate(
     pairs: Pairs,
     rows: IntArray,
@@ -180,6 +181,7 @@ def _are_alike(pairs: Pairs, rows: IntArray, others: IntArray) -> BoolArray:
     return same
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
     """Return a policy that is nearly optimal by the discount, or one near 1; and the iterations.
 
