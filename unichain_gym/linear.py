@@ -41,9 +41,8 @@ residual itself is added to it, as that of sums of random errors: √k roundings
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -74,20 +73,11 @@ LITTLE_WORK, GRID_WORK, ELIMINATION_WORK = 1e7, 30.0, 1e11
 DENSITY = 0.05
 # Relative errors: where elimination without subtraction is cheap, and where it is not.
 AFFORDABLE_STATES, MAX_ERROR_AFFORDABLE, MAX_ERROR = 3_000, 1e-10, 1e-8
-MAX_ITERATIONS, KRYLOV_WORK = 10_000, 1e10
+KRYLOV, MAX_ITERATIONS, KRYLOV_WORK = "BiCGStab", 10_000, 1e10
 MANY = 100  # right-hand sides that are worth a factorization, whatever it fills in
 # With fewer moves than this, and rates of leaving that differ by less, what fell short of 1e-308
 # on the way is beyond the last digit of every frequency above 1e-150.
 UNDERFLOW_MOVES, UNDERFLOW_RATES, SMALL_PROBABILITY = 1e200, 1e150, 1e-50
-
-
-class _Factors(Protocol):
-    """A factorization without subtraction."""
-
-    name: str
-    n_operations: int
-
-    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray: ...
 
 
 class _TriangularFactors:
@@ -116,13 +106,15 @@ class DirectSolver:
 
     n_iterations = 0
 
-    def __init__(self, factors: _Factors) -> None:
-        self.method, self._factors = factors.name, factors
+    def __init__(self, factors: Any) -> None:
+        self.method: str = factors.name
+        self._factors = factors
         self._rounding = 2.0 * EPSILON * (factors.n_operations + 4)
 
     def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
         """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
-        return self._factors.solve(c, transposed)
+        x: FloatArray = self._factors.solve(c, transposed)
+        return x
 
     def error_bound(self, c: FloatArray, x: FloatArray, transposed: bool = False) -> float:
         """Bound the error of a solution (n,) relative to it, in maxima, or transposed in sums.
@@ -135,52 +127,38 @@ class DirectSolver:
         return self._rounding * error / size if size else 0.0
 
 
-class SparseLu:
-    """Gaussian elimination by SuperLU, without pivoting since A is diagonally dominant."""
+class Method(NamedTuple):
+    """A way to solve the scaled system: proposals x of A x = c, or x A = c, and the iterations."""
 
-    name, is_direct = "sparse LU", True
-
-    def __init__(self, A: sparse.csr_array) -> None:
-        self._lu: Any = None
-        with contextlib.suppress(RuntimeError):  # a pivot of 0: the chain nearly falls apart
-            self._lu = splu(A.tocsc(), permc_spec="COLAMD", diag_pivot_thresh=0.0)
-
-    def solve(self, c: FloatArray, transposed: bool) -> tuple[FloatArray, int]:
-        """Return a proposal of shape (n,) or (n, m) after no iterations."""
-        if self._lu is None:
-            return np.full_like(c, np.nan), 0
-        return self._lu.solve(c, trans="T" if transposed else "N"), 0
+    name: str
+    solve: Callable[[FloatArray, bool], tuple[FloatArray, int]]
 
 
-class DenseLu:
-    """Gaussian elimination by LAPACK."""
-
-    name, is_direct = "dense LU", True
-
-    def __init__(self, A: FloatArray) -> None:
-        self._lu: Any = lu_factor(A, check_finite=False)
-
-    def solve(self, c: FloatArray, transposed: bool) -> tuple[FloatArray, int]:
-        """Return a proposal of shape (n,) or (n, m) after no iterations."""
-        return lu_solve(self._lu, c, trans=1 if transposed else 0, check_finite=False), 0
+def sparse_lu(A: sparse.csr_array) -> Method:
+    """Eliminate by SuperLU, without pivoting since A is diagonally dominant."""
+    try:
+        lu: Any = splu(A.tocsc(), permc_spec="COLAMD", diag_pivot_thresh=0.0)
+    except RuntimeError:  # a pivot of 0: the chain nearly falls apart
+        return Method("sparse LU", lambda c, transposed: (np.full_like(c, np.nan), 0))
+    return Method("sparse LU", lambda c, transposed: (lu.solve(c, "T" if transposed else "N"), 0))
 
 
-class Krylov:
-    """BiCGStab (van der Vorst, 1992), restarted from the true residual until that is rounding."""
+def dense_lu(A: FloatArray) -> Method:
+    """Eliminate by LAPACK."""
+    lu = lu_factor(A, check_finite=False)
+    return Method("dense LU", lambda c, transposed: (lu_solve(lu, c, 1 if transposed else 0), 0))
 
-    name, is_direct = "BiCGStab", False
 
-    def __init__(self, A: sparse.csr_array) -> None:
-        self._A = A
-        self._A_transposed = sparse.csr_array(A.T)
+def krylov(A: sparse.csr_array) -> Method:
+    """Iterate by BiCGStab (van der Vorst, 1992), restarted from the true residual."""
+    A_transposed = sparse.csr_array(A.T)
+    limit = min(MAX_ITERATIONS, 1 + int(KRYLOV_WORK / (2 * A.nnz)))
 
-    def solve(self, c: FloatArray, transposed: bool) -> tuple[FloatArray, int]:
-        """Return the best proposal found, shape (n,), and how many iterations it took."""
-        A = self._A_transposed if transposed else self._A
+    def solve(c: FloatArray, transposed: bool) -> tuple[FloatArray, int]:
+        M = A_transposed if transposed else A
         x = best = np.zeros_like(c)
         residual, least = c, np.inf
         n, failures = 0, 0
-        limit = min(MAX_ITERATIONS, 1 + int(KRYLOV_WORK / (2 * A.nnz)))
 
         def count(_: FloatArray) -> None:
             nonlocal n
@@ -197,13 +175,15 @@ class Krylov:
                 return best, n
             with np.errstate(all="ignore"):  # a breakdown shows in the residual
                 step, _ = bicgstab(
-                    A, residual / size, rtol=1e-10, maxiter=limit - n, callback=count
+                    M, residual / size, rtol=1e-10, maxiter=limit - n, callback=count
                 )
             n += 1
             x = best + size * step
-            residual = c - A @ x
+            residual = c - M @ x
             if not np.isfinite(residual).all():
-                x, residual = best, c - A @ best
+                x, residual = best, c - M @ best
+
+    return Method(KRYLOV, solve)
 
 
 def find_proposer(
@@ -224,7 +204,7 @@ def find_proposer(
                 sparse.eye_array(n, format="csc") - discount * P.T, diag_pivot_thresh=0.0
             )
             return np.asarray(lu.solve(c, "T"))
-        return Krylov(sparse.eye_array(n, format="csr") - discount * P).solve(c, False)[0]
+        return krylov(sparse.eye_array(n, format="csr") - discount * P).solve(c, False)[0]
 
     return propose
 
@@ -246,11 +226,11 @@ class CertifiedSolver:
         self,
         N: sparse.csr_array,
         exit_rate: FloatArray,
-        make: Callable[[Any], SparseLu | DenseLu | Krylov],
+        make: Callable[[Any], Method],
         fallback: Callable[[str], Solver],
     ) -> None:
         self._A: Any
-        if make is DenseLu:
+        if make is dense_lu:
             self._A = -N.toarray()
             np.fill_diagonal(self._A, 0.0)
             self._rate = exit_rate - self._A.sum(axis=1)
@@ -285,7 +265,7 @@ class CertifiedSolver:
     def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
         """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
         if c.ndim == 2:
-            if c.shape[1] > MANY and not self._method.is_direct:
+            if c.shape[1] > MANY and self._method.name == KRYLOV:
                 if self._for_many is None:
                     self._for_many = self._fallback(f"{c.shape[1]} systems are too many to iterate")
                 return self._for_many.solve(c)
@@ -349,7 +329,7 @@ class CertifiedSolver:
         """Bound the largest entry of A^{-1} 1, by the z of the module's docstring."""
         if self._largest_time is None:
             c = 1.0 / self._rate
-            z, self._n_iterations = self._method.solve(c, transposed=False)
+            z, self._n_iterations = self._method.solve(c, False)
             residual = c - self._A @ z
             rounding = self._rounding[False] * (c + 2.0 * z - self._A @ z)
             delta = float(((residual + rounding) * self._rate).max())
@@ -398,10 +378,10 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
         return _eliminate(N, exit_rate, reason)
 
     if is_dense:
-        return CertifiedSolver(N, exit_rate, DenseLu, without_subtraction)
+        return CertifiedSolver(N, exit_rate, dense_lu, without_subtraction)
     work = elimination_work(N)
     if _is_little(work, n):
-        return CertifiedSolver(N, exit_rate, SparseLu, without_subtraction)
+        return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
     little = eliminate(N, exit_rate, max_entries=2 * N.nnz) if n > AFFORDABLE_STATES else None
     if little is not None:
         return _unless_underflow(little, N, exit_rate)
@@ -409,9 +389,9 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     def by_factors(reason: str) -> Solver:
         if work > ELIMINATION_WORK:
             return _eliminate(N, exit_rate, reason)
-        return CertifiedSolver(N, exit_rate, SparseLu, without_subtraction)
+        return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
 
-    return CertifiedSolver(N, exit_rate, Krylov, by_factors)
+    return CertifiedSolver(N, exit_rate, krylov, by_factors)
 
 
 def _is_dense(N: sparse.csr_array) -> bool:
