@@ -107,12 +107,6 @@ class Pairs:
             return self.sums(terms), np.zeros(self.state.size)
         return self.sums(terms), self.rounding * self.sums(np.abs(terms))
 
-    def row_of(self, policy: IntArray) -> IntArray:
-        """Return the row of each state's action."""
-        rank = np.full((self.first.size, int(self.action.max()) + 1), -1)
-        rank[self.state, self.action] = np.arange(self.state.size)
-        return np.asarray(rank[np.arange(policy.size), policy])
-
     def leaders(self, score: FloatArray) -> IntArray:
         """Return the first row of the largest score in each state."""
         top = np.maximum.reduceat(score, self.first)

@@ -117,7 +117,7 @@ def test_the_blackwell_policy_is_optimal_for_discounts_near_one(seed: int) -> No
 def test_gains_never_fall_from_one_iteration_to_the_next(seed: int) -> None:
     mdp = small_mdp(seed)
     pairs = list_pairs(mdp)
-    start = pairs.row_of(mdp.random_policy(seed))
+    start = np.flatnonzero(pairs.action == mdp.random_policy(seed)[pairs.state])
     steps = iterate_policies(pairs, start, 0, None)
     gains = [mdp.induce(pairs.action[step.rows]).gain_vector for step in steps]
     for before, after in pairwise(gains):
