@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from time import process_time
 from typing import Any
 
@@ -42,9 +43,9 @@ def grid(n: int) -> TabularMDP:
     """Walk on a square to a corner, and from there to anywhere; 1 in 5 steps goes astray."""
     m = int(n**0.5)
     y, x = np.divmod(np.arange(m * m), m)
-    clip = lambda z: np.clip(z, 0, m - 1)  # noqa: E731
-    moves = [(-1, 0), (0, 1), (1, 0), (0, -1)]
-    ahead = np.stack([clip(y + dy) * m + clip(x + dx) for dy, dx in moves], axis=1)
+    moves = np.array([(-1, 0), (0, 1), (1, 0), (0, -1)])
+    row, column = (np.clip(z[:, None] + d, 0, m - 1) for z, d in zip((y, x), moves.T, strict=True))
+    ahead = row * m + column
     to = np.stack([ahead, np.roll(ahead, 1, axis=1), np.roll(ahead, -1, axis=1)], axis=2)
     p = np.broadcast_to([0.8, 0.1, 0.1], to.shape).copy()
     reward = np.broadcast_to(-1.0 - np.random.default_rng(0).random((m * m, 1, 1)), to.shape).copy()
@@ -106,10 +107,11 @@ def policy_rows(name: str, n: int) -> None:
     method = "modified_policy_iteration" if name == "sparse" and n > 3_000 else "policy_iteration"
     theirs = seconds(lambda: ddp.solve(method=method))
     n_theirs = ddp.solve(method=method).num_iter
-    for criterion, discount in (("gain", None), ("discounted", DISCOUNT)):
-        find = lambda: mdp.optimal_policy(criterion, discount)  # noqa: B023, E731
-        counts = f"{find().n_iterations} and {n_theirs}"
-        show(f"{criterion}-optimal", name, n, seconds(find), theirs, counts)
+    for what, find in (
+        ("gain-optimal", partial(mdp.optimal_policy, "gain")),
+        ("discounted-optimal", partial(mdp.optimal_policy, "discounted", DISCOUNT)),
+    ):
+        show(what, name, n, seconds(find), theirs, f"{find().n_iterations} and {n_theirs}")
 
 
 def chain_rows(name: str, n: int) -> None:
@@ -121,7 +123,8 @@ def chain_rows(name: str, n: int) -> None:
     def solve() -> Any:
         # The equations of gain and bias, the value of state 0 replaced by the gain.
         A = sparse.eye_array(P.shape[0], format="csc") - P.tocsc()
-        A = sparse.hstack([np.ones((P.shape[0], 1)), A[:, 1:]], format="csc")
+        ones = sparse.csc_array(np.ones((P.shape[0], 1)))
+        A = sparse.csc_array(sparse.hstack([ones, A[:, 1:]]))
         return splu(A).solve(r)
 
     def step() -> int:
