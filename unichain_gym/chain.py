@@ -33,10 +33,9 @@ from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidModelError, MulticlassError
 from unichain_gym.interface import OutcomeModel
 from unichain_gym.labels import read_state
-from unichain_gym.limits import Limits
+from unichain_gym.limits import Limits, SolverReport, report_solution
 from unichain_gym.models import read_chain
 from unichain_gym.outcomes import check_discount, read_only, read_reals, require_dense
-from unichain_gym.solver_report import SolverReport, report_solution
 from unichain_gym.structure import (
     Structure,
     common_period,

@@ -24,12 +24,11 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.certified import Solver
 from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidModelError
 from unichain_gym.interface import RewardProcess
 from unichain_gym.labels import read_states
-from unichain_gym.linear import find_solver
+from unichain_gym.linear import Solver, find_solver
 from unichain_gym.structure import edges, group_sums, keep_edges, row_sums, search_breadth_first
 
 
