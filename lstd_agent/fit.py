@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
-from lstd_agent.errors import InvalidInputError, check_choice
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import Rows, dense
-from lstd_agent.fit_options import Fitted, FitOptions
+from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.standard_errors import Jackknife, SparseJackknife, quantile_of_t
 from lstd_agent.system.approximators import System
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
-from lstd_agent.trials.batches import Sums
 from lstd_agent.trials.encoding import Encoding
 
 # An observation is in the bulk of a window if this share of the window's own samples is farther out.
@@ -237,7 +236,9 @@ class Fit:
             return np.asarray(seen & (self._model_open_share[states] <= OPEN_TOLERANCE))
         if self.fitted.sparse is not None:
             rows = sparse.csr_array(self.encoding.rows(states))
-            told = [self.fitted.sparse[1].determined(rows, k) for k in range(len(self.system.anchors))]
+            told = [
+                self.fitted.sparse[1].determined(rows, k) for k in range(len(self.system.anchors))
+            ]
             return np.asarray(seen & of_each(np.stack(told), neighborhood))
         if not self.system.open_directions:
             return seen

@@ -160,5 +160,3 @@ def _feature_sizes(fit: Fit) -> FeatureSizes:
         return FeatureSizes.of(features, 2.0 * np.sqrt(rcond))
     seen = np.flatnonzero((fit.system.occupancy > 0.0).any(axis=0))
     return FeatureSizes.of(features[seen], rcond)
-
-

@@ -94,9 +94,7 @@ def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
 def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
     """Return where candidates are on an axis: observations of one number there, others by index."""
     source = fit.source
-    states = [
-        np.ravel(source.candidate(i)) for i in range(source.candidate_features.shape[0])
-    ]
+    states = [np.ravel(source.candidate(i)) for i in range(source.candidate_features.shape[0])]
     if all(state.size == 1 for state in states):
         countable = source.candidates_are == "state"
         return np.array(states, dtype=np.float64)[:, 0], "state" if countable else "observation"

@@ -128,7 +128,10 @@ class CountRows:
     def merged(self, start: int, stop: int, group: IntArray | None = None) -> Iterator[Layer]:
         """Yield one layer, of all states that were seen from start up to stop."""
         S = self.n_states
-        moves, paid = self._moves.between(start, stop, group), self._paid.between(start, stop, group)
+        moves, paid = (
+            self._moves.between(start, stop, group),
+            self._paid.between(start, stop, group),
+        )
         state, following = np.divmod(moves.place, S)
         visits = np.bincount(state, moves.number, S)
         rewards = np.bincount(paid.place, paid.number, S)
@@ -201,7 +204,9 @@ class CountRows:
         """Number of visits of each state at each timestep, CSR (t_max + 1, S)."""
         moves = self._moves
         shape = (self.t_max + 1, self.n_states)
-        return sparse.csr_array((moves.number, (moves.t, moves.place // self.n_states)), shape=shape)
+        return sparse.csr_array(
+            (moves.number, (moves.t, moves.place // self.n_states)), shape=shape
+        )
 
     @cached_property
     def trials_at(self) -> IntArray:
@@ -265,9 +270,7 @@ class CountRows:
             found.append(np.bincount(moves.place // self.n_states, moves.number, self.n_states))
         return np.stack(found)
 
-    def moves_of(
-        self, windows: IntArray, segments: Any = None
-    ) -> Callable[[IntArray], FloatArray]:
+    def moves_of(self, windows: IntArray, segments: Any = None) -> Callable[[IntArray], FloatArray]:
         """Return the function that gives how many samples tell what comes after states, (n, m).
 
         Visits in a row of a state that is hard to leave tell that once.

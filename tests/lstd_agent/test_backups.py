@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lstd_agent.statistics.backups import LambdaReturn, MultiStep
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.multistep import solve_windows_multistep
 from numpy.testing import assert_allclose
 from study.exact_systems import ExactStatistics
 
 from lstd_agent import OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import population_counts
-from lstd_agent.statistics.backups import LambdaReturn, MultiStep
-from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.system.approximators import System
-from lstd_agent.system.fit_system import fit_system
-from lstd_agent.system.multistep import solve_windows_multistep
 from lstd_agent.trials.counted import CountRecorder
 from unichain_gym import make_mdp
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lstd_agent.statistics.backups import LambdaReturn, MultiStep
+from lstd_agent.statistics.moments import MomentStatistics
+from lstd_agent.statistics.trial_moments import BatchMoments, TrialMoments
+from lstd_agent.system.fit_system import fit_system
+from lstd_agent.system.multistep import solve_backwards_multistep, solve_windows_multistep
 from numpy.testing import assert_allclose
 
 from lstd_agent import Polynomial, SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray
 from lstd_agent.features.rows import as_rows
-from lstd_agent.statistics.backups import LambdaReturn, MultiStep
-from lstd_agent.statistics.moments import MomentStatistics
-from lstd_agent.statistics.trial_moments import BatchMoments, TrialMoments
-from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.linked import solve_backwards
-from lstd_agent.system.multistep import solve_backwards_multistep, solve_windows_multistep
 from lstd_agent.trials.kept import KeptTrials
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lstd_agent.statistics import dominant
+from lstd_agent.statistics.dominant import DominantSolver, elimination_work
 from numpy.testing import assert_allclose
 from scipy import sparse
 
 from lstd_agent.errors import EvaluationError
-from lstd_agent.statistics import dominant
-from lstd_agent.statistics.dominant import DominantSolver, elimination_work
 from unichain_gym.elimination import GthFactors
 
 N_STATES = 200

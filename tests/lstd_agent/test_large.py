@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lstd_agent.statistics import dominant, sparse_counts
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.statistics.pairs import cut_pairs_discrepancy, paired_mean_discrepancy
+from lstd_agent.statistics.structure import recurrent_classes
+from lstd_agent.system.fit_system import fit_system
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import population_counts, random_chain
-from lstd_agent.statistics import dominant, sparse_counts
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.statistics.pairs import cut_pairs_discrepancy, paired_mean_discrepancy
-from lstd_agent.statistics.structure import recurrent_classes
 from lstd_agent.system import sparse as sparse_system
 from lstd_agent.system.distances import sampled_distance, sampled_total_variation, total_variation
-from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.gain import corrected_gain
 from lstd_agent.system.sparse import least_squares
 from lstd_agent.trials.counted import CountRecorder

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lstd_agent.system.fit_system import fit_system
 from numpy.testing import assert_allclose
 from study.exact_systems import ExactStatistics
 
 from lstd_agent import OneHot, SeminormLSTDAgent
-from lstd_agent.system.fit_system import fit_system
 from unichain_gym import TabularMDP, make_mdp, simulate_counts
 
 

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.statistics.pooled import pooled_model
+from lstd_agent.system.fit_system import fit_system
 from numpy.testing import assert_allclose
 from scipy import sparse
 from study.exact_systems import ExactStatistics, values_of
@@ -16,9 +19,6 @@ from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.fit import Fit
 from lstd_agent.fit_options import FitOptions
 from lstd_agent.problems import StepwiseErrors, population_counts, random_chain, random_features
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.statistics.pooled import pooled_model
-from lstd_agent.system.fit_system import fit_system
 from lstd_agent.trials.counted import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding
 from unichain_gym import MarkovChain, make_mdp

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lstd_agent.statistics.pairs import paired_mean_discrepancy
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import wasserstein_distance
 
 from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError
-from lstd_agent.statistics.pairs import paired_mean_discrepancy
 from lstd_agent.system.distances import (
     mean_discrepancy,
     optimal_transport,

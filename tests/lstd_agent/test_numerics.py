@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.statistics.equations import FeatureBasis, Moments
+from lstd_agent.system.fit_system import fit_system, solve_windows
 from numpy.testing import assert_allclose
 from scipy import sparse
 
 from lstd_agent.decompositions import svd
 from lstd_agent.features.kernels import Kernel
 from lstd_agent.problems import population_counts, random_chain, random_features
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.statistics.equations import FeatureBasis, Moments
 from lstd_agent.system.distances import mean_discrepancy
-from lstd_agent.system.fit_system import fit_system, solve_windows
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.neighborhoods import find_anchors
 from lstd_agent.trials.counts import TransitionCounts

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
-
-from lstd_agent.errors import InvalidInputError
 from lstd_agent.statistics.equations import Moments
 from lstd_agent.system.calibration import calibrate_offsets
 from lstd_agent.system.fit_system import fit_system
+from numpy.testing import assert_array_equal
+
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.system.neighborhoods import neighborhood_windows
 from lstd_agent.system.references import ReferenceStates, assign_references, merge_neighborhoods
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lstd_agent.statistics.equations import Moments
 from numpy.testing import assert_allclose
 from study.exact_systems import ExactStatistics
 
-from lstd_agent.statistics.equations import Moments
 from lstd_agent.system.minimizer import (
     inverse_square_root,
     minimize,

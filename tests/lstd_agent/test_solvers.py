@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.statistics.equations import Factors, FeatureBasis, Moments
+from lstd_agent.statistics.moments import MomentStatistics
+from lstd_agent.system.fit_system import fit_system
 from numpy.testing import assert_allclose
 
 from lstd_agent import (
@@ -19,11 +23,7 @@ from lstd_agent import (
 )
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.problems import population_counts, random_chain, random_features
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.statistics.equations import Factors, FeatureBasis, Moments
-from lstd_agent.statistics.moments import MomentStatistics
 from lstd_agent.system import solvers
-from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.minimizer import minimize, projected_bellman_error
 
 OTHERS = ("qr", "lsmr")

@@ -10,18 +10,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
-
-from lstd_agent import KeptTrials, Polynomial, SeminormLSTDAgent, Standardized, TileCoding
-from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.statistics import peeled, sparse_trials
 from lstd_agent.statistics.factored import Factored
 from lstd_agent.statistics.peeled import Peeled, Shifted
 from lstd_agent.statistics.sparse_trials import RowEquations, SparseTrials
 from lstd_agent.statistics.trial_moments import TrialMoments
-from lstd_agent.system import krylov
 from lstd_agent.system.krylov import _Window, minimal_residual
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from lstd_agent import KeptTrials, Polynomial, SeminormLSTDAgent, Standardized, TileCoding
+from lstd_agent.errors import EvaluationError, InvalidInputError
+from lstd_agent.system import krylov
 
 
 class Plane(gym.Env[Any, Any]):

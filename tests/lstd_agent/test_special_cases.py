@@ -10,11 +10,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from lstd_agent.system.fit_system import fit_system
 from numpy.testing import assert_allclose
 from study.exact_systems import ExactStatistics
 
 from lstd_agent import OneHot, SeminormLSTDAgent
-from lstd_agent.system.fit_system import fit_system
 from unichain_gym import make_mdp
 
 

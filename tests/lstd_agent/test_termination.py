@@ -8,11 +8,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from lstd_agent.statistics.moments import MomentStatistics
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import OneHot, Polynomial, Restart, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.statistics.moments import MomentStatistics
 
 STAY = np.zeros(4, dtype=int)
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]

@@ -10,6 +10,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
+from lstd_agent.statistics.moments import MomentStatistics
+from lstd_agent.statistics.pairs import paired_mean_discrepancy, paired_vector_discrepancy
+from lstd_agent.statistics.stored_vectors import choose_candidates
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
@@ -23,9 +26,6 @@ from lstd_agent import (
     TileCoding,
 )
 from lstd_agent.errors import FitWarning, InvalidInputError
-from lstd_agent.statistics.moments import MomentStatistics
-from lstd_agent.statistics.pairs import paired_mean_discrepancy, paired_vector_discrepancy
-from lstd_agent.statistics.stored_vectors import choose_candidates
 from lstd_agent.trials.encoding import make_encoding
 from lstd_agent.trials.spaces import flatten_batch, is_batch, replace
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
+from lstd_agent.statistics.moment_sums import condense
+from lstd_agent.statistics.moments import MomentStatistics
+from lstd_agent.statistics.trial_moments import TrialMoments
 from numpy.testing import assert_allclose
 
 from lstd_agent import KeptTrials, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.features.tables import vector_features
-from lstd_agent.statistics.moment_sums import condense
-from lstd_agent.statistics.moments import MomentStatistics
-from lstd_agent.statistics.trial_moments import TrialMoments
 
 pytestmark = pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 
