@@ -21,7 +21,7 @@ from lstd_agent.system.model import pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding
 
-# An observation is in the bulk of a window if this share of the window's own samples is farther out.
+# An observation is in a window's bulk if this share of the window's own samples is farther out.
 _OUTLIERS = 0.01
 
 # So many samples of a window show where its bulk is.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ N_CANDIDATES = 200
 # About so many observations are looked at at a time.
 _CHUNK = 8192
 
-# Coordinates are looked for where there are so many features, and taken where they are fewer by far.
+# Coordinates are looked for among so many features, and taken where they are fewer by far.
 _MANY, _LARGEST_SHARE = 500, 0.7
 
 # What is smaller beside the largest singular value of such features is rounding.
@@ -172,7 +173,7 @@ class TrialRows:
     def groups(self, n: int) -> list[slice]:
         """Return n runs of trials."""
         edges = [i * self.n_trials // n for i in range(n + 1)]
-        return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        return [slice(a, b) for a, b in pairwise(edges)]
 
     def sizes(self, groups: list[slice]) -> IntArray:
         """Return how many trials each group has."""

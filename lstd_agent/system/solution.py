@@ -1,8 +1,8 @@
 """What solving the windows of a system gives, and what the samples leave open of it.
 
 Directions U of the weights that change no equation are carried backwards in time as further columns
-beside the value: those of a window itself, and what the open directions of the next window do to the
-values at the boundary. The value of x is determined where (f(x), 1) U is 0.
+beside the value: those of a window itself, and what the open directions of the next window do to
+the values at the boundary. The value of x is determined where (f(x), 1) U is 0.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Solved:
 
 
 def opened(found: Minimizer, coordinates: Coordinates) -> FloatArray:
-    """Return the directions (d, q) that equations leave open, orthonormal for features of size 1."""
+    """Return the directions (d, q) that equations leave open, orthonormal for features of size
+    1."""
     d, q = found.null.shape
-    if not q:
-        return found.null
-    p = coordinates.turn.shape[-1] + 1
-    scaled = coordinates.scaled(np.vstack((found.null, np.zeros((p - d, q)))))
+       
+    if not q: return found.null p
+    = coordinates.turn.shape[-1] + 1 scaled = coordinates.scaled(np.vstack((found.null, np.zeros((p - d, q)))))
     R = np.linalg.qr(scaled, mode="r")
     return np.asarray(np.linalg.solve(R.T, found.null.T).T)
 
