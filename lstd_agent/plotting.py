@@ -103,7 +103,7 @@ def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
 
 def _draw_values(axes: Axes, fit: Fit) -> None:
     """Draw values of each neighbourhood, with error bars, at the candidates in its support."""
-    system, source = fit.system, fit.source
+    system = fit.system
     place, label = _candidate_places(fit)
     shown: list[FloatArray] = []
     for k, neighborhood in enumerate(system.neighborhoods):

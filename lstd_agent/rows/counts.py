@@ -133,7 +133,7 @@ class CountRows:
             self._paid.between(start, stop, group),
         )
         state, following = np.divmod(moves.place, S)
-        visits = np.bincount(state, moves.number, S)
+        visits = np.bincount(state, moves.number, S).astype(np.float64)
         rewards = np.bincount(paid.place, paid.number, S)
         seen = np.flatnonzero(visits)
         row = np.cumsum(visits > 0) - 1
@@ -184,13 +184,13 @@ class CountRows:
             number.append(moves.number)
             rewards += np.bincount(((paid.t - start) * G + g) * S + paid.place, paid.number, n)
         rows, columns, numbers = (np.concatenate(each) for each in (row, column, number))
-        visits = np.bincount(rows, numbers, n)
+        visits = np.bincount(rows, numbers, n).astype(np.float64)
         P = sparse.csr_array((numbers / visits[rows], (rows, columns)), shape=(n, G * S))
         return visits, rewards / np.maximum(visits, 1.0), P
 
     def zero(self, anchor: int) -> FloatArray | None:
         """Return the row of the main state."""
-        return dense(self.rows[[self.main_state(anchor)]])[0]
+        return np.asarray(dense(self.rows[[self.main_state(anchor)]])[0])
 
     def main_state(self, anchor: int) -> int:
         """Return the state whose value is 0: of those that the last window visits most."""
@@ -227,7 +227,8 @@ class CountRows:
 
     def reward_sums(self) -> FloatArray:
         """Return the sums of rewards (S,) of each state over all timesteps."""
-        return np.bincount(self._paid.place, self._paid.number, self.n_states)
+        sums = np.bincount(self._paid.place, self._paid.number, self.n_states)
+        return sums.astype(np.float64)
 
     @cached_property
     def starts(self) -> IntArray:

@@ -113,13 +113,13 @@ class TrialRows:
         return Coordinates(1.0 / size, False, size)
 
     def _fits(self, p: int) -> bool:
-        return self.n_trials * (self.t_max + 2) * p * 8 <= self._max_bytes
+        return bool(self.n_trials * (self.t_max + 2) * p * 8 <= self._max_bytes)
 
     @property
     def p(self) -> int:
         """Number of coordinates, the constant included."""
         if self.is_sparse:
-            return self._d
+            return int(self._d)
         turn = self.coordinates.turn
         return int(turn.shape[-1]) + 1
 
@@ -295,8 +295,8 @@ class TrialRows:
     ) -> Callable[[NDArray[Any]], FloatArray]:
         """Return the function that gives how many samples (n, m) tell of observations (m, k).
 
-        By the Christoffel function of each window, whose factors, or sparse system, are those of the trials asked; 0
-        of fewer than ten.
+        By the Christoffel function of each window; 0 of fewer than ten. The factors, or the sparse
+        system, are those of the trials that are asked.
         """
         if self.is_sparse:
             n_samples = self._n_samples(windows)[:, None]

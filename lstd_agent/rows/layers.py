@@ -94,7 +94,7 @@ class Coordinates:
 
     def scaled(self, weights: FloatArray) -> FloatArray:
         """Return the same for features of size 1."""
-        return self.of_features(weights) * np.append(self.sizes, 1.0)[:, None]
+        return np.asarray(self.of_features(weights) * np.append(self.sizes, 1.0)[:, None])
 
 
 def orthonormal(features: FloatArray, rcond: float) -> FloatArray:

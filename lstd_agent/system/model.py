@@ -23,7 +23,7 @@ The first neighbourhood, whose fit holds the values of the starts, counts all vi
 :math:`\varepsilon_t = 1`. So does a first fit of each of the others, whose root mean square error
 at timestep t is :math:`\varepsilon_t`. That is a step of iteratively reweighted least squares
 towards the least *sum of roots* (eq. ``tot_rooterr``): the least sum of squares would spoil
-hundreds of settled timesteps for the sake of a few visits to states that the features cannot represent.
+hundreds of settled timesteps for a few visits to states that the features cannot represent.
 """
 
 from __future__ import annotations
@@ -146,11 +146,11 @@ def _fitted(source: Countable, weight: FloatArray, values: FloatArray, n_samples
     """Return the least-squares fit of values (S,) with weights (S,)."""
     visited = np.flatnonzero(weight)
     root = np.sqrt(weight[visited])
-    A = source.rows[visited]
+    A: Any = source.rows[visited]
     if sparse.issparse(A):
         from scipy.sparse.linalg import lsmr  # takes long to import
 
-        A = sparse.csr_array(sparse.diags_array(root) @ A)
+        A = sparse.diags_array(root) @ sparse.csr_array(A)
         weights = lsmr(A, root * values[visited], atol=1e-14, btol=1e-14, conlim=0.0)[0]
         column = np.append(weights, 0.0)[:, None]
         return Solved(column, int(np.count_nonzero(weights)), np.nan, n_samples)
