@@ -243,6 +243,14 @@ def test_a_gain_by_few_effective_samples_is_not_believed(features: Any, data: An
     assert f"{agent.gain_:.6g}" in said
 
 
+def test_a_tail_shorter_than_a_period_leaves_the_gain_to_all_timesteps() -> None:
+    """0 → 1 → 2 → 3 → 0 pays 0, 1, 2, 0. Of the tail's equations 5/6 is the smallest solution."""
+    states = np.tile(np.arange(9) % 4, (12, 1))
+    agent, _ = fitted(OneHot(), (states, np.array([0.0, 1.0, 2.0, 0.0])[states[:, :-1]]))
+    assert agent.gain_ == pytest.approx(0.75)
+    assert agent.diagnostics().gain_rows == "all"
+
+
 @pytest.mark.parametrize("features", [RadialBasis.grid([-2.5] * 2, [2.5] * 2, 6), Polynomial(1)])
 def test_trials_that_keep_mean_rewards_of_their_own_are_named(features: Any) -> None:
     """Of half the squared radius, whose standard deviation over trials is 1."""
