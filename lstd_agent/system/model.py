@@ -128,7 +128,8 @@ def solve_model(source: Countable, windows: IntArray, model: PooledModel) -> lis
     for k, (start, stop) in enumerate(windows.tolist()):
         if k == 0 or stop - start == 1:
             continue
-        fitted = np.asarray(source.rows @ solved[k].columns[:, 0]).ravel()
+        weights = solved[k].columns[: source.rows.shape[1], 0]  # sparse rows have no constant
+        fitted = np.asarray(source.rows @ weights).ravel()
         square = np.where(known, fitted - model.values, 0.0) ** 2
         visits = source.visits[start:stop]
         root = np.sqrt(visits @ square / np.maximum(visits.sum(axis=1), 1e-300))
