@@ -67,6 +67,7 @@ class Comparison:
         Returns
         -------
         low, high : float
+            In units of reward.
         """
         if not 0.0 < level < 1.0:
             raise InvalidInputError(f"level must be above 0 and below 1; got {level!r}")

@@ -72,8 +72,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
         others = (str(left_out),)
     facts = FitFacts(
         gain=system.gain,
-        # Where a gain is given, that of these very trials differs from it by their noise.
-        gain_error=fit.jackknife.gain_error if has_errors and gain.rows != "given" else np.nan,
+        gain_error=fit.jackknife.gain_error if has_errors else np.nan,
         gain_share=gain.share,
         gain_rows=gain.rows,
         starts=[encoding.decode(state) for state in states],

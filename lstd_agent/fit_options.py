@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import WantedBackup, check_backup, is_one_step
 from lstd_agent.errors import InvalidInputError, check_choice
+from lstd_agent.features.rows import dense
 from lstd_agent.rows.factors import Segments, total
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
@@ -31,7 +32,7 @@ from lstd_agent.system.references import (
     RULES,
     ReferenceStates,
     RuleName,
-    calibrated,
+    calibrate_offsets,
     neighborhoods_with_references,
 )
 from lstd_agent.system.selection import (
@@ -337,3 +338,14 @@ def _make_dense(source: Any) -> None:
     source.is_sparse = False
 
 
+def calibrated(system: System, source: Any, rule: RuleName) -> System:
+    """Return a system with the offsets that make values agree at reference states."""
+    offsets = calibrate_offsets(
+        system.weights,
+        dense(source.candidate_features),
+        system.references,
+        system.occupancy,
+        getattr(source, "support_threshold", 0.0),
+        rule,
+    )
+    return replace(system, offsets=offsets)

@@ -30,12 +30,17 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import NotFittedError
-from lstd_agent.fit_options import Fitted, FitOptions, in_features, with_offsets
+from lstd_agent.fit_options import (
+    Fitted,
+    FitOptions,
+    calibrated,
+    in_features,
+    with_offsets,
+)
 from lstd_agent.rows.factors import Factor, Segments, total
 from lstd_agent.system.approximators import System
 from lstd_agent.system.gain import mean_reward
 from lstd_agent.system.model import PooledModel, pooled_model, solve_model
-from lstd_agent.system.references import calibrated
 from lstd_agent.system.selection import OPEN_TOLERANCE
 from lstd_agent.system.solution import Solved
 from lstd_agent.system.solve import Subsets

@@ -21,7 +21,7 @@ ROWS = [
     for line in PAPER.splitlines()
     if re.match(r"\| [^|]+ \| `", line)
 ]
-NAMES = sorted(set(re.findall(r"`((?:unichain_gym|lstd_agent)\.[\w.]+)`", PAPER)))
+NAMES = sorted(set(re.findall(r"`((?:unichain_gym|lstd_agent|study)\.[\w.]+)`", PAPER)))
 
 
 def find(name: str) -> object:
@@ -140,7 +140,7 @@ def test_the_code_of_a_guide_page_runs(
         exec(compile(block, page.name, "exec"), names)
 
 
-@pytest.mark.parametrize("package", ["unichain_gym", "lstd_agent", "lstd_agent.study"])
+@pytest.mark.parametrize("package", ["unichain_gym", "lstd_agent", "lstd_agent.scoring"])
 def test_the_reference_lists_all_that_is_public(package: str) -> None:
     listed = re.findall(rf"~{package}\.(\w+)\n", (DOCS / "api.md").read_text(encoding="utf-8"))
     assert set(importlib.import_module(package).__all__) == set(listed)

@@ -18,9 +18,9 @@ from lstd_agent.baselines import (
     monte_carlo,
 )
 from lstd_agent.errors import EvaluationError, InvalidInputError
+from lstd_agent.problems import population_counts, random_chain, random_features
 from lstd_agent.statistics.backups import LambdaReturn
 from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.trials.counted import CountRecorder
 from unichain_gym import MarkovChain

@@ -13,11 +13,11 @@ from scipy import sparse
 
 from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.problems import population_counts, random_chain
 from lstd_agent.statistics import dominant, sparse_counts
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.pairs import cut_pairs_discrepancy, paired_mean_discrepancy
 from lstd_agent.statistics.structure import recurrent_classes
-from lstd_agent.study.problems import population_counts, random_chain
 from lstd_agent.system import sparse as sparse_system
 from lstd_agent.system.distances import sampled_distance, sampled_total_variation, total_variation
 from lstd_agent.system.fit_system import fit_system

@@ -9,16 +9,15 @@ import pytest
 from gymnasium import spaces
 from numpy.testing import assert_allclose
 from scipy import sparse
+from study.exact_systems import ExactStatistics, values_of
 
 from lstd_agent import OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.fit import Fit
 from lstd_agent.fit_options import FitOptions
+from lstd_agent.problems import StepwiseErrors, population_counts, random_chain, random_features
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.pooled import pooled_model
-from lstd_agent.study.exact import ExactStatistics
-from lstd_agent.study.metrics import StepwiseErrors
-from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.system.fit_system import fit_system
 from lstd_agent.trials.counted import CountRecorder
 from lstd_agent.trials.encoding import CountedEncoding
@@ -87,12 +86,14 @@ def test_a_few_transient_visits_do_not_spoil_the_settled_timesteps(seed: int) ->
     chain = random_chain("h6", seed)
     t_max = 10 * chain.mixing_time()
     distributions = chain.stepwise_distributions(t_max, tol=0.0)
-    statistics = ExactStatistics(chain, random_features(6, 2, seed), distributions)
+    features = random_features(6, 2, seed)
+    statistics = ExactStatistics(chain, features, distributions)
     systems = [
         fit_system(statistics, np.array([0, 8]), chain.gain, backup=backup)
         for backup in ("model", "one_step")
     ]
-    errors = [StepwiseErrors(statistics).rems(system) for system in systems]
+    stepwise = StepwiseErrors(chain, features, distributions)
+    errors = [stepwise.rems(values_of(system, features)) for system in systems]
     assert errors[0].sum() < errors[1].sum()
     assert errors[0][:8].max() < errors[1][:8].max()
 

@@ -13,9 +13,9 @@ from scipy import sparse
 
 from lstd_agent.decompositions import svd
 from lstd_agent.features.kernels import Kernel
+from lstd_agent.problems import population_counts, random_chain, random_features
 from lstd_agent.statistics.counts import CountStatistics
 from lstd_agent.statistics.equations import FeatureBasis, Moments
-from lstd_agent.study.problems import population_counts, random_chain, random_features
 from lstd_agent.system.distances import mean_discrepancy
 from lstd_agent.system.fit_system import fit_system, solve_windows
 from lstd_agent.system.minimizer import minimize

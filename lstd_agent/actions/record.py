@@ -1,0 +1,114 @@
+"""The record of policy iteration: what each iteration found, the best policy, and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray
+from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# A policy is worse than another if its trials earn less by this many standard errors.
+_WORSE = 3.0
+
+_SHOWN = {
+    "gain": "gain",
+    "start_value": "start value (in units of reward)",
+    "n_changes": "changed actions",
+}
+
+
+class Earned(NamedTuple):
+    """Mean rewards of trials: over the second half of all timesteps, and over all, (n,)."""
+
+    tail: FloatArray
+    whole: FloatArray
+
+    def figures(self) -> dict[str, float]:
+        """Return the mean of both over trials, and their standard errors, as of an `Iteration`."""
+        root = np.sqrt(len(self.whole))
+        return {
+            "tail_reward": float(self.tail.mean()),
+            "tail_error": float(self.tail.std(ddof=1) / root),
+            "reward": float(self.whole.mean()),
+            "reward_error": float(self.whole.std(ddof=1) / root),
+        }
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What an iteration found of the policy that its trials followed.
+
+    Attributes
+    ----------
+    number : int
+        From 0.
+    n_trials, n_steps : int
+        Trials and timesteps up to here, those of earlier iterations included.
+    gain : float
+        The policy's, by all samples.
+    start_value : float
+        The mean bias of the start: its value, less that of the long run. NaN where the samples
+        do not determine it.
+    tail_reward, tail_error : float
+        Mean reward of the second half of this iteration's trials, which are the policy's own, and
+        its standard error.
+    reward, reward_error : float
+        Mean reward over all timesteps of this iteration's trials, exploratory actions included.
+    n_changes : int
+        In how many states another action turned out to be better: with vectors, of how many of
+        1000 observations.
+
+    Examples
+    --------
+    >>> from lstd_agent import PolicyIteration
+    >>> first = PolicyIteration("unichain_gym:Unichain-h6-v0", t_max=50, n_trials=100).iterate()
+    >>> first.number, first.n_trials, first.n_steps
+    (0, 100, 5100)
+    """
+
+    number: int
+    n_trials: int
+    n_steps: int
+    gain: float
+    start_value: float
+    tail_reward: float
+    tail_error: float
+    reward: float
+    reward_error: float
+    n_changes: int
+
+
+def best_of(records: Sequence[Iteration]) -> int:
+    """Return the place of the latest policy whose trials earned no less than another's."""
+    rewards = np.array([each.reward for each in records])
+    errors = np.array([each.reward_error for each in records])
+    top = int(np.argmax(rewards))
+    worse = rewards[top] - rewards > _WORSE * np.hypot(errors, errors[top])
+    return int(np.flatnonzero(~worse)[-1])
+
+
+@styled
+def draw_learning(
+    iterations: Sequence[Iteration], optimum: tuple[float, float] | None = None
+) -> Figure:
+    """Return a figure of gain, start value and changes over samples; see `PolicyIteration.plot`."""
+    figure = new_figure(WIDTH, 7.5)
+    axes: Any = figure.subplots(3, 1, sharex=True)
+    n_steps = [each.n_steps for each in iterations]
+    for axis, (name, label) in zip(axes, _SHOWN.items(), strict=True):
+        shown = [getattr(each, name) for each in iterations]
+        axis.plot(n_steps, shown, "o-", color=COLORS[0], label="by samples")
+        axis.set_ylabel(label)
+    for axis, value in zip(axes, optimum or (), strict=False):
+        axis.axhline(value, color=COLORS[-1], linestyle=DASHES[1], label="optimum")
+        axis.legend()
+    axes[-1].set_xlabel("timesteps")
+    axes[-1].yaxis.get_major_locator().set_params(integer=True)
+    return figure
