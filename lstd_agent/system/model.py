@@ -150,7 +150,13 @@ def _fitted(source: Countable, weight: FloatArray, values: FloatArray, n_samples
         from scipy.sparse.linalg import lsmr  # takes long to import
 
         A = sparse.csr_array(sparse.diags_array(root) @ A)
-        weights = lsmr(A, root * values[visited], atol=1e-14, btol=1e-14, conlim=0.0)[0]
+        # Weights of states differ by orders: iterations need columns of one size.
+        size = np.sqrt(np.asarray(A.power(2).sum(axis=0)).ravel())
+        size = np.where(size > 0.0, size, 1.0)
+        A = sparse.csr_array(A @ sparse.diags_array(1.0 / size))
+        sides = root * values[visited]
+        weights = lsmr(A, sides, atol=1e-14, btol=1e-14, conlim=0.0, maxiter=4 * A.shape[1])[0]
+        weights = weights / size
         column = np.append(weights, 0.0)[:, None]
         return Solved(column, int(np.count_nonzero(weights)), np.nan, n_samples)
     A = root[:, None] * A
