@@ -30,6 +30,9 @@ from lstd_agent.system.minimizer import minimize
 LEAST_SHARE = 0.2
 """A gain by a smaller share of the samples asked is not believed."""
 
+# The gain is open if it is a larger part of a direction that the samples leave open.
+_OPEN = 1e-6
+
 GainRows = Literal["tail", "all", "mean"]
 
 
@@ -92,6 +95,8 @@ def _solved(source: Samples, rows: Factor) -> tuple[float, float]:
     found = minimize(equations._replace(B=B, c=equations.c[:, :1]), source.rcond)
     if rows.n == 0.0 or found.spread[-1] == 0.0:
         return 0.0, 0.0
+    if np.linalg.norm(found.null[-1]) > _OPEN:
+        return 0.0, 0.0  # the smallest solution has a small spread, and is any number
     # The gain is a combination of rewards whose coefficients sum to 1 over durations.
     share = 1.0 / found.spread[-1] ** 2 / rows.n
     return float(found.weights[-1, 0]), float(share)

@@ -130,7 +130,8 @@ def solve_model(source: Countable, windows: IntArray, model: PooledModel) -> lis
     for k, (start, stop) in enumerate(windows.tolist()):
         if k == 0 or stop - start == 1:
             continue
-        fitted = np.asarray(source.rows @ solved[k].columns[:, 0]).ravel()
+        weights = solved[k].columns[: source.rows.shape[1], 0]  # sparse rows have no constant
+        fitted = np.asarray(source.rows @ weights).ravel()
         square = np.where(known, fitted - model.values, 0.0) ** 2
         visits = source.visits[start:stop]
         root = np.sqrt(visits @ square / np.maximum(visits.sum(axis=1), 1e-300))
@@ -150,8 +151,14 @@ def _fitted(source: Countable, weight: FloatArray, values: FloatArray, n_samples
     if sparse.issparse(A):
         from scipy.sparse.linalg import lsmr  # takes long to import
 
-        A = sparse.diags_array(root) @ sparse.csr_array(A)
-        weights = lsmr(A, root * values[visited], atol=1e-14, btol=1e-14, conlim=0.0)[0]
+        A = sparse.csr_array(sparse.diags_array(root) @ A)
+        # Weights of states differ by orders: iterations need columns of one size.
+        size = np.sqrt(np.asarray(A.power(2).sum(axis=0)).ravel())
+        size = np.where(size > 0.0, size, 1.0)
+        A = sparse.csr_array(A @ sparse.diags_array(1.0 / size))
+        sides = root * values[visited]
+        weights = lsmr(A, sides, atol=1e-14, btol=1e-14, conlim=0.0, maxiter=4 * A.shape[1])[0]
+        weights = weights / size
         column = np.append(weights, 0.0)[:, None]
         return Solved(column, int(np.count_nonzero(weights)), np.nan, n_samples)
     A = root[:, None] * A
