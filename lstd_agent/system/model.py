@@ -123,7 +123,9 @@ def solve_model(source: Countable, windows: IntArray, model: PooledModel) -> lis
     known = model.open_share < 1.0  # states without a value play no part
     occupancy = np.where(known, source.occupancy(windows), 0.0)
     n_samples = [int(source.visits[a:b].sum()) for a, b in windows.tolist()]
-    solved = [_fitted(source, p, model.values, n) for p, n in zip(occupancy, n_samples, strict=True)]
+    solved = [
+        _fitted(source, p, model.values, n) for p, n in zip(occupancy, n_samples, strict=True)
+    ]
     negligible = 1e-10 * float(np.abs(model.values).max())
     for k, (start, stop) in enumerate(windows.tolist()):
         if k == 0 or stop - start == 1:

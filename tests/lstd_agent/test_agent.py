@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import inspect
 import warnings
 from typing import Any
 
@@ -14,7 +13,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError, MissingDependencyError, NotFittedError
-from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import make_mdp

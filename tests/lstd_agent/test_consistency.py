@@ -68,9 +68,7 @@ def sampled_moments(chain: Any, features: Any, n_trials: int, n_replicates: int)
 def test_moments_are_unbiased(problem: Any) -> None:
     """Over 2000 collections of 20 trials; 63 means within 5 of their standard errors."""
     chain, features, exact = problem
-    for found, expected in zip(
-        sampled_moments(chain, features, 20, 2000), exact, strict=True
-    ):
+    for found, expected in zip(sampled_moments(chain, features, 20, 2000), exact, strict=True):
         error = np.abs(found.mean(axis=0) - expected)
         assert (error <= 5 * found.std(axis=0) / np.sqrt(2000) + 1e-9).all()
 

@@ -225,7 +225,9 @@ def spaces_of(n: int) -> Any:
     return Empty()
 
 
-@pytest.mark.filterwarnings("ignore:starts 2 have fewer than 10 samples:lstd_agent.errors.FitWarning")
+@pytest.mark.filterwarnings(
+    "ignore:starts 2 have fewer than 10 samples:lstd_agent.errors.FitWarning"
+)
 def test_a_state_that_one_trial_alone_has_seen_has_an_infinite_error() -> None:
     agent = SeminormLSTDAgent(np.eye(3), 1).attach(spaces_of(3))
     rng = np.random.default_rng(0)
