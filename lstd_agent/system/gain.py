@@ -5,14 +5,14 @@ The tail is the second half of all timesteps. Its rows
 
 .. math:: r \approx (f - f')^T w + g \tau,
 
-projected on :math:`\tilde f`. A period of the chain does not bias such a g, nor does what is left of
-a transient, if features can represent the values.
+projected on :math:`\tilde f`. A period of the chain does not bias such a g, nor does what is left
+of a transient, if features can represent the values.
 
 :math:`g = \sum_i \alpha_i r_i` is linear in the rewards, so that :math:`1 / \sum \alpha_i^2` is the
-number of samples whose mean would be as noisy: the *effective number of samples*. Where it is a small
-share of the tail's samples, a few rows decide the gain, and it may be anything: then all timesteps
-are asked; and where these do not determine it either, the plain mean reward of the tail remains,
-with a warning.
+number of samples whose mean would be as noisy: the *effective number of samples*. Where it is a
+small share of the tail's samples, a few rows decide the gain, and it may be anything: then all
+timesteps are asked; and where these do not determine it either, the plain mean reward of the tail
+remains, with a warning.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ Every neighbourhood k has a weighted least-squares fit of the values in the feat
           \sum_s \hat p_t(s) \left(\hat v(s) - \tilde f(s)^T w\right)^2 .
 
 The first neighbourhood, whose fit holds the values of the starts, counts all visits alike,
-:math:`\varepsilon_t = 1`. So does a first fit of each of the others, whose root mean square error at
-timestep t is :math:`\varepsilon_t`. That is a step of iteratively reweighted least squares towards
-the least *sum of roots* (eq. ``tot_rooterr``): the least sum of squares would spoil hundreds of
-settled timesteps for the sake of a few visits to states that the features cannot represent.
+:math:`\varepsilon_t = 1`. So does a first fit of each of the others, whose root mean square error
+at timestep t is :math:`\varepsilon_t`. That is a step of iteratively reweighted least squares
+towards the least *sum of roots* (eq. ``tot_rooterr``): the least sum of squares would spoil
+hundreds of settled timesteps for a few visits to states that the features cannot represent.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _fitted(source: Countable, weight: FloatArray, values: FloatArray, n_samples
     """Return the least-squares fit of values (S,) with weights (S,)."""
     visited = np.flatnonzero(weight)
     root = np.sqrt(weight[visited])
-    A = source.rows[visited]
+    A: Any = source.rows[visited]
     if sparse.issparse(A):
         from scipy.sparse.linalg import lsmr  # takes long to import
 
