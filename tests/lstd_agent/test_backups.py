@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 
 from lstd_agent import KeptTrials, LambdaReturn, MultiStep, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.fit_options import Fitted, FitOptions
+from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.kept import TrialRows

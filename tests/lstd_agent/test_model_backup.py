@@ -11,7 +11,7 @@ from scipy import sparse
 
 from lstd_agent import OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import EvaluationError, InvalidInputError
-from lstd_agent.fit_options import Fitted, FitOptions
+from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.problems import population_counts
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.system.model import pooled_model

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lstd_agent.statistics.pairs import paired_mean_discrepancy
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import wasserstein_distance
 
