@@ -861,7 +861,9 @@ class SeminormLSTDAgent:
         InvalidInputError
             If an argument does not fit, or a timestep is no integer from 0 on.
         """
-        return self._action_evidence.action_values(observations, t, policy=policy, pair_features=pair_features)
+        return self._action_evidence.action_values(
+            observations, t, policy=policy, pair_features=pair_features
+        )
 
     def action_standard_errors(
         self,
@@ -893,7 +895,9 @@ class SeminormLSTDAgent:
             Where `action_values` does; if there are fewer than two batches of trials; of counted
             trials of a function, unless it is given as ``policy``.
         """
-        return self._action_evidence.action_standard_errors(observations, policy=policy, pair_features=pair_features)
+        return self._action_evidence.action_standard_errors(
+            observations, policy=policy, pair_features=pair_features
+        )
 
     def action_coverage(self, observations: Any) -> FloatArray:
         """Return how many transitions tell of each action.

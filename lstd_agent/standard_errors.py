@@ -31,8 +31,8 @@ import numpy as np
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import NotFittedError
 from lstd_agent.fit_options import (
-    Fitted,
     FitOptions,
+    Fitted,
     calibrated,
     in_features,
     with_offsets,

@@ -5,14 +5,14 @@ The tail is the second half of all timesteps. Its rows
 
 .. math:: r \approx (f - f')^T w + g \tau,
 
-projected on :math:`\tilde f`. A period of the chain does not bias such a g, nor does what is left of
-a transient, if features can represent the values.
+projected on :math:`\tilde f`. A period of the chain does not bias such a g, nor does what is left
+of a transient, if features can represent the values.
 
 :math:`g = \sum_i \alpha_i r_i` is linear in the rewards, so that :math:`1 / \sum \alpha_i^2` is the
-number of samples whose mean would be as noisy: the *effective number of samples*. Where it is a small
-share of the tail's samples, a few rows decide the gain, and it may be anything: then all timesteps
-are asked; and where these do not determine it either, the plain mean reward of the tail remains,
-with a warning.
+number of samples whose mean would be as noisy: the *effective number of samples*. Where it is a
+small share of the tail's samples, a few rows decide the gain, and it may be anything: then all
+timesteps are asked; and where these do not determine it either, the plain mean reward of the tail
+remains, with a warning.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from lstd_agent.system.minimizer import minimize
 
 LEAST_SHARE = 0.2
 """A gain by a smaller share of the samples asked is not believed."""
+
+# The gain is open if it is a larger part of a direction that the samples leave open.
+_OPEN = 1e-6
 
 GainRows = Literal["tail", "all", "mean"]
 
@@ -92,6 +95,8 @@ def _solved(source: Samples, rows: Factor) -> tuple[float, float]:
     found = minimize(equations._replace(B=B, c=equations.c[:, :1]), source.rcond)
     if rows.n == 0.0 or found.spread[-1] == 0.0:
         return 0.0, 0.0
+    if np.linalg.norm(found.null[-1]) > _OPEN:
+        return 0.0, 0.0  # the smallest solution has a small spread, and is any number
     # The gain is a combination of rewards whose coefficients sum to 1 over durations.
     share = 1.0 / found.spread[-1] ** 2 / rows.n
     return float(found.weights[-1, 0]), float(share)

@@ -8,6 +8,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from lstd_agent.statistics.backups import LambdaReturn
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.statistics.holdouts import Approximators
+from lstd_agent.statistics.return_moments import ReturnMoments
+from lstd_agent.system.fit_system import fit_system
 from numpy.testing import assert_allclose
 from study.exact_systems import values_of
 
@@ -20,11 +25,6 @@ from lstd_agent.problems import (
     random_chain,
     random_features,
 )
-from lstd_agent.statistics.backups import LambdaReturn
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.statistics.holdouts import Approximators
-from lstd_agent.statistics.return_moments import ReturnMoments
-from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.selection import choose_backup
 from lstd_agent.trials.kept import KeptTrials
 

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lstd_agent.statistics.backups import LambdaReturn
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.system.fit_system import fit_system
 from numpy.testing import assert_allclose
 from scipy import sparse
 
@@ -19,9 +22,6 @@ from lstd_agent.baselines import (
 )
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.problems import population_counts, random_chain, random_features
-from lstd_agent.statistics.backups import LambdaReturn
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.system.fit_system import fit_system
 from lstd_agent.trials.counted import CountRecorder
 from unichain_gym import MarkovChain
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.study.exact import ExactStatistics
+from lstd_agent.study.problems import random_chain, random_features
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.study.exact import ExactStatistics
-from lstd_agent.study.problems import random_chain, random_features
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
 from lstd_agent.trials.recording import LockstepTrials, Recording

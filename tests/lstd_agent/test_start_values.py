@@ -7,10 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
-
-from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
-from lstd_agent.errors import FitWarning
 from lstd_agent.statistics.counted_starts import group_counts
 from lstd_agent.statistics.start_groups import (
     MIN_TRIALS,
@@ -20,6 +16,10 @@ from lstd_agent.statistics.start_groups import (
 )
 from lstd_agent.trials.counting import TransitionCounts
 from lstd_agent.trials.kept_trials import KeptTrials
+from scipy import sparse
+
+from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
+from lstd_agent.errors import FitWarning
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
 

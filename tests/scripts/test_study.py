@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from lstd_agent.system.fit_system import fit_system, solve_windows
 from numpy.testing import assert_allclose
 from study import tables
 from study.exact_systems import ExactSchemes, ExactStatistics, until_settled, values_of
@@ -24,7 +25,6 @@ from lstd_agent.problems import (
     regimes,
     settled_time,
 )
-from lstd_agent.system.fit_system import fit_system, solve_windows
 from lstd_agent.system.minimizer import minimize
 from unichain_gym import make_mdp
 

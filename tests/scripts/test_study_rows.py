@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lstd_agent.trials.parallel import run_tasks
 from study.exact import ExactSettings, run_exact_study
 
 import lstd_agent
 from lstd_agent import results
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.results import RowStore, code_version
-from lstd_agent.trials.parallel import run_tasks
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 N_KILLS = int(os.environ.get("N_KILLS", "2"))  # more where there is time
