@@ -12,10 +12,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import OneHot, Polynomial, Restart, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.statistics.moments import MomentStatistics
 
 STAY = np.zeros(4, dtype=int)
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+
+
+def visits(agent: SeminormLSTDAgent) -> Any:
+    """Number of visits of each state at each timestep, the terminal state last."""
+    counts = agent.counts
+    moves = counts.transition_counts.toarray()
+    return moves.reshape(counts.t_max + 1, counts.n_states, -1).sum(axis=2)
 
 
 class RandomWalk(gym.Env[Any, Any]):
@@ -59,26 +65,29 @@ def test_absorbing_ignores_whatever_comes_after_the_end(walk: Any) -> None:
         agent = SeminormLSTDAgent(OneHot(), on_termination="absorb")
         agent.collect(env, STAY, 5, 9)
         expected = np.zeros((10, 5))
-        expected[[0, 1, 2], [0, 1, 2]] = 1
-        expected[3:, 4] = 1
-        assert_array_equal(agent.statistics.distributions, expected)
+        expected[[0, 1, 2], [0, 1, 2]] = 5
+        expected[3:, 4] = 5
+        assert_array_equal(visits(agent), expected)
         assert_array_equal(agent.counts.reward_sums.sum(axis=1)[:4], [0, 5, 10, 0])
 
 
-def test_absorbed_vectors_have_the_same_moments_in_every_mode(walk: Any) -> None:
-    sums = []
+def test_absorbed_vectors_have_the_same_rows_in_every_mode(walk: Any) -> None:
     for env in environments(lambda: walk(ends=True, kind="box")):
         agent = SeminormLSTDAgent(Polynomial(1), on_termination="absorb")
         agent.collect(env, lambda x: 0, 5, 9, batched=False)
-        each = np.stack((np.arange(10), np.arange(1, 11)), axis=1)
-        statistics = agent.statistics
-        assert isinstance(statistics, MomentStatistics)
-        sums.append(statistics.sums.over(each))
+        source, _ = agent._source
+        squares, products = np.zeros((10, 2, 2)), np.zeros((10, 2, 2))
+        for t in range(10):
+            for layer in source.merged(t, t + 1):
+                own = layer.features[:, :-1] / source.coordinates.turn
+                following = layer.ahead(layer.following)[:, :-1] / source.coordinates.turn
+                squares[t] += own.T @ (layer.weights[:, None] * own)
+                products[t] += own.T @ (layer.weights[:, None] * following)
         # f = (1, x): Σ f f'^T over 5 trials; 2 → end has successor features zero.
-        assert_array_equal(sums[-1].successor_moments[1], [[5, 10], [5, 10]])
-        assert_array_equal(sums[-1].successor_moments[2:], 0)
-        assert_array_equal(sums[-1].second_moments[2], [[5, 10], [10, 20]])
-        assert_array_equal(sums[-1].second_moments[3:], 0)
+        assert_allclose(products[1], [[5, 10], [5, 10]])
+        assert_array_equal(products[2:], 0)
+        assert_allclose(squares[2], [[5, 10], [10, 20]])
+        assert_array_equal(squares[3:], 0)
 
 
 def test_values_until_termination_are_those_of_the_random_walk() -> None:
@@ -116,13 +125,13 @@ def test_limits_that_cut_off_a_copy_after_its_end_do_not_matter(walk: Any, mode:
 
     env = SyncVectorEnv([make] * 2, autoreset_mode=mode)
     agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(env, STAY, 2, 12)
-    assert_array_equal(agent.statistics.distributions[3:, 4], 1)
+    assert_array_equal(visits(agent)[3:, 4], agent.n_trials)
 
 
 def test_a_limit_in_the_step_that_ends_a_trial_does_not_matter(walk: Any) -> None:
     for env in environments(lambda: gym.wrappers.TimeLimit(walk(ends=True), 3)):
         agent = SeminormLSTDAgent(OneHot(), on_termination="absorb").collect(env, STAY, 5, 9)
-        assert_array_equal(agent.statistics.distributions[3:, 4], 1)
+        assert_array_equal(visits(agent)[3:, 4], agent.n_trials)
 
 
 def test_the_terminal_state_is_the_reference_however_rarely_it_is_reached() -> None:
@@ -164,7 +173,7 @@ def test_the_users_loop_absorbs_too(walk: Any) -> None:
     for t in range(3):
         lockstep.observe(t, [t] * 3, [float(t)] * 3, [t + 1] * 3, [t == 2] * 3)
     lockstep.end_trial()
-    assert_array_equal(lockstep.statistics.distributions, agent.statistics.distributions)
+    assert_array_equal(visits(lockstep), visits(agent))
 
 
 def test_trials_that_ended_stay_ended_while_others_go_on() -> None:
@@ -176,11 +185,12 @@ def test_trials_that_ended_stay_ended_while_others_go_on() -> None:
     agent.observe(2, [1, 0], [7.0, 1.0], [0, 1], [False, True])
     agent.observe(3, [0, 1], [7.0, 7.0], [1, 0], [False, False])
     agent.end_trial()
-    visits = 2.0 * agent.statistics.distributions
-    assert_array_equal(visits, [[2, 0, 0], [1, 0, 1], [1, 0, 1], [0, 0, 2]])
+    assert_array_equal(visits(agent), [[2, 0, 0], [1, 0, 1], [1, 0, 1], [0, 0, 2]])
     rewards = agent.counts.reward_sums.toarray()
     assert_array_equal(rewards, [[2, 0, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]])
-    assert sorted(agent.statistics.trials.tolist()) == [[0, 0, 0, 2], [0, 2, 2, 2]]
+    whole = agent._source[0].whole_trials
+    assert whole is not None
+    assert sorted(whole.observations[:, :-1].reshape(2, 4).tolist()) == [[0, 0, 0, 2], [0, 2, 2, 2]]
 
 
 def test_a_first_trial_that_terminates_does_not_tell_t_max(walk: Any) -> None:
@@ -197,7 +207,6 @@ def test_restart_makes_a_task_continuing(walk: Any) -> None:
     agent = SeminormLSTDAgent(OneHot(), 1).collect(env, STAY, 10, 7).fit()
     # 0 → 1 → 2 → 3 → 0 → …, paying 0, 1, 2, 0. Gain 3/4; b(s) - b(0) by b = r - g + b':
     # b(1) = b(0) + g - 0, b(2) = b(1) + g - 1, b(3) = b(2) + g - 2.
-    visits = agent.statistics.distributions
-    assert_array_equal(visits.argmax(axis=1), [0, 1, 2, 3, 0, 1, 2, 3])
+    assert_array_equal(visits(agent).argmax(axis=1), [0, 1, 2, 3, 0, 1, 2, 3])
     assert agent.gain_ == pytest.approx(0.75)
     assert_allclose(agent.predict(np.arange(4)) - agent.predict(0), [0, 0.75, 0.5, -0.75])
