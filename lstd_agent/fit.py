@@ -67,6 +67,11 @@ class Comparison:
         -------
         low, high : float
             In units of reward.
+
+        Raises
+        ------
+        InvalidInputError
+            If the level is not above 0 and below 1.
         """
         if not 0.0 < level < 1.0:
             raise InvalidInputError(f"level must be above 0 and below 1; got {level!r}")

@@ -138,7 +138,7 @@ class FitOptions:
         return several or self.calibration == "references"
 
     def fit(self, source: Any, n_batches: int) -> Fitted:
-        """Fit a system to the rows of trials.
+        """Fit a system to the rows of trials (Algorithm ``training_nbwpval``).
 
         Parameters
         ----------

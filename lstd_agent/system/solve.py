@@ -125,7 +125,7 @@ class Subsets:
         *,
         directions: bool = True,
     ) -> list[list[Solved]]:
-        """Solve the linked system of each subset.
+        """Solve the linked system of each subset (the weights of ``training_nbwpval``).
 
         Parameters
         ----------

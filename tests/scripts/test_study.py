@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from lstd_agent.system.fit_system import fit_system, solve_windows
 from numpy.testing import assert_allclose
 from study import tables
-from study.exact_systems import ExactSchemes, ExactStatistics, until_settled, values_of
+from study.exact_systems import ExactSchemes, until_settled
 from study.references import ReferenceSettings, reference_rows
 from study.sampling import CHECKPOINTS, Engine, SamplingSettings, sampling_rows
 from study.store import Task
 
+from lstd_agent import SeminormLSTDAgent
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.problems import (
     PiecewiseValues,
@@ -25,8 +26,7 @@ from lstd_agent.problems import (
     regimes,
     settled_time,
 )
-from lstd_agent.system.minimizer import minimize
-from unichain_gym import make_mdp
+from unichain_gym import make_mdp, simulate_counts
 
 
 def test_regimes_of_the_paper_s_environments_are_those_its_tables_have() -> None:
@@ -55,20 +55,32 @@ def test_a_seed_gives_one_problem_and_another_seed_another() -> None:
     assert_allclose(random_features(10**5, 1, 0)[:, 0] - np.arange(10**5), 0, atol=6)
 
 
-def direct_errors(system, chain, features, p):
+class GivenAnchors(ExactSchemes):
+    """Neighborhoods that the test says, whatever the scheme."""
+
+    given: tuple[int, ...] = ()
+
+    def anchors(self, scheme: str, features: FloatArray, n_anchors_max: int) -> IntArray:
+        return np.array(self.given)
+
+    def at(self, anchors: tuple[int, ...], features: FloatArray) -> PiecewiseValues:
+        self.given = anchors
+        return self.fit("p02md", features, len(anchors))
+
+
+def direct_errors(found, chain, features, p):
     """ε_PB and ε_MS by their definitions, one timestep at a time."""
     S = chain.n_states
     P = chain.transition_matrix.toarray()
-    exact = chain.bias - chain.bias[system.references.main]
+    exact = chain.bias - chain.bias[found.main]
     repb = rems = spread = 0.0
     for t, weight in enumerate(p):
-        k = system.neighborhood_at(t)
-        linear = features @ system.weights[k]
+        values = found.values[np.searchsorted(found.anchors, t, side="right") - 1]
         D = np.diag(weight)
         projector = features @ np.linalg.pinv(features.T @ D @ features, 1e-12) @ features.T @ D
-        residual = projector @ (linear - (chain.reward - chain.gain + P @ linear))
+        residual = projector @ (values - (chain.reward - chain.gain + P @ values))
         repb += np.sqrt(residual @ D @ residual)
-        error = linear + system.offsets[k] - exact
+        error = values - exact
         rems += np.sqrt(weight @ error**2)
         spread += np.sqrt(weight @ (error - weight @ error) ** 2)
     assert len(weight) == S
@@ -79,10 +91,9 @@ def test_total_errors_equal_their_definitions_summed_directly() -> None:
     chain = random_chain("h15b", 3)
     features = random_features(15, 3, 3)
     p = chain.stepwise_distributions(60)
-    statistics = ExactStatistics(chain, features, p)
-    system = fit_system(statistics, np.array([0, 4, 20]), chain.gain, calibration="references")
-    expected = direct_errors(system, chain, features, p)
-    totals = StepwiseErrors(chain, features, p).totals(values_of(system, features))
+    found = GivenAnchors(chain).at((0, 4, 20), features)
+    expected = direct_errors(found, chain, features, p)
+    totals = StepwiseErrors(chain, features, p).totals(found)
     assert_allclose([*totals.values()], expected, rtol=1e-6)
 
 
@@ -101,10 +112,8 @@ def test_a_shifted_offset_changes_rems_but_not_its_offset_free_variant() -> None
 def test_one_hot_features_make_every_exact_error_vanish() -> None:
     chain = random_chain("c10", 1)
     p = chain.stepwise_distributions(200)
-    statistics = ExactStatistics(chain, np.eye(10), p)
     errors = StepwiseErrors(chain, np.eye(10), p)
-    system = fit_system(statistics, np.array([0, 30]), chain.gain, calibration="references")
-    found = values_of(system, np.eye(10))
+    found = GivenAnchors(chain).at((0, 30), np.eye(10))
     # States of negligible probability in the second window keep weight 0 (relative cutoff).
     assert errors.repb(found)[:30].max() < 1e-8
     assert errors.rems(found)[:30].max() < 1e-6
@@ -146,25 +155,24 @@ def test_pinf_has_the_least_projected_error_of_all_schemes() -> None:
 def test_a_stepwise_system_is_the_same_when_settled_timesteps_are_solved_once() -> None:
     chain = random_chain("c10", 4)
     features = random_features(10, 3, 4)
-    p = full_distributions(chain, 700)
-    statistics = ExactStatistics(chain, features, p)
-    assert statistics.settled < 500
-    windows = np.stack((np.arange(701), np.arange(1, 702)), axis=1)
-    solution, n_samples = solve_windows(statistics, windows, chain.gain, 1e-10)
-    one_by_one = minimize(statistics.moments(windows, chain.gain), 1e-10)
-    assert_allclose(solution.weights, one_by_one.weights, rtol=1e-6, atol=1e-9)
-    assert (solution.rank == one_by_one.rank).all()
-    assert not n_samples.any()
+    schemes, one_by_one = ExactSchemes(chain), ExactSchemes(chain)
+    assert schemes._settled < schemes.t_max
+    one_by_one._settled = schemes.t_max + 1
+    found, expected = (each.system("pinf", features, 2) for each in (schemes, one_by_one))
+    assert len(found.anchors) == schemes.t_max + 1
+    assert_allclose(found.weights, expected.weights, rtol=1e-6, atol=1e-9)
+    assert (found.rank == expected.rank).all()
+    assert not found.n_samples.any()
 
 
 def test_no_values_of_the_same_neighborhoods_beat_the_projection_limit_by_much() -> None:
     chain = random_chain("h36c", 2)
     features = random_features(36, 4, 2)
-    p = chain.stepwise_distributions(400)
-    errors = StepwiseErrors(chain, features, p)
-    system = fit_system(ExactStatistics(chain, features, p), np.array([0, 30]), chain.gain)
-    found = values_of(system, features)
-    assert errors.limit(found) <= 1.05 * errors.rems(found).sum()
+    errors = StepwiseErrors(chain, features, chain.stepwise_distributions(400))
+    agent = SeminormLSTDAgent(features, anchors=[0, 30], gain=chain.gain)
+    agent.add(simulate_counts(chain, 10_000, 400, 0)).fit()
+    for found in (PiecewiseValues.of(agent, 36), GivenAnchors(chain).at((0, 30), features)):
+        assert errors.limit(found) <= 1.05 * errors.rems(found).sum()
 
 
 def test_the_projection_limit_of_one_hot_features_is_zero() -> None:

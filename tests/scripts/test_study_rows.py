@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lstd_agent.trials.parallel import run_tasks
 from study.exact import ExactSettings, run_exact_study
 
 import lstd_agent
 from lstd_agent import results
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.results import RowStore, code_version
+from lstd_agent.trials.workers import run_tasks
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 N_KILLS = int(os.environ.get("N_KILLS", "2"))  # more where there is time
@@ -186,7 +186,7 @@ def test_a_damaged_line_is_named_with_its_file_and_number(tmp_path: Path, line: 
 
 PARENT = """
 import os, sys, time
-from lstd_agent.trials.parallel import run_tasks
+from lstd_agent.trials.workers import run_tasks
 def work(seconds):
     os.write(1, f"{os.getpid()}\\n".encode())  # at once, so that the two workers' lines stay whole
     time.sleep(seconds)
