@@ -134,6 +134,7 @@ def test_a_limit_in_the_step_that_ends_a_trial_does_not_matter(walk: Any) -> Non
         assert_array_equal(visits(agent)[3:, 4], agent.n_trials)
 
 
+@pytest.mark.filterwarnings("ignore:the tail has not settled")  # many trials go on after it
 def test_the_terminal_state_is_the_reference_however_rarely_it_is_reached() -> None:
     agent = SeminormLSTDAgent.transient(OneHot())
     agent.collect(SyncVectorEnv([RandomWalk] * 50), np.zeros(7, dtype=int), 500, 6, seed=0).fit()
@@ -202,6 +203,7 @@ def test_a_first_trial_that_terminates_does_not_tell_t_max(walk: Any) -> None:
         agent.observe(1, 3, 0.0, 3)
 
 
+@pytest.mark.filterwarnings("ignore:it is not known whether the tail")  # of eight timesteps
 def test_restart_makes_a_task_continuing(walk: Any) -> None:
     env = Restart(walk(ends=True))
     agent = SeminormLSTDAgent(OneHot(), 1).collect(env, STAY, 10, 7).fit()
