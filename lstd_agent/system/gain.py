@@ -17,7 +17,7 @@ remains, with a warning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -48,7 +48,7 @@ class Gain:
     rows : {"given", "tail", "all", "mean"}
         Given; or by the least squares of the tail, or of all timesteps; or the tail's mean reward.
     share : float
-        Effective number of samples, as a share of those asked: of the tail, whatever rows it is by.
+        Effective number of samples, as a share of those that it is by.
     settled : ndarray, shape (p,), optional
         Mean features in the long run, :math:`\sum_i \alpha_i \tilde f_i`, where rows determine the
         gain. The mean of the tail is not yet that, where some trials have not left the start.
@@ -61,7 +61,7 @@ class Gain:
 
 
 def estimate_gain(source: Samples, segments: Segments, rows: GainRows | None = None) -> Gain:
-    """Return the gain by the rows that determine it, or by given ones, as refits must.
+    """Return the gain by the rows that determine it, beginning with given ones, as refits do.
 
     Parameters
     ----------
@@ -78,12 +78,12 @@ def estimate_gain(source: Samples, segments: Segments, rows: GainRows | None = N
     if rows in ("tail", None):
         found = _solved(source, total(tail), "tail")
         share = found.share
-        if rows == "tail" or share >= LEAST_SHARE:
+        if share >= LEAST_SHARE or source.n_trials == 0:
             return found
-    if rows in ("all", None):
+    if rows != "mean":
         found = _solved(source, total(segments.between(0, T + 1)), "all")
         if rows == "all" or found.share >= LEAST_SHARE:
-            return found if rows == "all" else replace(found, share=share)
+            return found
     return Gain(mean_reward(source, segments), "mean", share)
 
 

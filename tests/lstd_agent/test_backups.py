@@ -46,7 +46,7 @@ def trials_of(states: Any, rewards: Any, table: Any, lengths: Any = None) -> Tri
     return TrialRows(kept, lambda seen: table[seen[:, 0].astype(int)])
 
 
-ROWS = [counts_of, trials_of]
+ROWS: list[Any] = [counts_of, trials_of]
 
 
 def fitted(source: Any, anchors: Any, backup: Any, **options: Any) -> Fitted:

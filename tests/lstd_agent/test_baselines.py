@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from lstd_agent.statistics.backups import LambdaReturn
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.system.fit_system import fit_system
 from numpy.testing import assert_allclose
 from scipy import sparse
 

@@ -158,7 +158,8 @@ def fitted(
     features: Any, data: Any, n_anchors: Any = 2, **options: Any
 ) -> tuple[SeminormLSTDAgent, str]:
     """Return an agent and what it warned of; any other warning fails."""
-    added = {name: options.pop(name) for name in ("t_max", "terminated") if name in options}
+    names = "t_max", "terminated"
+    added: dict[str, Any] = {name: options.pop(name) for name in names if name in options}
     seen, paid = data
     agent = SeminormLSTDAgent(features, n_anchors, **options)
     if seen[0].dtype.kind == "i":

@@ -68,7 +68,7 @@ def test_many_features_predict_what_few_do(backup: Any, cut: bool) -> None:
         assert_allclose(b.coverage(x, t), a.coverage(x, t), rtol=1e-5)
         assert_array_equal(b.determined(x, t), a.determined(x, t))
     assert b.gain_ == pytest.approx(a.gain_, rel=1e-8)
-    assert b.diagnostics().choice.backup == a.diagnostics().choice.backup
+    assert b.backup_.backup == a.backup_.backup
     assert_array_equal(b.system_.rank, a.system_.rank)
     assert b.system_.weights.shape == (2, FEWEST_REDUCED)
 

@@ -166,11 +166,12 @@ def test_a_neighborhood_that_becomes_the_last_gets_a_reference_in_its_settled_ta
     given: tuple[Any, ...] = (source, None, np.array([0, 3, 6]))
     rules: tuple[tuple[Any, int], ...] = (("occupancy", 2), ("most_common", 1))
     for rule, main in rules:
-        anchors, windows, references = neighborhoods_with_references(*given, rule, "settled")
+        found: Any = neighborhoods_with_references
+        anchors, windows, references = found(*given, rule, "settled")
         assert_array_equal(anchors, [0])
         assert_array_equal(windows, [[5, 10]])
         assert references.main == main
-    assert neighborhoods_with_references(*given, "most_common", "window")[2].main == 0
+    assert found(*given, "most_common", "window")[2].main == 0
 
 
 ONE_HOT = np.eye(3)
