@@ -621,7 +621,8 @@ def test_an_advantage_in_one_state_has_the_error_of_two_means() -> None:
 def test_many_states_have_nearly_the_errors_of_few(monkeypatch: Any) -> None:
     states, rewards, actions = logs(100)
     moves: Any = [part.astype(np.int64) for part in (states[:, :-1], actions, states[:, 1:])]
-    chain = PolicyChain(ActionCounts.of(12, 2, *moves, rewards), np.eye(2)[TARGET])
+    of: Any = ActionCounts.of
+    chain = PolicyChain(of(12, 2, *moves, rewards), np.eye(2)[TARGET])
     exact = ActionValues(chain, chain.main_state()).advantage_errors(TARGET)
     monkeypatch.setattr("lstd_agent.actions.counted_pairs._MOST_STATES", 2)
     drawn = ActionValues(chain, chain.main_state()).advantage_errors(TARGET)
@@ -632,7 +633,8 @@ def test_advantages_by_counts_have_the_errors_of_lstdq_in_one_hot_features() -> 
     states, rewards, actions = logs(400)
     moves: Any = states[:, :-1], actions, states[:, 1:]
     parts: Any = [part.astype(np.int64) for part in moves]
-    counts = ActionCounts.of(12, 2, *parts, rewards)
+    of: Any = ActionCounts.of
+    counts = of(12, 2, *parts, rewards)
     chain = PolicyChain(counts, as_probabilities(TARGET, 2))
     found = ActionValues(chain, chain.main_state())
     q, every = found.action_values, np.arange(12)

@@ -112,7 +112,7 @@ def dense_values(source: Kept, anchors: list[int], gain: float, zero: Any = None
 
     Every sample counts: there are none that lead to what no others determine.
     """
-    n, found = source.t_max + 1, []
+    n, found = source.t_max + 1, list[Any]()
     F = source.features.toarray().reshape(source.m, n + 1, -1)
     for start, stop in reversed(list(zip(anchors, [*anchors[1:], n], strict=True))):
         one = np.ones((source.m, n + 1, int(bool(found))))
@@ -218,11 +218,13 @@ def test_two_thousand_states_have_the_bias_of_their_chain(kind: str) -> None:
 
 
 def test_errors_are_those_of_separate_fits() -> None:
+    P, r = random_chain(25)
+    states, rewards = walk(P, r, 200, 30)
     for source in (
         tiled(tiles(4), 200, 30)[0],
-        Counted(one_hot((s := walk(*random_chain(25), 200, 30))[0], 25), s[1]),
+        Counted(one_hot(states, 25), rewards),
     ):
-        anchors, windows = [0, 5], {}
+        anchors, windows = [0, 5], dict[str, Any]()
         rows = SparseRows(source, anchors, 10)
         gain = sparse_gain(rows, windows=windows)
         whole = solve_sparse(rows, gain.value)
@@ -382,6 +384,6 @@ def test_a_system_says_how_many_features_and_samples_it_rests_on() -> None:
     P, r = random_chain(9)
     states, rewards = walk(P, r, 30, 20)
     found = solve_sparse(SparseRows(Counted(one_hot(states, 10), rewards), [0, 5]), 0.0)
-    assert isinstance(found, Any)
+    assert isinstance(found, path.SparseSystem)
     assert_array_equal(found.rank, [9, 9])
     assert_array_equal(found.n_samples, [150, 480])
