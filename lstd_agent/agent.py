@@ -73,7 +73,8 @@ class SeminormLSTDAgent:
         Wanted number of neighbourhoods (at most); None is one for each timestep. ``"auto"`` fits
         1, 2, 4 and 8, and takes the fewest that predict held-out trials as well as any.
     anchors : array_like of int, optional
-        The anchors themselves, instead of a search.
+        The anchors themselves, instead of a search. ``search="exact"`` places none after half of
+        the timesteps, so that the last neighbourhood holds the whole tail.
     search : {"exact", "doubling"}
         How the anchors are searched for: as close to the wanted number as can be got, or as in
         the paper, which may jump past it (`lstd_agent.system.neighborhoods.find_anchors`).
@@ -103,9 +104,9 @@ class SeminormLSTDAgent:
         one that stays, without reward, in a terminal state whose features and value are 0.
     rcond : float
         Relative cutoff of the pseudoinverses (`lstd_agent.system.minimizer.minimize`). With
-        Discrete observations nothing hangs on it from 1e-12 to 1e-8, unless a neighbourhood's
-        ``condition`` comes near its inverse: then its samples hardly determine the values, and
-        fewer features or wider neighbourhoods help.
+        Discrete observations, values from 1e-12 to 1e-8 give the same result, unless a
+        neighbourhood's ``condition`` approaches 1/rcond: then its samples hardly determine the
+        values, and fewer features or wider neighbourhoods help.
     n_stored_trials : int
         How many counted trials to keep whole, rewards included, for the distance that pairs
         trials and for returns of starts. Which they are does not depend on the order in which
@@ -169,8 +170,8 @@ class SeminormLSTDAgent:
         What actions are worth, under any policy, and how far off that may be.
     action_coverage(observations)
         How many transitions tell of each action.
-    compare(a, b, t)
-        A difference of values, with its own standard error.
+    compare(a, b, t, by)
+        A difference of values, or of what trials from two starts earned, with its standard error.
     diagnostics(), summary(), plot()
         How far the fit may be relied on; an account of it as text, and as a figure.
     candidate(index)
@@ -195,10 +196,10 @@ class SeminormLSTDAgent:
     >>> agent.collect(env, policy, n_trials=10_000, t_max=60, seed=0).fit()
     <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
     >>> agent.predict([0, 1, 2], t=0).round(1).tolist()
-    [-39.7, -26.0, -12.3]
+    [-41.0, -27.3, -13.6]
     >>> chain = env.unwrapped.mdp.induce(policy)  # the exact answers
     >>> chain.relative_value(agent.main_reference_)[:3].round(1).tolist()
-    [-39.7, -26.0, -12.3]
+    [-41.0, -27.3, -13.7]
     """
 
     def __init__(
@@ -861,7 +862,9 @@ class SeminormLSTDAgent:
         InvalidInputError
             If an argument does not fit, or a timestep is no integer from 0 on.
         """
-        return self._action_evidence.action_values(observations, t, policy=policy, pair_features=pair_features)
+        return self._action_evidence.action_values(
+            observations, t, policy=policy, pair_features=pair_features
+        )
 
     def action_standard_errors(
         self,
@@ -893,7 +896,9 @@ class SeminormLSTDAgent:
             Where `action_values` does; if there are fewer than two batches of trials; of counted
             trials of a function, unless it is given as ``policy``.
         """
-        return self._action_evidence.action_standard_errors(observations, policy=policy, pair_features=pair_features)
+        return self._action_evidence.action_standard_errors(
+            observations, policy=policy, pair_features=pair_features
+        )
 
     def action_coverage(self, observations: Any) -> FloatArray:
         """Return how many transitions tell of each action.

@@ -138,7 +138,7 @@ class FitOptions:
         return several or self.calibration == "references"
 
     def fit(self, source: Any, n_batches: int) -> Fitted:
-        """Fit a system to the rows of trials.
+        """Fit a system to the rows of trials (Algorithm ``training_nbwpval``).
 
         Parameters
         ----------
@@ -227,7 +227,7 @@ class FitOptions:
             source, segments, anchors, self.reference, self.tail
         )
         solved = self.solve_windows(source, segments, windows, gain.value)
-        choice = Choice(backup, reason)  # type: ignore[arg-type]
+        choice = Choice(backup, reason)
         system = calibrated(
             system_of(source, solved, anchors, windows, references, gain.value, segments),
             source,
@@ -243,7 +243,7 @@ class FitOptions:
         solved = []
         for start, stop in windows.tolist():
             window = total(segments.between(start, stop))
-            if self.backup == "auto" or is_one_step(self.backup):  # type: ignore[arg-type]
+            if self.backup == "auto" or is_one_step(self.backup):
                 found = solve_alone(source, window, gain)
             else:
                 found, _ = window_by_targets(source, start, stop, gain, self.backup)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 from scipy import sparse
 
+from lstd_agent.backups import LambdaReturn, MultiStep, WantedBackup, check_backup
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.fourier import FourierBasis, RandomFourier
 from lstd_agent.features.kernels import Kernel
@@ -21,7 +22,6 @@ from lstd_agent.features.rows import is_sparse
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import GaussianFeatures, OneHot
 from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
-from lstd_agent.backups import LambdaReturn, MultiStep, WantedBackup, check_backup
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.references import ReferenceStates

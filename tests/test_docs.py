@@ -111,6 +111,7 @@ def test_the_citation_file_names_the_version_and_the_paper() -> None:
     assert citation["references"][0]["identifiers"][0]["value"] == "arXiv:2204.04324"
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx", reason="needs the extra `docs`")
     pytest.importorskip("furo", reason="needs the extra `docs`")

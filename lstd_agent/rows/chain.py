@@ -1,4 +1,4 @@
-"""Rows of an exact Markov chain: a row is a state, n its probability at a timestep, P the chain's."""
+"""Rows of an exact Markov chain: a row is a state, and n its probability at a timestep."""
 
 from __future__ import annotations
 

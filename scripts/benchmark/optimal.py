@@ -107,10 +107,11 @@ def policy_rows(name: str, n: int) -> None:
     method = "modified_policy_iteration" if name == "sparse" and n > 3_000 else "policy_iteration"
     theirs = seconds(lambda: ddp.solve(method=method))
     n_theirs = ddp.solve(method=method).num_iter
-    for what, find in (
+    finders: tuple[tuple[str, Callable[[], Any]], ...] = (
         ("gain-optimal", partial(mdp.optimal_policy, "gain")),
         ("discounted-optimal", partial(mdp.optimal_policy, "discounted", DISCOUNT)),
-    ):
+    )
+    for what, find in finders:
         show(what, name, n, seconds(find), theirs, f"{find().n_iterations} and {n_theirs}")
 
 

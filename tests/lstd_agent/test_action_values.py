@@ -343,7 +343,7 @@ def logs(n: int, seed: int = 0, t_max: int = 40) -> tuple[np.ndarray, np.ndarray
     return np.array(states).T, np.array(rewards).T, np.array(actions).T
 
 
-TARGET = make_mdp("h12c").random_policy(3)
+TARGET: Any = make_mdp("h12c").random_policy(3)
 TWELVE = np.arange(12, dtype=np.float32)[:, None]
 
 
@@ -620,7 +620,7 @@ def test_an_advantage_in_one_state_has_the_error_of_two_means() -> None:
 
 def test_many_states_have_nearly_the_errors_of_few(monkeypatch: Any) -> None:
     states, rewards, actions = logs(100)
-    moves = (part.astype(np.int64) for part in (states[:, :-1], actions, states[:, 1:]))
+    moves: Any = [part.astype(np.int64) for part in (states[:, :-1], actions, states[:, 1:])]
     chain = PolicyChain(ActionCounts.of(12, 2, *moves, rewards), np.eye(2)[TARGET])
     exact = ActionValues(chain, chain.main_state()).advantage_errors(TARGET)
     monkeypatch.setattr("lstd_agent.actions.counted_pairs._MOST_STATES", 2)
@@ -630,8 +630,9 @@ def test_many_states_have_nearly_the_errors_of_few(monkeypatch: Any) -> None:
 
 def test_advantages_by_counts_have_the_errors_of_lstdq_in_one_hot_features() -> None:
     states, rewards, actions = logs(400)
-    moves = states[:, :-1], actions, states[:, 1:]
-    counts = ActionCounts.of(12, 2, *(part.astype(np.int64) for part in moves), rewards)
+    moves: Any = states[:, :-1], actions, states[:, 1:]
+    parts: Any = [part.astype(np.int64) for part in moves]
+    counts = ActionCounts.of(12, 2, *parts, rewards)
     chain = PolicyChain(counts, as_probabilities(TARGET, 2))
     found = ActionValues(chain, chain.main_state())
     q, every = found.action_values, np.arange(12)

@@ -204,7 +204,8 @@ def test_seeds_of_environments_fit_31_bits() -> None:
         def step(self, action: Any) -> Any:
             return 0, 0.0, False, False, {}
 
-    for workers in ({}, {"shard_size": 1}):
+    sizes: tuple[dict[str, Any], ...] = {}, {"shard_size": 1}
+    for workers in sizes:
         agent = SeminormLSTDAgent(OneHot())
         agent.collect(Legacy() if not workers else Legacy, [0, 0], 3, 2, seed=0, **workers)
         assert agent.n_trials == 3
@@ -224,7 +225,7 @@ def test_rewards_that_are_huge_are_refused_with_their_value() -> None:
         KeptTrials.of([[[0.0], [1.0]]], [[1e300]])
 
 
-REFUSED: dict[str, tuple[Callable[[SeminormLSTDAgent], Any], str]] = {
+REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "t": (lambda a: a.observe(True, 0, 1.0, 1), "t must be an integer; got True"),
     "reward": (lambda a: a.observe(0, 0, "5", 1), "a reward is one number; got '5'"),
     "none": (lambda a: a.observe(0, 0, None, 1), "a reward is one number; got None"),

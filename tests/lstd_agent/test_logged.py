@@ -67,7 +67,8 @@ def test_trials_of_one_length_are_those_of_the_users_loop_to_the_last_bit(n: int
     a, b = logged.counts, looped.counts
     assert (a.transition_counts != b.transition_counts).nnz == 0
     assert_array_equal(a.reward_sums.toarray(), b.reward_sums.toarray())
-    some, others = (each._source[0].whole_trials for each in (logged, looped))
+    sources: Any = [each._source[0] for each in (logged, looped)]
+    some, others = (source.whole_trials for source in sources)
     assert_array_equal(some.observations, others.observations)
     assert_array_equal(some.rewards, others.rewards)
     if n == 700:
@@ -109,7 +110,7 @@ def test_counts_of_cut_trials_are_those_of_a_plain_loop() -> None:
     assert_array_equal(counts.reward_sums.toarray(), R)
     assert_array_equal(counts.trials_at, n_at)
     assert 0 < n_at[-1] < 80
-    rows, _ = agent._source
+    rows: Any = agent._source[0]
     assert_allclose(rows.mean_rewards, R.sum(axis=1) / n_at)
     p = N.sum(axis=2) / n_at[:, None]
     expected = (0.5 * np.abs(p[1:] - p[0]).sum(axis=1)) ** 2

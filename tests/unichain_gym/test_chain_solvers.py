@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -397,7 +399,7 @@ def test_halves_of_every_size_have_their_shares_or_are_refused(
 @pytest.mark.parametrize("n", [10, 100, 1_000, 3_000])
 def test_a_line_that_is_hardly_ever_climbed_has_its_frequencies(n: int) -> None:
     up, down = 1e-3, 0.5
-    P = sparse.diags_array([up, down], offsets=[1, -1], shape=(n, n))
+    P: Any = sparse.diags_array([up, down], offsets=[1, -1], shape=(n, n))
     P = sparse.csr_array(P + sparse.diags_array(1.0 - P.sum(axis=1)))
     p = MarkovChain(P, np.arange(n) == 0, np.eye(n)[n - 1]).stationary_distribution
     seen = min(n, 50)

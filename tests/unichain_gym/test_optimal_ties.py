@@ -155,7 +155,7 @@ def test_a_constant_that_all_rewards_share_changes_no_optimal_action(n_models: i
         offset = float(np.round(rng.choice([-1.0, 1.0]) * 10.0 ** rng.uniform(1, 12)))
         for criterion in ("gain", "bias", "blackwell"):
             plain, moved = (
-                TabularMDP.from_arrays(P, reward, np.full(S, 1.0 / S)).optimal_policy(criterion)  # type: ignore[arg-type]
+                TabularMDP.from_arrays(P, reward, np.full(S, 1.0 / S)).optimal_policy(criterion)
                 for reward in (R, R + offset)
             )
             assert (plain.optimal_actions == moved.optimal_actions).all(), (seed, offset)
@@ -193,6 +193,6 @@ def test_a_tolerance_that_is_asked_for_makes_ties_of_small_differences() -> None
 def test_fractions_are_for_small_models() -> None:
     mdp = TabularMDP.from_arrays(np.ones((1, 1, 1)), [[1.0]], [1.0])
     with pytest.raises(InvalidArgumentError, match="precision must be one of 'auto', 'double', 'e"):
-        mdp.optimal_policy(precision="high")  # type: ignore[arg-type]
+        mdp.optimal_policy(precision="high")
     with pytest.raises(ModelTooLargeError, match="up to 500 states; these are 529"):
         slippery_grid(23, 0.1).optimal_policy(precision="exact")
