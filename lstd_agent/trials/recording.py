@@ -98,7 +98,7 @@ class Recording:
             taken = Taken(trials.actions.T, explored)
             actions.record(states[:-1], taken, trials.rewards.T, states[1:])
             counted = actions.sums()
-        sample = TrialSample.of(trials, n_stored) if n_stored else None
+        sample = TrialSample.of(trials, n_stored, first) if n_stored else None
         portion: Portion = recorder.portion(trials.n_trials, sample, counted)
         return portion
 

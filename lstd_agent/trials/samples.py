@@ -43,7 +43,24 @@ def batch_of(trials: KeptTrials, n_batches: int) -> tuple[IntArray, IntArray]:
 
 def ordered(trials: KeptTrials) -> IntArray:
     """Return the trials (m,) in an order that depends on their content alone."""
-    return np.argsort(hashes(trials), kind="stable")
+    return np.argsort(_keys(hashes(trials)), kind="stable")
+
+
+def _keys(found: NDArray[np.uint64], first: int = 0) -> NDArray[np.uint64]:
+    """Return numbers (m,) by which trials with these hashes are as good as drawn at random.
+
+    Trials alike are numbered, so that they do not lie together: dealt in turn, every batch would
+    have its share of each kind, and batches would differ less than by chance; and a sample would
+    have all of a kind or none. Trials after the first so many are drawn independently.
+    """
+    order = np.argsort(found, kind="stable")
+    same = found[order]
+    starts = np.flatnonzero(np.append(True, same[1:] != same[:-1]))
+    number = np.empty(len(found), dtype=np.uint64)
+    sizes = np.diff(np.append(starts, len(found)))
+    number[order] = (np.arange(len(found)) - np.repeat(starts, sizes)).astype(np.uint64)
+    salt = _scrambled(np.array([first], dtype=np.uint64))
+    return _scrambled(found + salt + _scrambled(number))
 
 
 def hashes(trials: KeptTrials) -> NDArray[np.uint64]:
@@ -111,9 +128,12 @@ class TrialSample:
     hashes: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, trials: KeptTrials, most: int) -> TrialSample:
-        """Return at most so many of some trials, whose observations are numbers of states."""
-        found = hashes(trials)
+    def of(cls, trials: KeptTrials, most: int, first: int = 0) -> TrialSample:
+        """Return at most so many of some trials, whose observations are numbers of states.
+
+        The first of them is number ``first`` of all.
+        """
+        found = _keys(hashes(trials), first)
         chosen = np.argsort(found, kind="stable")[:most]
         some = trials.take(chosen)
         return cls(some.observations, some.rewards, some.lengths, some.explored, found[chosen])
