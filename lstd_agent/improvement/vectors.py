@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
-from lstd_agent.errors import NotFittedError
+from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.improvement.record import Earned
-from lstd_agent.packing import Arrays
 from lstd_agent.system.pair_features import PairFeatureRows, PairFeatures
 from lstd_agent.system.pair_fit import PairFit, Transitions, fit_pairs
 from lstd_agent.trials.encoding import VectorEncoding
@@ -81,6 +81,13 @@ class VectorPolicy:
         return action
 
 
+@dataclass(frozen=True, eq=False)
+class VectorSamples:
+    """What a file holds of a policy that is improved by trials: those of each iteration."""
+
+    rounds: tuple[tuple[KeptTrials, ...], ...]
+
+
 class VectorImprover:
     """A policy of vectors, improved by kept trials.
 
@@ -106,11 +113,13 @@ class VectorImprover:
     ) -> None:
         self.encoding = encoding
         self.portions: list[Transitions] = []
+        # How many of them each fit had.
+        self._n_portions: list[int] = []
         self.fits: tuple[PairFit, ...] = ()
         self.n_errors = n_errors
         self.fit: PairFit | None = None
         self._pairs = PairFeatureRows(encoding, n_actions, pair_features)
-        self._first_action = first_action
+        self._n_actions, self._first_action = n_actions, first_action
         self._gain = np.nan
         # Actions of the policy made by so many fits in the states that follow, by portion.
         self._following: list[IntArray] = []
@@ -178,6 +187,7 @@ class VectorImprover:
         assert self.fit is not None
         before = self.policy()
         self.fits = (*self.fits, self.fit)
+        self._n_portions.append(len(self.portions))
         features = self._pairs(self._some_states())
         changed = before.actions(features) != self.policy().actions(features)
         return round(_N_SAMPLES * float(changed.mean()))
@@ -202,32 +212,36 @@ class VectorImprover:
         """Return how many fits make the policy."""
         return np.array(len(self.fits))
 
-    def arrays(self) -> Arrays:
-        """Return trials and fits as arrays for a file."""
-        arrays: Arrays = {"n_fits": np.array(len(self.fits)), "gain": np.array(self._gain)}
-        for i, portion in enumerate(self.portions):
-            held = {k: v for k, v in vars(portion).items() if v is not None}
-            arrays.update({f"portion{i}.{name}": part for name, part in held.items()})
-        for i, fit in enumerate(self.fits):
-            held = {"weights": fit.weights, "root": fit.root, **vars(fit.n_samples)}
-            arrays.update({f"fit{i}.{name}": part for name, part in held.items()})
-        return arrays
+    @property
+    def samples(self) -> VectorSamples:
+        """What a file holds: trials, from which all fits follow."""
+        held = [KeptTrials(p.states, p.rewards, actions=p.actions) for p in self.portions]
+        edges = [0, *self._n_portions]
+        rounds = [tuple(held[a:b]) for a, b in pairwise(edges)]
+        return VectorSamples(tuple(rounds))
 
-    def restore(self, arrays: Arrays) -> None:
-        """Take samples and policy from the arrays of a saved search."""
+    def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
+        """Take the trials of a saved search, and improve the policy by them as it did.
 
-        def parts(prefix: str) -> dict[str, Any]:
-            return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-
-        n = sum(name.endswith(".states") for name in arrays)
-        self.portions = [Transitions(**parts(f"portion{i}.")) for i in range(n)]
-        held = [parts(f"fit{i}.") for i in range(int(arrays["n_fits"]))]
-        self.fits = tuple(
-            PairFit(fit.pop("weights"), fit.pop("root"), Christoffel(**fit)) for fit in held
-        )
-        self.fit, self._gain = (self.fits[-1] if self.fits else None), float(arrays["gain"])
-        for portion in self.portions:
-            self.encoding.measure(portion.states)
+        Raises
+        ------
+        InvalidInputError
+            If they are not of these observations and actions.
+        """
+        if not isinstance(samples, VectorSamples):
+            raise InvalidInputError("its samples are not trials of vectors")
+        for rounds in samples.rounds:
+            for kept in rounds:
+                self.encoding.encode_logged(kept.observations)
+                n = self._n_actions
+                if kept.actions is None or kept.actions.min() < 0 or kept.actions.max() >= n:
+                    raise InvalidInputError(f"its actions are not all from 0 to {n - 1}")
+            self.add(rounds)
+            self.evaluate_start()
+            self.improve()
+        for each in tried:
+            if each.shape != () or each.dtype.kind != "i" or not 0 <= each <= len(self.fits):
+                raise InvalidInputError(f"a policy of {len(self.fits)} fits is not {each}")
 
     def policy(self, snapshot: IntArray | None = None) -> VectorPolicy:
         """Return the policy, or that of a snapshot, as a function of batches."""
