@@ -240,7 +240,9 @@ class Fit:
             return np.asarray(seen & (self._model_open_share[states] <= OPEN_TOLERANCE))
         if self.fitted.sparse is not None:
             rows = sparse.csr_array(self.encoding.rows(states))
-            told = [self.fitted.sparse[1].determined(rows, k) for k in range(len(self.system.anchors))]
+            told = [
+                self.fitted.sparse[1].determined(rows, k) for k in range(len(self.system.anchors))
+            ]
             return np.asarray(seen & of_each(np.stack(told), neighborhood))
         if not self.system.open_directions:
             return seen

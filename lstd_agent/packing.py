@@ -54,7 +54,10 @@ _SPACES: dict[type[Space[Any]], tuple[tuple[str, ...], Callable[..., Space[Any]]
     spaces.Dict: (("spaces",), lambda spaces_: spaces.Dict(list(spaces_.items()))),
     spaces.Tuple: (("spaces",), spaces.Tuple),
     spaces.Discrete: (("n", "start"), lambda n, start: spaces.Discrete(n, start=start)),
-    spaces.MultiDiscrete: (("nvec", "start"), lambda n, start: spaces.MultiDiscrete(n, start=start)),
+    spaces.MultiDiscrete: (
+        ("nvec", "start"),
+        lambda n, start: spaces.MultiDiscrete(n, start=start),
+    ),
     spaces.MultiBinary: (("n",), spaces.MultiBinary),
     spaces.Box: (("low", "high"), lambda low, high: spaces.Box(low, high, dtype=low.dtype.type)),
 }
@@ -89,15 +92,15 @@ def pack(value: Any, name: str, arrays: Arrays, makers: Makers) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         arrays[name] = value
         return {"array": name}
+    for kind, (fields, _) in _SPACES.items():  # a subclass as the space that it is
+        if isinstance(value, kind):
+            return _parts(value, kind, fields, name, arrays, makers)
     if isinstance(value, tuple | list):
         parts = [pack(v, f"{name}.{i}", arrays, makers) for i, v in enumerate(value)]
         return {type(value).__name__: parts}
     if isinstance(value, Mapping):
         pairs = [[k, pack(v, f"{name}.{k}", arrays, makers)] for k, v in value.items()]
         return {"dict": pairs}
-    for kind, (fields, _) in _SPACES.items():  # a subclass as the space that it is
-        if isinstance(value, kind):
-            return _parts(value, kind, fields, name, arrays, makers)
     if type(value) in makers:
         return _parts(value, type(value), _fields(type(value)), name, arrays, makers)
     return {"function": []}

@@ -33,7 +33,7 @@ from lstd_agent.improvement.record import (
     record,
 )
 from lstd_agent.improvement.vectors import VectorSamples
-from lstd_agent.packing import function, read, refusing, write
+from lstd_agent.packing import Makers, function, read, refusing, write
 from lstd_agent.persistence import MAKERS
 from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.encoding import ObservationKind
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
 
 # What its file may hold, beside what an agent's may.
-_MAKERS = {
+_MAKERS: Makers = {
     **MAKERS,
     SavedSearch: SavedSearch,
     Iteration: checked_iteration,

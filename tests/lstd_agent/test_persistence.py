@@ -36,8 +36,14 @@ from lstd_agent import (
 from lstd_agent.commands.outputs import write_files
 from lstd_agent.drafts import draft_of
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
-from lstd_agent.packing import pack_space, unpack_space
-from lstd_agent.persistence import FORMAT_VERSION
+from lstd_agent.packing import FORMAT_VERSION, Arrays, pack, unpack
+
+
+def through_a_file(value: Any) -> Any:
+    arrays: Arrays = {}
+    facts = json.loads(json.dumps(pack(value, "value", arrays, {})))
+    return unpack(facts, arrays, {})
+
 
 POLICY = np.array([0, 1, 0, 1, 0, 1])
 STATES = np.arange(6)
@@ -141,7 +147,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
     discrete().save(path)
     with zipfile.ZipFile(path) as file:
-        member = file.getinfo("batch0.reward_sums.data.npy")
+        member = file.getinfo("saved.trials.reward_sums.data.npy")
     data = bytearray(path.read_bytes())
     # Its local header has 30 bytes, the name and 20 more; compressed data follow.
     begin = member.header_offset + 50 + len(member.filename)
@@ -178,14 +184,14 @@ def test_newer_formats_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
     facts = json.dumps({"format_version": FORMAT_VERSION + 1})
     np.savez(path, facts=np.array(facts))
-    with pytest.raises(InvalidInputError, match=r"has format 3, .* reads format 2: install"):
+    with pytest.raises(InvalidInputError, match=r"has format 5, .* reads format 4: install"):
         SeminormLSTDAgent.load(path)
 
 
 def test_files_of_the_format_before_are_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
-    np.savez(path, facts=np.array(json.dumps({"format_version": 1})))
-    with pytest.raises(InvalidInputError, match=r"has format 1, .* load it with the version that"):
+    np.savez(path, facts=np.array(json.dumps({"format_version": 3})))
+    with pytest.raises(InvalidInputError, match=r"has format 3, .* load it with the version that"):
         SeminormLSTDAgent.load(path)
 
 
@@ -261,7 +267,7 @@ def test_a_draft_is_removed_by_the_next_writer_once_its_process_has_ended(
     ids=str,
 )
 def test_spaces_survive(space: Any) -> None:
-    assert unpack_space(json.loads(json.dumps(pack_space(space)))) == space
+    assert through_a_file(space) == space
 
 
 def test_saved_files_have_the_permissions_of_any_file_and_follow_links(tmp_path: Path) -> None:
@@ -281,62 +287,13 @@ def test_saved_files_have_the_permissions_of_any_file_and_follow_links(tmp_path:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("transition_counts.indices", lambda a: a + 10**6, "transition_counts is damaged"),
-        ("transition_counts.indptr", lambda a: a[::-1].copy(), "is damaged"),
-        ("transition_counts.data", lambda a: a + 1, "sum to"),
-        ("reward_sums.data", lambda a: a * np.nan, "finite numbers"),
-        ("reward_sums.data", lambda a: None, "is damaged"),
-    ],
-)
-def test_a_files_sums_are_checked_before_they_are_used(
-    name: str, change: Any, message: str, tmp_path: Path
-) -> None:
-    """An index out of range would be a segmentation fault in `fit`."""
-    path = tmp_path / "agent.npz"
-    discrete().save(path)
-    with np.load(path) as file:
-        arrays = dict(file)
-    changed = change(arrays.pop(f"batch0.{name}"))
-    if changed is not None:
-        arrays[f"batch0.{name}"] = changed
-    np.savez(path, **arrays)
-    with pytest.raises(InvalidInputError, match=message):
-        SeminormLSTDAgent.load(path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda a: np.where(a == a[0, 0], 200, a),  # no state
-        lambda a: a * 1.5,
-        lambda a: a[0],
-        lambda a: a[:, :5],
-        lambda a: np.array(["x"]),
-    ],
-)
-def test_a_files_stored_trials_are_checked_before_they_are_used(
-    change: Any, tmp_path: Path
-) -> None:
-    path = tmp_path / "agent.npz"
-    discrete().save(path)
-    with np.load(path) as file:
-        arrays = dict(file)
-    arrays["trials"] = change(arrays["trials"])
-    np.savez(path, **arrays)
-    with pytest.raises(InvalidInputError, match="the file's trials are damaged"):
-        SeminormLSTDAgent.load(path)
-
-
 def test_a_subclass_of_a_space_is_saved_as_the_space_that_it_is(tmp_path: Path) -> None:
     class Named(gym.spaces.Discrete):
         pass
 
-    assert unpack_space(pack_space(Named(4, start=1))) == gym.spaces.Discrete(4, start=1)
+    assert through_a_file(Named(4, start=1)) == gym.spaces.Discrete(4, start=1)
     inner = gym.spaces.Tuple([Named(2), gym.spaces.Box(0.0, 1.0)])
-    assert unpack_space(json.loads(json.dumps(pack_space(inner)))) == inner
+    assert through_a_file(inner) == inner
 
 
 def test_a_loaded_agent_knows_its_policy_and_its_options(tmp_path: Path) -> None:
