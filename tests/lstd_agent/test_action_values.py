@@ -593,15 +593,3 @@ def test_without_recorded_actions_the_remedy_is_named() -> None:
         agent.action_values(0)
     with pytest.raises(InvalidInputError, match="t is one timestep, or one for each"):
         agent.action_values([0, 1], t=[1, 2, 3])
-
-
-@pytest.mark.parametrize("part", ["key", "count"])
-def test_damaged_counts_in_a_file_are_refused(tmp_path: Path, part: str) -> None:
-    agent, _, _ = explored(n_trials=1000)
-    path = tmp_path / "agent.npz"
-    agent.save(path)
-    arrays = dict(np.load(path))
-    arrays[f"taken0.{part}"] = -arrays[f"taken0.{part}"]
-    np.savez(path, **arrays)
-    with pytest.raises(InvalidInputError, match="no counts of 12 states and 2 actions"):
-        SeminormLSTDAgent.load(path)

@@ -200,7 +200,9 @@ def crafted(data: bytes, rng: np.random.Generator) -> tuple[bytes, bool]:
         case 0 | 1:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                arrays[name] = np.asarray(CHANGES[rng.integers(len(CHANGES))](np.atleast_1d(arrays[name])))
+                arrays[name] = np.asarray(
+                    CHANGES[rng.integers(len(CHANGES))](np.atleast_1d(arrays[name]))
+                )
         case 2:
             arrays[name] = arrays[sorted(arrays)[rng.integers(len(arrays))]]
         case _:

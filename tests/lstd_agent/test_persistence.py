@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import joblib
+import joblib  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import scipy.sparse
@@ -433,6 +433,16 @@ def test_a_crafted_file_is_checked_by_what_checks_users(
     SeminormLSTDAgent.load(path)
     resealed(path, change)
     with pytest.raises(InvalidInputError, match=message):
+        SeminormLSTDAgent.load(path)
+
+
+@pytest.mark.parametrize("part", ["key", "count"])
+def test_crafted_counts_of_actions_are_refused(part: str, tmp_path: Path) -> None:
+    path, env = tmp_path / "agent.npz", gym.make("unichain_gym:Unichain-h6-v0")
+    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 50, 10, seed=0, explore=1)
+    agent.save(path)
+    resealed(path, changed(f"trials.taken.0.{part}", lambda a: -a))
+    with pytest.raises(InvalidInputError, match="no counts of 6 states and 2 actions"):
         SeminormLSTDAgent.load(path)
 
 
