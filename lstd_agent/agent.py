@@ -965,8 +965,15 @@ class SeminormLSTDAgent:
         ----------
         path : path
             Written as it is named, all or nothing.
+
+        Raises
+        ------
+        InvalidInputError
+            If features or states are so many that `load` would refuse the file.
         """
-        write(path, SavedAgent.of(self.options, self.collector, self._is_current), MAKERS)
+        saved = SavedAgent.of(self.options, self.collector, self._is_current)
+        saved.check_sizes()
+        write(path, saved, MAKERS)
 
     @classmethod
     def load(
