@@ -467,7 +467,6 @@ def no_torque(observations: Any) -> Any:
     "features",
     [
         OneHot(),
-        GaussianFeatures(3),
         Standardized(Polynomial(2)),
         TileCoding([-1, -1, -8], [1, 1, 8], n_tiles=2, n_tilings=4),
     ],
@@ -475,20 +474,19 @@ def no_torque(observations: Any) -> Any:
 )
 def test_a_copy_of_a_fitted_agent_gives_the_same_answers(features: Any, copied: Any) -> None:
     at: Any = STATES
-    if isinstance(features, OneHot | GaussianFeatures):
+    if isinstance(features, OneHot):
         agent = discrete(features=features)
     else:
         at = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -2.0]])
         env = gym.make_vec("Pendulum-v1", num_envs=5)
         agent = SeminormLSTDAgent(features).collect(env, no_torque, 60, 40, seed=0).fit()
-    unused = copied(agent)  # before anything is cached
     difference = agent.compare(at[:1], at[1:])
-    for other in (unused, copied(agent)):
-        assert_array_equal(other.predict(at), agent.predict(at))
-        assert_array_equal(other.standard_errors(at), agent.standard_errors(at))
-        assert_array_equal(other.determined(at), agent.determined(at))
-        assert other.summary() == agent.summary()
-        assert other.compare(at[:1], at[1:]) == difference
+    errors = agent.standard_errors(at)
+    other = copied(agent)  # of which much is cached
+    assert_array_equal(other.predict(at), agent.predict(at))
+    assert_array_equal(other.standard_errors(at), errors)
+    assert_array_equal(other.determined(at), agent.determined(at))
+    assert other.compare(at[:1], at[1:]) == difference
     assert copied(difference) == difference
     assert str(copied(agent.diagnostics())) == str(agent.diagnostics())
     assert_array_equal(copied(agent.system_).weights, agent.system_.weights)
