@@ -3,54 +3,28 @@
 The system of seminorm LSTD approximators of Dewanto & Gallagher (arXiv:2204.04324).
 `SeminormLSTDAgent` is the evaluator. `PolicyIteration` improves policies by what it evaluates. The
 rest are features, distances, backups and results, trials to give it, a wrapper that makes episodic
-environments continuing, the base of all errors, and the warning of a fit that may be far off.
+environments continuing, the base of all errors, and the warning of a fit that may be
+far off.
 """
 
-from lstd_agent.agent import SeminormLSTDAgent
-from lstd_agent.diagnostics import Diagnostics
-from lstd_agent.errors import EvaluationError, FitWarning
-from lstd_agent.features.fourier import FourierBasis, RandomFourier
-from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import GaussianFeatures, OneHot
-from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
-from lstd_agent.fit import Comparison
-from lstd_agent.improvement.policy_iteration import PolicyIteration
-from lstd_agent.improvement.record import Iteration
-from lstd_agent.backups import LambdaReturn, MultiStep
-from lstd_agent.system.approximators import Neighborhood, System
-from lstd_agent.system.distances import MMD
-from lstd_agent.system.selection import Choice
-from lstd_agent.trials.counts import TransitionCounts
-from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.logged import LoggedTrials
-from lstd_agent.trials.restart import Restart
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "MMD",
-    "Choice",
-    "Comparison",
-    "Diagnostics",
-    "EvaluationError",
-    "FitWarning",
-    "FourierBasis",
-    "GaussianFeatures",
-    "Iteration",
-    "KeptTrials",
-    "Kernel",
-    "LambdaReturn",
-    "LoggedTrials",
-    "MultiStep",
-    "Neighborhood",
-    "OneHot",
-    "PolicyIteration",
-    "Polynomial",
-    "RadialBasis",
-    "RandomFourier",
-    "Restart",
-    "SeminormLSTDAgent",
-    "Standardized",
-    "System",
-    "TileCoding",
-    "TransitionCounts",
-]
+if TYPE_CHECKING:
+    from lstd_agent.public import *  # noqa: F403
+    from lstd_agent.public import __all__ as __all__
+
+
+def __getattr__(name: str) -> Any:
+    # The first use of a public name imports all: `unichain` must be able to stop before.
+    public = import_module("lstd_agent.public")
+    names = globals()
+    names["__all__"] = public.__all__
+    names.update({each: getattr(public, each) for each in public.__all__})
+    if name not in names:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return names[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *import_module("lstd_agent.public").__all__})

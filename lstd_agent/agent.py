@@ -19,10 +19,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.action_values import ActionEvidence
+from lstd_agent.actions.evidence import ActionEvidence
+from lstd_agent.actions.pair_rows import PairFeatures
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
-from lstd_agent.delegation import delegated
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
 from lstd_agent.features.parameters import same_features
@@ -49,7 +49,7 @@ from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import SearchName
 from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
-from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Sums
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
 from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
@@ -75,7 +75,8 @@ class SeminormLSTDAgent:
         Wanted number of neighbourhoods (at most); None is one for each timestep. ``"auto"`` fits
         1, 2, 4 and 8, and takes the fewest that predict held-out trials as well as any.
     anchors : array_like of int, optional
-        The anchors themselves, instead of a search.
+        The anchors themselves, instead of a search. ``search="exact"`` places none after half of
+        the timesteps, so that the last neighbourhood holds the whole tail.
     search : {"exact", "doubling"}
         How the anchors are searched for: as close to the wanted number as can be got, or as in
         the paper, which may jump past it (`lstd_agent.system.neighborhoods.find_anchors`).
@@ -105,17 +106,18 @@ class SeminormLSTDAgent:
         one that stays, without reward, in a terminal state whose features and value are 0.
     rcond : float
         Relative cutoff of the pseudoinverses (`lstd_agent.system.minimizer.minimize`). With
-        Discrete observations nothing hangs on it from 1e-12 to 1e-8, unless a neighbourhood's
-        ``condition`` comes near its inverse: then its samples hardly determine the values, and
-        fewer features or wider neighbourhoods help.
+        Discrete observations, values from 1e-12 to 1e-8 give the same result, unless a
+        neighbourhood's ``condition`` approaches 1/rcond: then its samples hardly determine the
+        values, and fewer features or wider neighbourhoods help.
     n_stored_trials : int
         How many counted trials to keep whole, rewards included, for the distance that pairs
         trials and for returns of starts. Which they are does not depend on the order in which
         trials come.
     n_batches : int
         In how many batches to deal the trials, for `standard_errors`. Counts take at most one
-        number for each visited (batch, timestep, transition). Standard errors fit the system again without each batch; of 10⁵ tiles each such fit takes
-        about half as long as the first, so that fewer batches there cost less.
+        number for each visited (batch, timestep, transition). Standard errors fit the system
+        again without each batch; of 10⁵ tiles each such fit takes about half as long as the
+        first, so that fewer batches there cost less.
     observations : {"auto", "counted", "vectors"}
         How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
         others of at most 10,000 elements), and keeps all others as vectors.
@@ -170,8 +172,8 @@ class SeminormLSTDAgent:
         What actions are worth, under any policy, and how far off that may be.
     action_coverage(observations)
         How many transitions tell of each action.
-    compare(a, b, t)
-        A difference of values, with its own standard error.
+    compare(a, b, t, by)
+        A difference of values, or of what trials from two starts earned, with its standard error.
     diagnostics(), summary(), plot()
         How far the fit may be relied on; an account of it as text, and as a figure.
     candidate(index)
@@ -196,10 +198,10 @@ class SeminormLSTDAgent:
     >>> agent.collect(env, policy, n_trials=10_000, t_max=60, seed=0).fit()
     <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
     >>> agent.predict([0, 1, 2], t=0).round(1).tolist()
-    [-39.7, -26.0, -12.3]
+    [-41.0, -27.3, -13.6]
     >>> chain = env.unwrapped.mdp.induce(policy)  # the exact answers
     >>> chain.relative_value(agent.main_reference_)[:3].round(1).tolist()
-    [-39.7, -26.0, -12.3]
+    [-41.0, -27.3, -13.7]
     """
 
     def __init__(
@@ -684,8 +686,7 @@ class SeminormLSTDAgent:
         source, encoding = self._source
         check_single_class(source, encoding)
         check_own_trials(source)
-        n_batches = len(source.batches) if source.are_places else self.n_batches
-        n_batches = min(n_batches, source.n_trials)
+        n_batches = self._n_batches_of(source)
         self._fitted = Fit.of(source, encoding, self._fit_options, n_batches)
         self._diagnostics = None
 
@@ -834,9 +835,101 @@ class SeminormLSTDAgent:
         """
         return self._last_fit.candidate(index)
 
-    action_values = delegated(ActionEvidence.action_values, to="_action_evidence")
-    action_standard_errors = delegated(ActionEvidence.action_standard_errors, to="_action_evidence")
-    action_coverage = delegated(ActionEvidence.action_coverage, to="_action_evidence")
+    def action_values(
+        self,
+        observations: Any,
+        t: ArrayLike | None = None,
+        *,
+        policy: Policy | None = None,
+        pair_features: PairFeatures | None = None,
+    ) -> FloatArray:
+        """Return what actions are worth, with the policy ever after: q(s, a).
+
+        They come from transitions of recorded actions, whoever chose them: see ``explore`` of
+        `collect`, and `add_trials`. Of counted observations they are those of the pooled counts
+        (see `lstd_agent.actions.counted_pairs`), whatever the features; of vectors, LSTDQ in
+        features of pairs (see `lstd_agent.actions.vector_pairs`).
+
+        Parameters
+        ----------
+        observations : one observation, or a batch of m
+        t : int or array_like of int, shape (m,), optional
+            Timesteps at which the actions are taken: then successors are valued as `predict`
+            values them a timestep later.
+        policy : array_like or callable, optional
+            Another policy than that of the trials, whose gain is told by the same transitions. A
+            function takes batches, and answers alike each time.
+        pair_features : callable, optional
+            Of vectors (n, k) and actions (n,) from 0, to features of pairs (n, d). By default the
+            agent's features and a constant, apart for each action.
+
+        Returns
+        -------
+        ndarray, shape (m, A) or (A,)
+            Relative like the values of `predict`; of another policy, those of its bias. NaN where
+            the samples do not tell: of pairs never seen, or of which too much leads to where
+            nothing was seen.
+
+        Raises
+        ------
+        NotFittedError
+            If no trials tell actions; before `fit`, unless of a policy that is given here, or as
+            an array, which then is relative to a state of its own.
+        InvalidInputError
+            If an argument does not fit, or a timestep is no integer from 0 on.
+        """
+        return self._action_evidence.action_values(
+            observations, t, policy=policy, pair_features=pair_features
+        )
+
+    def action_standard_errors(
+        self,
+        observations: Any,
+        *,
+        policy: Policy | None = None,
+        pair_features: PairFeatures | None = None,
+    ) -> FloatArray:
+        """Return standard errors of `action_values`, by batches of trials (jackknife).
+
+        Those of successors' values and of the gain are part of them. Of counted observations they
+        are at least those of the mean of r + v(s') over an action's own transitions, by which
+        `PolicyIteration` tells better actions: successors' values are common to all actions.
+
+        Parameters
+        ----------
+        observations, policy, pair_features
+            As in `action_values`.
+
+        Returns
+        -------
+        ndarray, shape (m, A) or (A,)
+            Infinite where the samples do not tell the value, or, of counted observations, those
+            of a single batch alone do.
+
+        Raises
+        ------
+        NotFittedError
+            Where `action_values` does; if there are fewer than two batches of trials; of counted
+            trials of a function, unless it is given as ``policy``.
+        """
+        return self._action_evidence.action_standard_errors(
+            observations, policy=policy, pair_features=pair_features
+        )
+
+    def action_coverage(self, observations: Any) -> FloatArray:
+        """Return how many transitions tell of each action.
+
+        Parameters
+        ----------
+        observations : one observation, or a batch of m
+
+        Returns
+        -------
+        ndarray, shape (m, A) or (A,)
+            Numbers of transitions; of vectors, how many what was seen amounts to, by default
+            features of pairs.
+        """
+        return self._action_evidence.action_coverage(observations)
 
     def diagnostics(self) -> Diagnostics:
         """Return how far the fit may be relied on; ``print`` it.
@@ -934,6 +1027,10 @@ class SeminormLSTDAgent:
             raise NotFittedError("there are no trials yet: call collect or observe first")
         return rows_of(batches, encoding, self.rcond), encoding
 
+    def _n_batches_of(self, source: Any) -> int:
+        n_batches = len(source.batches) if source.are_places else self.n_batches
+        return int(min(n_batches, source.n_trials))
+
     @property
     def _last_fit(self) -> Fit:
         if self._fitted is None:
@@ -942,7 +1039,8 @@ class SeminormLSTDAgent:
 
     @property
     def _action_evidence(self) -> ActionEvidence:
-        return ActionEvidence(self.collector, self._fitted)
+        source, _ = self._source
+        return ActionEvidence(self.collector, source, self._n_batches_of(source), self._fitted)
 
     @property
     def _fit_options(self) -> FitOptions:

@@ -398,6 +398,7 @@ def check_starts(
     settled: bool = True,
     skipped: BoolArray | None = None,
     gain_error: float = np.nan,
+    gain_is_given: bool = False,
 ) -> tuple[list[Misfit], list[int], FloatArray]:
     """Compare the values of starts with what trials from there earned.
 
@@ -406,6 +407,7 @@ def check_starts(
     skipped (N, T), since they are none of the policy's. H is T/8, T/4, T/2 and T; where the tail
     has settled, T also without the fitted value at the end. What a wrong gain adds to all trials
     alike is taken off; only the group of all trials is tested with it, and with the gain's noise.
+    A gain that is given differs from these trials' own by their noise, at each of T timesteps.
 
     Returns
     -------
@@ -450,7 +452,8 @@ def check_starts(
                 mean = float(u[group].mean())
                 if whole.sum() >= MIN_TRIALS:
                     rates = [(earned[:, T] - earned[:, b]) / (T - b) for b in (0, T // 2)]
-                    noises = [u[whole] - H * (x - x.mean()) for x in rates]
+                    steps_off = T if gain_is_given else H
+                    noises = [u[whole] - steps_off * (x - x.mean()) for x in rates]
                     error = max(float(np.sqrt((w**2).sum())) / len(w) for w in noises)
                 else:
                     error = float(np.hypot(error, steps.mean() * np.nan_to_num(gain_error)))
@@ -479,7 +482,7 @@ def _errors_of_groups(u: FloatArray, groups: Sequence[IntArray]) -> list[float]:
         jumps[group] = np.maximum(away - 6 * 1.4826 * np.median(away), 0.0)
     every = float((jumps**2).mean())
     return [
-        float(np.sqrt(((u[k] ** 2).mean() + max(0.0, every - (jumps[k] ** 2).mean())) / len(k)))
+        float(np.sqrt((u[k].var(ddof=1) + max(0.0, every - (jumps[k] ** 2).mean())) / len(k)))
         for k in groups
     ]
 

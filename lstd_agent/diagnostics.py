@@ -141,37 +141,76 @@ class FitFacts:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Diagnostics(FitFacts):
-    """How far a fit may be relied on: what `FitFacts` has, and what the checks find.
+    """How far a fit may be relied on: what the fit says of itself, and what the checks find.
 
     Attributes
     ----------
+    gain, gain_error, gain_share : float
+        The gain, its standard error, and its effective number of samples as a share of the tail's.
+    gain_rows : str
+        Which samples determine the gain: "tail", "all", "mean" (none: the tail's mean) or "given".
+    starts : list
+        Observations in which trials start (of vectors, some of them).
+    start_samples : ndarray
+        How many samples each amounts to.
+    start_determined, start_tolerable : ndarray of bool
+        Whether the samples determine its value; and whether, if not, there is nothing to warn of:
+        trials from there earned what the value says, or few starts lie at the edge of the others.
+    start_value, start_rewards : float
+        The mean value of the start: predicted, and by what trials earned above the gain.
+    start_error : float
+        Standard error of the predicted one; NaN where it is not known.
+    start_noise : bool
+        Whether that is so large that the value says nothing.
+    start_agrees : bool
+        Whether the values of the start are what trials from there on earned.
+    misfits : list of Misfit
+        Groups of starts whose values are not what trials earned, the surest first.
+    error_unknown : bool
+        Whether few rare rewards make up the noise, so that no check can see a misfit.
+    prefers_returns : bool
+        Whether what trials earned is the better number for a difference of starts.
+    settled : bool
+        Whether rewards and states of the tail have settled, as far as the trials tell.
     tail : TailCheck
-        Whether the rewards and states of the last timesteps have settled, and how much of the
-        start's value may be missing, in reward.
+        How that was judged, and how much of the start's value may be missing, in reward.
     tail_rewards : tuple of float
         Mean rewards of the two halves of the tail.
     n_checked, stop : int
         How many trials and timesteps the checks look at; the tail is the second half of these.
     own_means : float
         Standard deviation of trials' own mean rewards, so that there is no one gain; else 0.
-    start_tolerable : ndarray of bool
-        Undetermined starts that are none to warn of: trials from there earned what the value says,
-        or few starts lie at the edge of the others.
-    start_value, start_rewards : float
-        The mean value of the start: predicted, and by what trials earned above the gain.
-    start_noise : bool
-        Whether the start's standard error is so large that its value says nothing.
-    misfits : list of Misfit
-        Groups of starts whose values are not what trials earned, the surest first.
-    error_unknown : bool
-        Whether few rare rewards make up the noise, so that no check can see a misfit.
     ends : float
         The share of trials that end early in states from which hardly any trial went on.
     drawn : bool
         Whether the trials that were checked were drawn from counts.
-    settled, start_agrees, prefers_returns : bool
+    n_trials : int
+    trials_at : ndarray of int, shape (t_max + 1,)
+        How many trials have each timestep.
+    n_recurrent_classes : int or None
+        That the transitions of the tail show; None where states cannot be counted.
+    rank, condition : ndarray, shape (n,)
+        Of each neighborhood.
+    choice : Choice
+        Of the backup: asked for, or by the data, with what was tried.
+    features : FeatureSizes
+        How large features are, and which of them vary too little.
+    others : tuple of str
+        Further warnings.
     warnings : list of str
         What is wrong, with what to do; empty where nothing is known to be.
+
+    Examples
+    --------
+    >>> import unichain_gym
+    >>> from lstd_agent import OneHot, SeminormLSTDAgent
+    >>> chain = unichain_gym.make_mdp("h6").induce([1, 1, 1, 0, 0, 0])
+    >>> agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5])
+    >>> agent.add(unichain_gym.simulate_counts(chain, 10_000, 60, 0)).fit()
+    <SeminormLSTDAgent n_anchors=2, 10000 trials, 2 fitted>
+    >>> found = agent.diagnostics()
+    >>> found.settled, found.start_agrees, found.warnings
+    (True, True, [])
     """
 
     tail: TailCheck
@@ -405,6 +444,7 @@ def diagnose(
         settled=tail.settled,
         skipped=skipped if skipped.any() else None,
         gain_error=facts.gain_error,
+        gain_is_given=facts.gain_rows == "given",
     )
     rows, n_in_row = R, 1.0
     if own_batches is not None:

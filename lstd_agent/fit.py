@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
-from lstd_agent.errors import InvalidInputError, check_choice
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import Rows, dense
-from lstd_agent.fit_options import Fitted, FitOptions
+from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.standard_errors import Jackknife, SparseJackknife, quantile_of_t
 from lstd_agent.system.approximators import System
 from lstd_agent.system.model import pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
-from lstd_agent.trials.batches import Sums
 from lstd_agent.trials.encoding import Encoding
 
-# An observation is in the bulk of a window if this share of the window's own samples is farther out.
+# An observation is in a window's bulk if this share of the window's own samples is farther out.
 _OUTLIERS = 0.01
 
 # So many samples of a window show where its bulk is.
@@ -67,6 +66,12 @@ class Comparison:
         Returns
         -------
         low, high : float
+            In units of reward.
+
+        Raises
+        ------
+        InvalidInputError
+            If the level is not above 0 and below 1.
         """
         if not 0.0 < level < 1.0:
             raise InvalidInputError(f"level must be above 0 and below 1; got {level!r}")
@@ -202,15 +207,16 @@ class Fit:
     def most_sampled(self, states: States) -> IntArray:
         """Return the neighbourhoods (m,) that answer for encoded observations (m,) at any time.
 
-        Of those in whose bulk an observation lies, the one that has most samples of it; of none, the
-        one of whose bulk it is the least far out.
+        Of those in whose bulk an observation lies, the one that has most samples of it. Where it
+        lies in no bulk, the one whose bulk is nearest.
         """
         samples = self.samples_of(states)
         if len(samples) == 1 or self.source.are_places or self.source.is_sparse:
             return np.asarray(np.argmax(samples, axis=0))
         depth = samples / self._bulk[:, None]
         is_in = depth >= 1.0
-        return np.argmax(np.where(is_in.any(axis=0), np.where(is_in, samples, -1.0), depth), axis=0)
+        preferred = np.where(is_in.any(axis=0), np.where(is_in, samples, -1.0), depth)
+        return np.asarray(np.argmax(preferred, axis=0))
 
     @cached_property
     def _bulk(self) -> FloatArray:
@@ -240,10 +246,9 @@ class Fit:
             return np.asarray(seen & (self._model_open_share[states] <= OPEN_TOLERANCE))
         if self.fitted.sparse is not None:
             rows = sparse.csr_array(self.encoding.rows(states))
-            told = [
-                self.fitted.sparse[1].determined(rows, k) for k in range(len(self.system.anchors))
-            ]
-            return np.asarray(seen & of_each(np.stack(told), neighborhood))
+            system = self.fitted.sparse[1]
+            told = np.stack([system.determined(rows, k) for k in range(len(system.anchors))])
+            return np.asarray(seen & told[neighborhood, np.arange(len(states))])
         if not self.system.open_directions:
             return seen
         features = dense(self.encoding.rows(states))

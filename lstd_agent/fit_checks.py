@@ -72,8 +72,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
         others = (str(left_out),)
     facts = FitFacts(
         gain=system.gain,
-        # Where a gain is given, that of these very trials differs from it by their noise.
-        gain_error=fit.jackknife.gain_error if has_errors and gain.rows != "given" else np.nan,
+        gain_error=fit.jackknife.gain_error if has_errors else np.nan,
         gain_share=gain.share,
         gain_rows=gain.rows,
         starts=[encoding.decode(state) for state in states],
@@ -112,15 +111,15 @@ def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
     # The longest run of timesteps that half of the trials have.
     T = max(1, int(np.sort(lengths)[len(lengths) // 2]))
     R = np.where(np.arange(T) < lengths[:, None], sample.rewards[:, :T], np.nan)
-    sides = [trial_weights(first, encoding.encode_any(each)[0]) for each in (a, b)]
+    of_a, of_b = (trial_weights(first, encoding.encode_any(each)[0]) for each in (a, b))
     _, kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)
-    difference, error, horizon, known = direct_difference(R, *sides, kind.ravel())
+    difference, error, _, known = direct_difference(R, of_a, of_b, kind.ravel())
     if not np.isfinite(difference):
         raise NotFittedError(
             "compare(by='returns') needs at least two whole trials that start at, or close to, "
             "each of the observations: collect trials from these starts, or use by='fit'"
         )
-    n = min(int(np.count_nonzero(side)) for side in sides)
+    n = min(int(np.count_nonzero(side)) for side in (of_a, of_b))
     return Comparison(difference, error if known else np.inf, max(1, n - 1))
 
 
@@ -161,5 +160,3 @@ def _feature_sizes(fit: Fit) -> FeatureSizes:
         return FeatureSizes.of(features, 2.0 * np.sqrt(rcond))
     seen = np.flatnonzero((fit.system.occupancy > 0.0).any(axis=0))
     return FeatureSizes.of(features[seen], rcond)
-
-

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import WantedBackup, check_backup, is_one_step
 from lstd_agent.errors import InvalidInputError, check_choice
+from lstd_agent.features.rows import dense
 from lstd_agent.rows.factors import Segments, total
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
@@ -31,7 +32,7 @@ from lstd_agent.system.references import (
     RULES,
     ReferenceStates,
     RuleName,
-    calibrated,
+    calibrate_offsets,
     neighborhoods_with_references,
 )
 from lstd_agent.system.selection import (
@@ -137,7 +138,7 @@ class FitOptions:
         return several or self.calibration == "references"
 
     def fit(self, source: Any, n_batches: int) -> Fitted:
-        """Fit a system to the rows of trials.
+        """Fit a system to the rows of trials (Algorithm ``training_nbwpval``).
 
         Parameters
         ----------
@@ -226,7 +227,7 @@ class FitOptions:
             source, segments, anchors, self.reference, self.tail
         )
         solved = self.solve_windows(source, segments, windows, gain.value)
-        choice = Choice(backup, reason)  # type: ignore[arg-type]
+        choice = Choice(backup, reason)
         system = calibrated(
             system_of(source, solved, anchors, windows, references, gain.value, segments),
             source,
@@ -242,7 +243,7 @@ class FitOptions:
         solved = []
         for start, stop in windows.tolist():
             window = total(segments.between(start, stop))
-            if self.backup == "auto" or is_one_step(self.backup):  # type: ignore[arg-type]
+            if self.backup == "auto" or is_one_step(self.backup):
                 found = solve_alone(source, window, gain)
             else:
                 found, _ = window_by_targets(source, start, stop, gain, self.backup)  # type: ignore[arg-type]
@@ -337,3 +338,14 @@ def _make_dense(source: Any) -> None:
     source.is_sparse = False
 
 
+def calibrated(system: System, source: Any, rule: RuleName) -> System:
+    """Return a system with the offsets that make values agree at reference states."""
+    offsets = calibrate_offsets(
+        system.weights,
+        dense(source.candidate_features),
+        system.references,
+        system.occupancy,
+        getattr(source, "support_threshold", 0.0),
+        rule,
+    )
+    return replace(system, offsets=offsets)

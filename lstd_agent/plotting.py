@@ -94,9 +94,7 @@ def mark_anchors(axes: Axes, anchors: ArrayLike) -> None:
 def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
     """Return where candidates are on an axis: observations of one number there, others by index."""
     source = fit.source
-    states = [
-        np.ravel(source.candidate(i)) for i in range(source.candidate_features.shape[0])
-    ]
+    states = [np.ravel(source.candidate(i)) for i in range(source.candidate_features.shape[0])]
     if all(state.size == 1 for state in states):
         countable = source.candidates_are == "state"
         return np.array(states, dtype=np.float64)[:, 0], "state" if countable else "observation"
@@ -105,7 +103,7 @@ def _candidate_places(fit: Fit) -> tuple[FloatArray, str]:
 
 def _draw_values(axes: Axes, fit: Fit) -> None:
     """Draw values of each neighbourhood, with error bars, at the candidates in its support."""
-    system, source = fit.system, fit.source
+    system = fit.system
     place, label = _candidate_places(fit)
     shown: list[FloatArray] = []
     for k, neighborhood in enumerate(system.neighborhoods):

@@ -30,12 +30,17 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import NotFittedError
-from lstd_agent.fit_options import Fitted, FitOptions, in_features, with_offsets
+from lstd_agent.fit_options import (
+    FitOptions,
+    Fitted,
+    calibrated,
+    in_features,
+    with_offsets,
+)
 from lstd_agent.rows.factors import Factor, Segments, total
 from lstd_agent.system.approximators import System
-from lstd_agent.system.gain import mean_reward
+from lstd_agent.system.gain import Gain, mean_reward
 from lstd_agent.system.model import PooledModel, pooled_model, solve_model
-from lstd_agent.system.references import calibrated
 from lstd_agent.system.selection import OPEN_TOLERANCE
 from lstd_agent.system.solution import Solved
 from lstd_agent.system.solve import Subsets
@@ -85,8 +90,14 @@ def sums_without_each(batches: Sequence[Any]) -> Iterator[Any]:
     yield before
 
 
-def start_bias(solved: Sequence[Solved], anchors: IntArray, segments: Segments) -> float:
-    """Return the mean value of the start less that of the tail, weighted by samples."""
+def start_bias(
+    solved: Sequence[Solved], anchors: IntArray, segments: Segments, gain: Gain
+) -> float:
+    """Return the mean value of the start less that of the long run.
+
+    That is the mean by which rows determine the gain; where it is given, the mean of the tail,
+    weighted by samples.
+    """
     T = int(segments.edges[-1]) - 1
 
     def mean(start: int, stop: int) -> float:
@@ -99,6 +110,8 @@ def start_bias(solved: Sequence[Solved], anchors: IntArray, segments: Segments) 
                 n += factor.n
         return value / max(n, 1.0)
 
+    if gain.settled is not None:
+        return mean(0, 1) - float(gain.settled @ solved[-1].columns[:, 0])
     return mean(0, 1) - mean((T + 1) // 2, T + 1)
 
 
@@ -141,14 +154,20 @@ class Jackknife:
         return np.asarray(self.source.sizes(self.source.groups(self.n_batches)))
 
     @cached_property
-    def gains(self) -> list[float]:
+    def _gains(self) -> list[Gain]:
         """The gain without each batch, by the same rows as that of all trials."""
         gain, subsets = self.fitted.gain, self.subsets
         if self.options.gain is not None:
-            return [gain.value] * self.n_batches
+            return [gain] * self.n_batches
         if gain.rows == "given" or gain.rows == "mean":
-            return [mean_reward(self.source, each) for each in subsets.segments]
-        return [each.value for each in subsets.gains(gain.rows)]
+            means = [mean_reward(self.source, each) for each in subsets.segments]
+            return [Gain(each, "mean") for each in means]
+        return subsets.gains(gain.rows)
+
+    @cached_property
+    def gains(self) -> list[float]:
+        """The gain without each batch."""
+        return [gain.value for gain in self._gains]
 
     @cached_property
     def solved(self) -> list[list[Solved]]:
@@ -192,7 +211,7 @@ class Jackknife:
         """The mean value of the start less that of the tail."""
         fitted = self.fitted
         assert fitted.segments is not None
-        return start_bias(fitted.solved, fitted.system.anchors, fitted.segments)
+        return start_bias(fitted.solved, fitted.system.anchors, fitted.segments, fitted.gain)
 
     @property
     def start_bias_error(self) -> float:
@@ -221,9 +240,9 @@ class Jackknife:
         """The start's mean bias without each batch."""
         anchors = self.fitted.system.anchors
         return [
-            start_bias(with_offsets(solved, system.offsets), anchors, segments)
-            for solved, system, segments in zip(
-                self.solved, self.systems, self.subsets.segments, strict=True
+            start_bias(with_offsets(solved, system.offsets), anchors, segments, gain)
+            for solved, system, segments, gain in zip(
+                self.solved, self.systems, self.subsets.segments, self._gains, strict=True
             )
         ]
 

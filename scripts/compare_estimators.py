@@ -1,8 +1,8 @@
-"""The command `unichain study estimators`; `--help` lists its options."""
+"""Estimators of values, compared; `--help` lists the options."""
 
 import sys
 
-from unichain import start
+from lstd_agent.commands.main import start
 
 if __name__ == "__main__":
-    sys.exit(start("lstd_agent.commands.study", ["estimators", *sys.argv[1:]], "unichain study"))
+    sys.exit(start("study.studies", "estimators"))

@@ -1,8 +1,8 @@
-"""The command `unichain study references`; `--help` lists its options."""
+"""What our rules buy; `--help` lists the options."""
 
 import sys
 
-from unichain import start
+from lstd_agent.commands.main import start
 
 if __name__ == "__main__":
-    sys.exit(start("lstd_agent.commands.study", ["references", *sys.argv[1:]], "unichain study"))
+    sys.exit(start("study.studies", "references"))

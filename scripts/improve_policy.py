@@ -6,7 +6,7 @@ python scripts/improve_policy.py --help
 
 import sys
 
-from unichain import start
+from lstd_agent.commands.main import start
 
 if __name__ == "__main__":
     sys.exit(start("lstd_agent.commands.improve"))

@@ -1,9 +1,9 @@
-"""Regenerate the pictures in docs/ and the results section of README.md; see `--help`."""
+"""Regenerate docs/results.md, docs/side_by_side.md and the pictures in docs/; see `--help`."""
 
 import sys
 from pathlib import Path
 
-from unichain import start
+from lstd_agent.commands.main import start
 
 if __name__ == "__main__":
-    sys.exit(start("lstd_agent.commands.update_results", Path(__file__).resolve().parent.parent))
+    sys.exit(start("study.pages", Path(__file__).resolve().parent.parent))

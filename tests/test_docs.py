@@ -21,7 +21,7 @@ ROWS = [
     for line in PAPER.splitlines()
     if re.match(r"\| [^|]+ \| `", line)
 ]
-NAMES = sorted(set(re.findall(r"`((?:unichain_gym|lstd_agent)\.[\w.]+)`", PAPER)))
+NAMES = sorted(set(re.findall(r"`((?:unichain_gym|lstd_agent|study)\.[\w.]+)`", PAPER)))
 
 
 def find(name: str) -> object:
@@ -111,6 +111,7 @@ def test_the_citation_file_names_the_version_and_the_paper() -> None:
     assert citation["references"][0]["identifiers"][0]["value"] == "arXiv:2204.04324"
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx", reason="needs the extra `docs`")
     pytest.importorskip("furo", reason="needs the extra `docs`")
@@ -140,7 +141,7 @@ def test_the_code_of_a_guide_page_runs(
         exec(compile(block, page.name, "exec"), names)
 
 
-@pytest.mark.parametrize("package", ["unichain_gym", "lstd_agent", "lstd_agent.study"])
+@pytest.mark.parametrize("package", ["unichain_gym", "lstd_agent", "lstd_agent.scoring"])
 def test_the_reference_lists_all_that_is_public(package: str) -> None:
     listed = re.findall(rf"~{package}\.(\w+)\n", (DOCS / "api.md").read_text(encoding="utf-8"))
     assert set(importlib.import_module(package).__all__) == set(listed)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-PACKAGES = ("unichain_gym", "lstd_agent", "lstd_agent.study", "lstd_agent.baselines")
+PACKAGES = ("unichain_gym", "lstd_agent", "lstd_agent.scoring", "lstd_agent.baselines")
 MARKDOWN = ("UnichainEnv", "UnichainVectorEnv")  # under Gymnasium's headings, or refer to them
 
 

@@ -43,7 +43,7 @@ def test_each_of_the_two_commands_makes_what_it_needs() -> None:
     assert main[1] == [".venv/bin/pip", "install", "."]
     assert main[2][:2] == [".venv/bin/python", "scripts/evaluate_policy.py"]
     assert (ROOT / main[2][1]).is_file()
-    assert test[1:] == [[".venv/bin/pip", "install", ".[test]"], [".venv/bin/pytest"]]
+    assert test[1:] == [[".venv/bin/pip", "install", ".[test]"], [".venv/bin/pytest", "-n", "auto"]]
 
 
 def test_every_core_has_a_row_in_the_table_of_environments() -> None:

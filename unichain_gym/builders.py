@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.errors import InvalidArgumentError, InvalidModelError, ModelTooLargeError
+from unichain_gym.errors import InvalidModelError, ModelTooLargeError
 from unichain_gym.interface import OutcomeModel
-from unichain_gym.outcomes import read_floats, read_reals
+from unichain_gym.labels import Labels, find_labels, look_up
+from unichain_gym.outcomes import check_choice, read_array, read_floats, read_reals, require_room
 from unichain_gym.rounding import in_double, sums_to_one
 from unichain_gym.structure import group_sums
 
 MAX_ENTRIES = 10**8
+COLUMNS = "state", "action", "next_state", "probability", "reward"
+LISTED = f"transitions are tuples ({', '.join(COLUMNS)}), or a table of these columns, at least one"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,18 +95,18 @@ def pad_outcomes(outcomes: Outcomes) -> tuple[IntArray, FloatArray, FloatArray]:
     return following, p, r
 
 
-def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None, order: str) -> Outcomes:
+def read_arrays(P: Any, R: Any, allowed: ArrayLike | None, order: str) -> tuple[Outcomes, Labels]:
     """Read P (S, A, S) or one sparse (S, S) per action, and R (S, A), (S, A, S) or (S,).
 
-    With order "ass" dense arrays of three dimensions are (A, S, S). Entries of actions that are
-    not allowed (S, A) are left out.
+    With order "ass" dense arrays of three dimensions are (A, S, S). R may be sparse, as P or of
+    shape (S, A). Entries of actions that are not allowed (S, A) are left out.
     """
-    if order not in ("sas", "ass"):
-        raise InvalidArgumentError(f"order must be 'sas' or 'ass'; got {order!r}")
+    check_choice("order", order, ("sas", "ass"))
     axes = (0, 1, 2) if order == "sas" else (1, 0, 2)
-    if isinstance(P, Sequence) and all(sparse.issparse(matrix) for matrix in P) and len(P):
-        S, A = P[0].shape[0], len(P)
-        state, action, successor, probability = _read_sparse(P)
+    matrices = _sparse_matrices(P, "P")
+    if matrices is not None:
+        S, A = matrices[0].shape[0], len(matrices)
+        state, action, successor, probability = _read_sparse(matrices)
     else:
         dense = _read_dense(P, order).transpose(axes)
         S, A = dense.shape[:2]
@@ -114,19 +117,26 @@ def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None, order: str) -> 
         keep = has[state, action]
         state, action, successor = state[keep], action[keep], successor[keep]
         probability = probability[keep]
-    rewards = read_reals(R, "R")
-    if rewards.shape == (S,):
-        reward = rewards[state]
-    elif rewards.shape == (S, A):
-        reward = rewards[state, action]
-    elif rewards.ndim == 3 and rewards.transpose(axes).shape == (S, A, S):
-        reward = rewards.transpose(axes)[state, action, successor]
+    rewards = _sparse_matrices(R, "R")
+    if rewards is not None:
+        paid: Any = _read_sparse_rewards(rewards, S, A)[action * S + state, successor]
+        reward = np.ravel(paid.toarray() if hasattr(paid, "toarray") else paid)
     else:
-        by_outcome = (S, A, S) if order == "sas" else (A, S, S)
-        raise InvalidModelError(
-            f"R has shape ({S}, {A}), {by_outcome} or ({S},) for {S} states and {A} actions; "
-            f"got {rewards.shape}" + "; pass R.T" * (rewards.shape == (A, S))
-        )
+        array = read_reals(R.toarray() if hasattr(R, "toarray") else R, "R")
+        if array.shape == (S,):
+            reward = array[state]
+        elif array.shape == (S, A):
+            reward = array[state, action]
+        elif array.ndim == 3 and array.transpose(axes).shape == (S, A, S):
+            reward = array.transpose(axes)[state, action, successor]
+        else:
+            by_outcome = (S, A, S) if order == "sas" else (A, S, S)
+            raise InvalidModelError(
+                f"R has shape ({S}, {A}), {by_outcome} or ({S},) for {S} states and {A} actions, "
+                f"or is a list of one sparse ({S}, {S}) matrix per action; got {array.shape}"
+                + "; pass R.T"
+                * (array.shape == (A, S))
+            )
     outcomes = Outcomes(S, A, state, action, successor, probability, reward)
     require_outcomes(
         outcomes,
@@ -134,11 +144,38 @@ def read_arrays(P: Any, R: ArrayLike, allowed: ArrayLike | None, order: str) -> 
         "add them, or if the state lacks the action, mark it with allowed=, boolean, shape "
         f"({S}, {A})",
     )
-    return outcomes
+    # A list of tables has an axis of its own, the outermost; one table is (S, A).
+    outer = ("state", "action") if order == "sas" else ("action", "state")
+    axes_of_R = outer if isinstance(R, list | tuple) else ("state", "action")
+    labels = find_labels("P", P, *outer, "state") + find_labels("R", R, *axes_of_R, "state")
+    return outcomes, labels + find_labels("allowed", allowed, "state", "action")
+
+
+def _sparse_matrices(values: Any, what: str) -> list[Any] | None:
+    """Return the matrices of a list of which at least one is sparse; None of anything else."""
+    if not isinstance(values, list | tuple) or not any(map(sparse.issparse, values)):
+        return None
+    return [
+        m if sparse.issparse(m) else np.atleast_2d(read_floats(m, f"{what}[{a}]"))
+        for a, m in enumerate(values)
+    ]
+
+
+def _read_sparse_rewards(matrices: list[Any], S: int, A: int) -> sparse.csr_array:
+    """Return rewards as one matrix (A S, S), what is not stored being 0."""
+    shapes = [matrix.shape for matrix in matrices]
+    if shapes != [(S, S)] * A:
+        raise InvalidModelError(
+            f"R as a list of sparse matrices needs one of shape ({S}, {S}) for each of the {A} "
+            f"actions; got {shapes}"
+        )
+    rows = sparse.csr_array(sparse.vstack(matrices))
+    rows.data = read_reals(rows.data, "R")
+    return rows
 
 
 def _read_sparse(
-    matrices: Sequence[Any],
+    matrices: list[Any],
 ) -> tuple[IntArray, IntArray, IntArray, NDArray[np.floating[Any]]]:
     """Return state, action, next state and probability of the entries of a matrix an action."""
     S = matrices[0].shape[0]
@@ -195,7 +232,7 @@ def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
     """Return which actions each state has, shape (S, A)."""
     if allowed is None:
         return np.ones((S, A), dtype=bool)
-    array = np.asarray(allowed)
+    array = read_array(allowed, "allowed")
     if array.shape != (S, A) or not np.isin(array, (0, 1)).all():
         raise InvalidModelError(
             f"allowed must be boolean, of shape ({S}, {A}); got shape {array.shape} and dtype "
@@ -205,33 +242,67 @@ def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
 
 
 def read_transitions(
-    transitions: Sequence[Sequence[float]] | NDArray[Any], n_states: int
-) -> Outcomes:
-    """Read a list of (state, action, next state, probability, reward)."""
-    rows = transitions if isinstance(transitions, np.ndarray) else list(transitions)
-    table = read_floats(rows, "transitions")
-    if table.ndim != 2 or table.shape[1] != 5:
-        raise InvalidModelError(
-            "transitions are tuples (state, action, next_state, probability, reward), at least "
-            f"one; got an array of shape {table.shape}"
-        )
-    given = table[:, :3]
+    transitions: Any,
+    n_states: int,
+    state_names: Sequence[str | int] | None,
+    action_names: Sequence[str | int] | None,
+) -> tuple[Outcomes, Sequence[str | int] | None]:
+    """Read a list or a table of (state, action, next state, probability, reward).
+
+    Returns the names of the actions too: if they are text and not named, as they first appear.
+    """
+    state, action, successor, probability, reward = _read_columns(transitions)
+    state, successor = (look_up(column, state_names, "state") for column in (state, successor))
+    if action_names is None and all(isinstance(name, str) for name in action.flat):
+        action_names = tuple(dict.fromkeys(str(name) for name in action.flat))
+    action = look_up(action, action_names, "action")
+    given = np.column_stack([read_floats(c, "transitions") for c in (state, action, successor)])
     bound = np.array([n_states, 2.0**31, n_states])
     wrong = ~((np.floor(given) == given) & (given >= 0.0) & (given < bound)).all(axis=1)
+    p, r = read_floats(probability, "transitions"), read_reals(reward, "transitions")
     if wrong.any():
         i = int(np.argmax(wrong))
         raise InvalidModelError(
-            f"transition {i} is {tuple(table[i].tolist())}; states are 0 to {n_states - 1} (as "
-            "many as the initial distribution has), actions are integers from 0"
+            f"transition {i} is {(*given[i].tolist(), float(p[i]), float(r[i]))}; states are 0 to "
+            f"{n_states - 1} (as many as the initial distribution has), actions are integers from 0"
         )
-    state, action, successor = given.astype(np.int64).T
-    n_actions = int(action.max()) + 1
-    reward = table[:, 4].astype(np.float64)
-    outcomes = Outcomes(n_states, n_actions, state, action, successor, table[:, 3], reward)
+    s, a, following = given.astype(np.int64).T
+    n_actions = int(a.max()) + 1 if action_names is None else len(action_names)
+    require_room(
+        f"a table of {n_states} states and actions 0 to {n_actions - 1}; number actions "
+        "without gaps: it",
+        n_states,
+        n_actions,
+    )
+    outcomes = Outcomes(n_states, n_actions, s, a, following, p, r)
     listed = np.zeros((n_states, n_actions), dtype=bool)
-    listed[state, action] = True
+    listed[s, a] = True
     require_outcomes(outcomes, listed, "leave out the transitions of an action that it lacks")
-    return outcomes
+    return outcomes, action_names
+
+
+def _read_columns(transitions: Any) -> list[NDArray[Any]]:
+    """Return the five columns of a list of transitions, of an array, or of a table by name."""
+    named = getattr(transitions, "columns", getattr(transitions, "dtype", np.dtype(float)).names)
+    if named is not None:
+        missing = [name for name in COLUMNS if name not in list(named)]
+        if missing:
+            raise InvalidModelError(
+                f"a table of transitions has columns {', '.join(COLUMNS)}; it lacks "
+                f"{', '.join(missing)}"
+            )
+        return [read_array(transitions[name], f"transitions[{name!r}]") for name in COLUMNS]
+    if not isinstance(transitions, np.ndarray):
+        if not isinstance(transitions, Iterable) or isinstance(transitions, str | bytes):
+            raise InvalidModelError(f"{LISTED}; got {transitions!r}")
+        transitions = list(transitions)
+    table = read_array(transitions, "transitions")
+    if table.ndim != 2 or table.shape[1] != 5 or not len(table):
+        raise InvalidModelError(f"{LISTED}; got an array of shape {table.shape}")
+    if table.dtype.kind in "biufc":
+        return list(table.T)
+    # Text among the numbers: column by column, each of its own kind.
+    return [np.array(column) for column in zip(*transitions, strict=True)]
 
 
 def dense_arrays(mdp: OutcomeModel) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -16,8 +16,10 @@ linear in the transitions for chains whose large components are single states, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,12 +28,14 @@ from scipy import sparse
 from unichain_gym import hitting, horizon, mixing, moments, restriction, spectrum, stepwise
 from unichain_gym.action_values import action_values, bisimulation_distances
 from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.drawing import draw_chain
 from unichain_gym.elimination import finite
-from unichain_gym.errors import MulticlassError
+from unichain_gym.errors import InvalidModelError, MulticlassError
 from unichain_gym.interface import OutcomeModel
-from unichain_gym.limits import Limits
-from unichain_gym.outcomes import check_discount, read_names, read_only, require_dense
-from unichain_gym.solver_report import SolverReport, report_solution
+from unichain_gym.labels import read_state
+from unichain_gym.limits import Limits, SolverReport, report_solution
+from unichain_gym.models import read_chain
+from unichain_gym.outcomes import check_discount, read_only, read_reals, require_dense
 from unichain_gym.structure import (
     Structure,
     common_period,
@@ -42,7 +46,6 @@ from unichain_gym.structure import (
 )
 from unichain_gym.summary import Classification, explain_classes
 from unichain_gym.trajectory import simulate
-from unichain_gym.transition_matrix import read_chain
 
 
 class MarkovChain:
@@ -105,8 +108,11 @@ class MarkovChain:
         Of the steps until a recurrent class is entered.
     expected_visits : ndarray, shape (S,)
         How often each state is visited in all.
-    spectral_gap, relaxation_time : float
-        1 minus the largest modulus of an eigenvalue that decays, and its inverse.
+    mean_return_time : ndarray, shape (S,)
+        The expected steps until a state is visited again.
+    spectral_gap, relaxation_time, implied_timescale : float
+        1 minus the largest modulus of an eigenvalue that decays, its inverse, and the steps in
+        which what decays slowest falls to 1/e.
     solver_report : SolverReport
         How stationary distribution and bias were computed.
 
@@ -130,8 +136,8 @@ class MarkovChain:
         The probability of ending in each recurrent class.
     max_absorption_time(tol)
         When the transient states are all but left.
-    hitting_time(target), hitting_time_variance(target)
-        Mean and variance of the steps until a target is reached.
+    hitting_time(target), hitting_time_variance(target), hitting_reward(target)
+        Mean and variance of the steps until a target is reached, and the mean reward before.
     hitting_probability(targets, avoiding)
         The probability of ever reaching a target, or of reaching it before others.
     stepwise_distributions(t_max)
@@ -142,6 +148,8 @@ class MarkovChain:
         One path: states, actions, rewards.
     mixing_time(tol, start)
         When the distribution is close to p*.
+    plot()
+        A picture, by bias.
 
     Examples
     --------
@@ -158,6 +166,13 @@ class MarkovChain:
     [11.4, 3.0]
     """
 
+    transition_matrix: sparse.csr_array
+    reward: FloatArray
+    initial_distribution: FloatArray
+    mdp: OutcomeModel | None
+    policy: FloatArray | None
+    state_names: Sequence[str | int]
+
     def __init__(
         self,
         transition_matrix: ArrayLike | sparse.sparray | sparse.spmatrix,
@@ -171,15 +186,46 @@ class MarkovChain:
     ) -> None:
         # What an MDP and a policy give was seen to when these were made.
         drop_below = drop_below if mdp is None else 0.0
-        self.transition_matrix, self.reward, self.initial_distribution = read_chain(
-            transition_matrix, reward, initial_distribution, drop_below
+        if mdp is not None:
+            if not hasattr(mdp, "allowed_actions"):
+                raise InvalidModelError(f"mdp must be a TabularMDP; got {mdp!r}")
+            policy = None if policy is None else read_only(np.array(read_reals(policy, "policy")))
+            if policy is not None and policy.shape != mdp.allowed_actions.shape:
+                raise InvalidModelError(
+                    f"policy must have shape {mdp.allowed_actions.shape}, a probability for each "
+                    f"state and action; got {policy.shape}"
+                )
+        names: Sequence[str | int] | None
+        P, r, start, names = read_chain(
+            transition_matrix, reward, initial_distribution, state_names, drop_below
         )
-        self.mdp = mdp
-        self.policy = policy
-        names: Sequence[str | int] | None = read_names(state_names, self.n_states)
         if names is None and mdp is not None:
             names = mdp.state_names
-        self.state_names: Sequence[str | int] = range(self.n_states) if names is None else names
+        vars(self).update(
+            transition_matrix=P,
+            reward=r,
+            initial_distribution=start,
+            mdp=mdp,
+            policy=policy,
+            state_names=range(r.size) if names is None else names,
+        )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"{name!r} of a chain cannot be set: what was computed before would not follow. Make "
+            "another chain, by MarkovChain(...) or mdp.induce(policy)"
+        )
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name!r} of a chain cannot be deleted")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what the chain was made of; all else is computed again when it is asked for."""
+        names = None if isinstance(self.state_names, range) else self.state_names
+        make = partial(
+            type(self), mdp=self.mdp, policy=self.policy, state_names=names, drop_below=0.0
+        )
+        return make, (self.transition_matrix, self.reward, self.initial_distribution)
 
     def __repr__(self) -> str:
         return f"MarkovChain(n_states={self.n_states})"
@@ -229,18 +275,19 @@ class MarkovChain:
         of_class = cyclic_classes(self.transition_matrix, self._structure, self.class_periods)
         return [[read_only(states) for states in parts] for parts in of_class]
 
-    def class_of(self, state: int) -> int | None:
+    def class_of(self, state: int | str) -> int | None:
         """Return the index of a state's class in `recurrent_classes`; None if transient.
 
         Parameters
         ----------
-        state : int
+        state : int or str
+            Its number or name.
 
         Returns
         -------
         int or None
         """
-        label = int(self._structure.class_label[restriction.check_state(state, self.n_states)])
+        label = int(self._structure.class_label[read_state(state, self.n_states, self.state_names)])
         return None if label < 0 else label
 
     @cached_property
@@ -280,8 +327,9 @@ class MarkovChain:
 
         Parameters
         ----------
-        from_ : int or array_like of int, optional
-            Where to start: the new initial distribution is uniform over these states. By
+        from_ : states, optional
+            Where to start, by number, name or mask: the new initial distribution is uniform over
+            these states. By
             default the chain keeps its own.
 
         Returns
@@ -291,7 +339,7 @@ class MarkovChain:
             of the actions those that do not lead out of them.
         """
         P, initial = self.transition_matrix, self.initial_distribution
-        states, start = restriction.reach(P, initial, from_)
+        states, start = restriction.reach(P, initial, from_, self.state_names)
         mdp, policy = self.mdp, self.policy
         return MarkovChain(
             P[states][:, states],
@@ -337,12 +385,12 @@ class MarkovChain:
         """
         return read_only(self._limits.potential(self.reward, "bias"))
 
-    def relative_value(self, reference: int) -> FloatArray:
+    def relative_value(self, reference: int | str) -> FloatArray:
         """Return b - b(reference).
 
         Parameters
         ----------
-        reference : int
+        reference : int or str
             The state whose value is 0.
 
         Returns
@@ -350,7 +398,7 @@ class MarkovChain:
         ndarray, shape (S,)
         """
         self._require_unichain("relative values", "bias and gain_vector")
-        state = restriction.check_state(reference, self.n_states)
+        state = read_state(reference, self.n_states, self.state_names)
         return np.asarray(self.bias - self.bias[state])
 
     @cached_property
@@ -505,6 +553,18 @@ class MarkovChain:
         return stepwise.max_absorption_time(self._limits.P_TT, tol)
 
     @cached_property
+    def mean_return_time(self) -> FloatArray:
+        """Expected steps until each state is visited again, shape (S,): 1/p*(s) in its class.
+
+        Infinite for transient states, which may never be visited again. The mean time of return
+        to a set, started in the long-run distribution on it, is 1 over the sum of p* there.
+        """
+        times = np.full(self.n_states, np.inf)
+        with np.errstate(divide="ignore"):  # probabilities below the doubles
+            times[self.recurrent_states] = 1.0 / self._limits.stationary
+        return read_only(times)
+
+    @cached_property
     def expected_visits(self) -> FloatArray:
         """Expected number of visits of each state, Σ_t p^t(s), shape (S,).
 
@@ -519,11 +579,13 @@ class MarkovChain:
 
     # Functions of the files of their methods, of which the chain is the first argument.
     hitting_time = hitting.hitting_time
+    hitting_reward = hitting.hitting_reward
     hitting_time_variance = hitting.hitting_time_variance
     hitting_probability = hitting.hitting_probability
     stepwise_distributions = stepwise.stepwise_distributions
     finite_horizon_value = horizon.finite_horizon_value
     simulate = simulate
+    plot = draw_chain
 
     # Mixing
 
@@ -546,6 +608,15 @@ class MarkovChain:
         """
         gap = self.spectral_gap
         return 1.0 / gap if gap > 0.0 else float("inf")
+
+    @property
+    def implied_timescale(self) -> float:
+        """-1/ln |λ| of the slowest eigenvalue that decays, 1 - `spectral_gap`; inf if periodic.
+
+        Other timescales of the chain are shorter. (Prinz et al., 2011, J. Chem. Phys. 134.)
+        """
+        gap = self.spectral_gap
+        return -1.0 / math.log1p(-gap) if 0.0 < gap < 1.0 else (0.0 if gap else float("inf"))
 
     def mixing_time(
         self, tol: float = 1e-10, start: mixing.MixingStart = "initial", *, averaged: bool = False
@@ -574,7 +645,7 @@ class MarkovChain:
         InvalidArgumentError
             For an unknown start, or a tolerance that rounding hides.
         """
-        if start == "worst":
+        if isinstance(start, str) and start == "worst":
             self._require_unichain("a worst-case mixing time", "start='initial'")
         return mixing.mixing_time(self._limits, self.initial_distribution, start, tol, averaged)
 

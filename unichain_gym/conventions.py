@@ -6,8 +6,7 @@ One environment and many that step together read all of it here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -15,15 +14,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, UnichainError
+from unichain_gym.labels import look_up
 from unichain_gym.mdp import TabularMDP
+from unichain_gym.models import check_distribution
 from unichain_gym.outcomes import (
-    check_distribution,
+    check_choice,
     draw_thresholds,
+    nearest_name,
+    read_array,
     read_reals,
+    require_integers,
 )
 from unichain_gym.summary import abbreviate
 
-Choice = TypeVar("Choice", bound=str)
 InfoLevel = Literal["minimal", "full"]
 RenderMode = Literal["rgb_array", "ansi"]
 RENDER_METADATA: dict[str, Any] = {"render_modes": list(get_args(RenderMode)), "render_fps": 4}
@@ -62,7 +65,8 @@ def read_actions(
     ignored : ndarray of bool, shape (n,), optional
         Whose action does not matter, and is replaced by one that the state has.
     """
-    given, n = np.asarray(actions), states.size
+    n = states.size
+    given = read_array(actions, "actions", InvalidArgumentError)
     if given.shape != (n,) or given.dtype.kind not in "iu":
         raise InvalidArgumentError(
             f"actions must be integers of shape ({n},); got {given.dtype} of shape {given.shape}"
@@ -82,31 +86,11 @@ def read_actions(
     return chosen
 
 
-def check_info_level(info_level: InfoLevel) -> InfoLevel:
-    """Return ``info_level``, or raise `InvalidArgumentError` if there is no such level."""
-    return _check_choice("info_level", info_level, get_args(InfoLevel))
-
-
-def check_render_mode(render_mode: RenderMode | None) -> RenderMode | None:
-    """Return ``render_mode``, or raise `InvalidArgumentError` if there is no such mode."""
-    if render_mode is None:
-        return None
-    return _check_choice("render_mode", render_mode, get_args(RenderMode))
-
-
-def _check_choice(name: str, value: Choice, known: Sequence[str]) -> Choice:
-    if value not in known:
-        raise InvalidArgumentError(
-            f"unknown {name} {value!r}{nearest_name(value, known)}; it is one of {', '.join(known)}"
-        )
-    return value
-
-
 def read_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
     """Return Gymnasium's mode of this name, or raise `InvalidArgumentError`."""
     if isinstance(mode, AutoresetMode):
         return mode
-    return AutoresetMode(_check_choice("autoreset_mode", mode, [m.value for m in AutoresetMode]))
+    return AutoresetMode(check_choice("autoreset_mode", mode, [m.value for m in AutoresetMode]))
 
 
 def refuse_unknown(
@@ -121,11 +105,18 @@ def refuse_unknown(
             )
 
 
-def nearest_name(name: object, known: Iterable[str]) -> str:
-    """Return the piece of a message that suggests the known name spelled most like ``name``."""
-    folded = {k.lower().replace("_", ""): k for k in known}
-    close = get_close_matches(str(name).lower().replace("_", ""), folded, n=1, cutoff=0.7)
-    return f" (did you mean {folded[close[0]]!r}?)" if close else ""
+def check_mdp(mdp: TabularMDP) -> TabularMDP:
+    """Return an MDP, or raise `InvalidArgumentError` if it is none."""
+    if not isinstance(mdp, TabularMDP):
+        raise InvalidArgumentError(f"needs a TabularMDP, such as make_mdp('h36c'); got {mdp!r}")
+    return mdp
+
+
+def read_seed(seed: int | None) -> int | None:
+    """Return the seed of a reset, or raise `InvalidArgumentError`."""
+    if seed is not None:
+        require_integers(InvalidArgumentError, low=0, seed=seed)
+    return None if seed is None else int(seed)
 
 
 def read_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -139,7 +130,7 @@ def read_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def read_mask(mask: ArrayLike, n: int) -> BoolArray:
     """Return which of n environments to reset, or raise `InvalidArgumentError`."""
-    array = np.asarray(mask)
+    array = read_array(mask, "options['reset_mask']", InvalidArgumentError)
     if array.dtype != np.bool_ or array.shape != (n,):
         raise InvalidArgumentError(
             f"options['reset_mask'] must be bool of shape ({n},); got "
@@ -181,7 +172,8 @@ def draw_start(
 
 def check_states(mdp: TabularMDP, states: ArrayLike, n: int, what: str) -> IntArray:
     """Return one or ``n`` states as an array of shape (n,), or raise `InvalidArgumentError`."""
-    array = np.asarray(states)
+    array = read_array(states, what, InvalidArgumentError)
+    array = look_up(array, mdp.state_names, "state", InvalidArgumentError)
     if array.shape not in ((), (n,)) or not np.issubdtype(array.dtype, np.integer):
         raise InvalidArgumentError(f"{what} must be one integer or {n} of them; got {states!r}")
     wrong = array[(array < 0) | (array >= mdp.n_states)]
@@ -199,6 +191,8 @@ def read_snapshot(
 
     Its ``shape`` is (), of one environment, or (n,); ``further`` names what else it must hold.
     """
+    if not isinstance(snapshot, Mapping):
+        raise InvalidArgumentError(f"a snapshot is what get_state() returns; got {snapshot!r}")
     missing = [k for k in ("state", "timestep", "generator", *further) if k not in snapshot]
     if missing:
         raise InvalidArgumentError(
@@ -208,7 +202,7 @@ def read_snapshot(
     if states is not None:
         n = shape[0] if shape else 1
         states = check_states(mdp, states, n, "the snapshot's state").copy()
-    array = np.asarray(timesteps)
+    array = read_array(timesteps, "the snapshot's timestep", InvalidArgumentError)
     if shape and array.ndim == 1 and array.shape != shape:
         raise InvalidArgumentError(
             f"the snapshot is of {array.size} environments; these are {shape[0]}"

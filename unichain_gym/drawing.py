@@ -1,21 +1,27 @@
-"""Pictures of an MDP, in the manner of the paper's figure ``unichain_generic``.
+"""Pictures of MDPs and chains, in the manner of the paper's figure ``unichain_generic``.
 
 Transient states are green circles, recurrent ones gray; dashes mark the recurrent states and what
 leaves them. Each action has a color, and an edge is the stronger the more probable it is; the
-legend says all this. matplotlib, the extra ``plot``, is imported only
-when something is drawn, and drawn on without a display or pyplot's global state.
+legend says all this. Where a state and action has many next states, only the probable ones are
+drawn, and the title says which. matplotlib, the extra ``plot``, is imported only when something is
+drawn, and drawn on without a display or pyplot's global state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unichain_gym.arrays import FloatArray
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
-from unichain_gym.layout import NODE_RADIUS, Layout, edge_curves, lay_out
+from unichain_gym.interface import OutcomeModel, RewardProcess
+from unichain_gym.labels import read_state_values
+from unichain_gym.layout import NODE_RADIUS, Layout, edge_curves, lay_out, lay_out_chain
 from unichain_gym.legend import (
     RECURRENT_COLOR,
     TRANSIENT_COLOR,
@@ -24,8 +30,7 @@ from unichain_gym.legend import (
     n_legend_rows,
     opacity_of,
 )
-from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import read_reals
+from unichain_gym.outcomes import read_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,30 +41,126 @@ MARGIN = 2.4 * NODE_RADIUS  # a state and its loop
 TITLE_INCHES = 0.4
 COLOR_BAR_INCHES = 1.25
 LEGEND_INCHES = 0.22  # a line
+# Next states of a state and action, on average, of which all are drawn, or as many as stay so.
+MOST_SUCCESSORS = 8
+SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Diagram:
+    """What is drawn: states at their places and transitions, each array (n,), under a title."""
+
+    name: str
+    layout: Layout
+    action_names: Sequence[str]
+    before: IntArray
+    action: IntArray
+    after: IntArray
+    probability: FloatArray
+    state_names: Sequence[str | int] | None = None
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return self.layout.is_recurrent.size
+
+    @property
+    def n_actions(self) -> int:
+        """Number of actions."""
+        return len(self.action_names)
+
+    @staticmethod
+    def of_mdp(mdp: OutcomeModel, policy: ArrayLike | None = None) -> Diagram:
+        """Return the diagram of an MDP, of all its actions or of those that a policy takes."""
+        taken = mdp.allowed_actions if policy is None else mdp.check_policy(policy)
+        return Diagram._of_outcomes(mdp, taken, lay_out(mdp))
+
+    @staticmethod
+    def of_chain(chain: RewardProcess) -> Diagram:
+        """Return the diagram of a chain, by action if it comes from an MDP."""
+        if chain.mdp is not None and chain.policy is not None:
+            layout = lay_out_chain(chain, chain.mdp.n_actions)
+            return Diagram._of_outcomes(chain.mdp, chain.policy, layout)
+        P = chain.transition_matrix.tocoo()
+        before, after = P.row.astype(np.int64), P.col.astype(np.int64)
+        action = np.zeros_like(before)
+        layout = lay_out_chain(chain, 1)
+        names = ("transition",)
+        return Diagram("chain", layout, names, before, action, after, P.data, chain.state_names)
+
+    @staticmethod
+    def _of_outcomes(mdp: OutcomeModel, taken: Any, layout: Layout) -> Diagram:
+        """Return the diagram of outcomes; those that differ in reward alone share an edge."""
+        S, A = taken.shape
+        weight = taken[:, :, None] * mdp.probability
+        s, a, k = np.nonzero(weight)
+        edge, number = np.unique((s * A + a) * S + mdp.next_state[s, a, k], return_inverse=True)
+        probability = np.bincount(number, weights=weight[s, a, k]).astype(np.float64)
+        rest, after = np.divmod(edge, S)
+        before, action = np.divmod(rest, A)
+        names = [f"action {a}" for a in range(A)]
+        if mdp.action_names is not None:
+            names = [str(name) for name in mdp.action_names]
+        return Diagram(mdp.name, layout, names, before, action, after, probability, mdp.state_names)
+
+    def above(self, share: float | None) -> Diagram:
+        """Return the diagram of the transitions of at least this probability.
+
+        By default all, or so few that they can be told apart. The likeliest transition of each
+        state and action stays in any case.
+        """
+        row = self.before * self.n_actions + self.action
+        n_rows = np.unique(row).size
+        if share is None and row.size <= MOST_SUCCESSORS * n_rows:
+            return self
+        if share is None:
+            counts = [np.count_nonzero(self.probability >= each) for each in SHARES]
+            fits = (n <= MOST_SUCCESSORS / 2 * n_rows for n in counts)
+            share = next((s for s, fit in zip(SHARES, fits, strict=True) if fit), 1.0)
+        limit = read_number("above", share)
+        if not 0.0 <= limit <= 1.0:
+            raise InvalidArgumentError(f"above is a probability, from 0 to 1; got {share!r}")
+        order = np.lexsort((-self.probability, row))
+        keep = self.probability >= limit
+        keep[order[np.unique(row[order], return_index=True)[1]]] = True
+        if keep.all():
+            return self
+        kept = {
+            name: getattr(self, name)[keep] for name in ("before", "action", "after", "probability")
+        }
+        name = f"{self.name}: probabilities ≥ {limit:g}, and the likeliest"
+        return replace(self, name=name, **kept)
 
 
 def draw_mdp(
-    mdp: TabularMDP,
-    *,
+    mdp: OutcomeModel,
+    path: str | PathLike[str] | None = None,
     values: ArrayLike | None = None,
-    value_label: str = "value",
     policy: ArrayLike | None = None,
+    *,
+    value_label: str = "value",
+    above: float | None = None,
     state: int | None = None,
     action: int | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw an MDP.
+    """Draw an MDP, by matplotlib.
 
     Parameters
     ----------
     mdp : TabularMDP
         What to draw.
+    path : path-like, optional
+        The file to write; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
     values : array_like of float, shape (S,), optional
         Colors the states, with a color bar: a bias, estimates, errors, a distribution.
-    value_label : str
-        What the color bar says that the values are.
     policy : array_like, shape (S,) of int or (S, A) of float, optional
         Draw only the transitions of this policy; by default those of all actions.
+    value_label : str
+        What the color bar says that the values are.
+    above : float, optional
+        The smallest probability of a transition that is drawn, besides the likeliest of each
+        state and action. By default 0, or where next states are many, what leaves few.
     state, action : int, optional
         Mark this state as the current one, in the color of the last action.
     ax : matplotlib Axes, optional
@@ -68,24 +169,65 @@ def draw_mdp(
     Returns
     -------
     matplotlib.figure.Figure
+        A notebook shows it.
 
     Raises
     ------
     InvalidArgumentError
-        If ``values``, ``state`` or ``action`` do not fit the MDP.
+        If ``values``, ``above``, ``state`` or ``action`` do not fit the MDP.
     MissingDependencyError
         If matplotlib is not installed.
     """
-    layout = lay_out(mdp)
-    if ax is None:
-        ax = make_axes(mdp, layout, with_colorbar=values is not None)
-    draw_background(mdp, layout, ax, values, value_label, policy)
+    diagram = Diagram.of_mdp(mdp, policy).above(above)
+    ax = ax or make_axes(diagram, with_colorbar=values is not None)
+    draw_background(diagram, ax, values, value_label)
     if state is not None:
-        mark_state(mdp, layout, ax, state, action)
-    return ax.figure.figure
+        mark_state(diagram, ax, state, action)
+    return _save(ax, path)
 
 
-def make_axes(mdp: TabularMDP, layout: Layout, *, with_colorbar: bool = False) -> Axes:
+def draw_chain(
+    chain: RewardProcess,
+    path: str | PathLike[str] | None = None,
+    values: ArrayLike | None = None,
+    *,
+    value_label: str | None = None,
+    above: float | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw a chain, its states colored by their bias, by matplotlib.
+
+    Parameters
+    ----------
+    chain : MarkovChain
+        What to draw.
+    path, above, ax
+        As for an MDP.
+    values : array_like of float, shape (S,), optional
+        What colors the states instead of the bias.
+    value_label : str, optional
+        What the color bar says that the values are.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A notebook shows it.
+    """
+    label = value_label or ("bias" if values is None else "value")
+    diagram = Diagram.of_chain(chain).above(above)
+    ax = ax or make_axes(diagram, with_colorbar=True)
+    draw_background(diagram, ax, chain.bias if values is None else values, label)
+    return _save(ax, path)
+
+
+def _save(ax: Axes, path: str | PathLike[str] | None) -> Figure:
+    figure = ax.figure.figure
+    if path is not None:
+        figure.savefig(path)
+    return figure
+
+
+def make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
     """Return axes, as large as the layout needs, on a figure with space for a legend."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -95,11 +237,11 @@ def make_axes(mdp: TabularMDP, layout: Layout, *, with_colorbar: bool = False) -
             'drawing needs matplotlib: pip install "unichain-gym[plot]"'
         ) from error
     # The longer side gets nine inches, or less if the states would become huge.
-    extent = np.ptp(layout.position, axis=0) + 2 * MARGIN
+    extent = np.ptp(diagram.layout.position, axis=0) + 2 * MARGIN
     inches = extent * min(9.0 / extent.max(), 0.75)
     color_bar = COLOR_BAR_INCHES * with_colorbar
     width = max(inches[0], 5.8) + color_bar
-    legend = LEGEND_INCHES * (1 + n_legend_rows(mdp.n_actions))
+    legend = LEGEND_INCHES * (1 + n_legend_rows(diagram.n_actions))
     height = max(inches[1], 1.5) + TITLE_INCHES + legend
     # Video encoders want an even number of pixels.
     width, height = 2.0 * np.ceil(np.array([width, height]) * DPI / 2.0) / DPI
@@ -112,45 +254,30 @@ def make_axes(mdp: TabularMDP, layout: Layout, *, with_colorbar: bool = False) -
 
 
 def draw_background(
-    mdp: TabularMDP,
-    layout: Layout,
-    ax: Axes,
-    values: ArrayLike | None = None,
-    value_label: str = "value",
-    policy: ArrayLike | None = None,
+    diagram: Diagram, ax: Axes, values: ArrayLike | None = None, value_label: str = "value"
 ) -> None:
     """Draw everything but the marker of the current state."""
-    low, high = layout.position.min(axis=0) - MARGIN, layout.position.max(axis=0) + MARGIN
+    position = diagram.layout.position
+    low, high = position.min(axis=0) - MARGIN, position.max(axis=0) + MARGIN
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     ax.set_axis_off()
-    ax.set_title(mdp.name, loc="left", x=0.02, y=1.0, fontsize=12, fontweight="bold")
-    strength = _draw_edges(mdp, layout, ax, policy)
-    color = _draw_states(mdp, layout, ax, values, value_label)
-    _draw_labels(layout, ax, color)
-    draw_legend(mdp, ax, strength, with_colors=values is None)
+    ax.set_title(diagram.name, loc="left", x=0.02, y=1.0, fontsize=12, fontweight="bold")
+    strength = _draw_edges(diagram, ax)
+    color = _draw_states(diagram, ax, values, value_label)
+    _draw_labels(diagram.layout, ax, color)
+    draw_legend(diagram.action_names, ax, strength, with_colors=values is None)
 
 
-def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | None) -> float:
-    """Draw an arrow for each state, action and next state of positive probability.
-
-    Returns the opacity of a sure transition, 1 unless edges are many.
-    """
+def _draw_edges(diagram: Diagram, ax: Axes) -> float:
+    """Draw an arrow for each transition; return the opacity of a sure one, below 1 if many."""
     from matplotlib.collections import LineCollection, PolyCollection
 
-    S, A = mdp.n_states, mdp.n_actions
-    taken = np.ones((S, A)) if policy is None else mdp.check_policy(policy)
-    weight = taken[:, :, None] * mdp.probability
-    s, a, k = np.nonzero(weight)
-    edge, number = np.unique((s * A + a) * S + mdp.next_state[s, a, k], return_inverse=True)
-    probability = np.bincount(number, weights=weight[s, a, k]).astype(np.float64)
-    rest, after = np.divmod(edge, S)
-    before, action = np.divmod(rest, A)
-
-    curve = edge_curves(layout, before, action, after, A)
-    rgba = action_colors(A)[action]
+    A, layout, before = diagram.n_actions, diagram.layout, diagram.before
+    curve = edge_curves(layout, before, diagram.action, diagram.after, A)
+    rgba = action_colors(A)[diagram.action]
     # Many edges at one state make a thicket, in which only the probable ones should stand out.
-    crowd = np.sqrt(min(1.0, 12.0 * S / edge.size))
-    rgba[:, 3] = opacity_of(probability, crowd)
+    crowd = np.sqrt(min(1.0, 12.0 * diagram.n_states / before.size))
+    rgba[:, 3] = opacity_of(diagram.probability, crowd)
     dashed = layout.is_recurrent[before]
     width = 0.036 * _points_per_unit(ax)
     for chosen, style in ((~dashed, "-"), (dashed, (0, (4, 2)))):
@@ -172,27 +299,19 @@ def _draw_edges(mdp: TabularMDP, layout: Layout, ax: Axes, policy: ArrayLike | N
 
 
 def _draw_states(
-    mdp: TabularMDP, layout: Layout, ax: Axes, values: ArrayLike | None, value_label: str
+    diagram: Diagram, ax: Axes, values: ArrayLike | None, value_label: str
 ) -> FloatArray:
     """Draw the states and return their colors (S, 4)."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.collections import EllipseCollection
     from matplotlib.colors import to_rgba
 
+    layout = diagram.layout
     recurrent = layout.is_recurrent
     if values is None:
         color = np.where(recurrent[:, None], to_rgba(RECURRENT_COLOR), to_rgba(TRANSIENT_COLOR))
     else:
-        array = read_reals(values, "values", InvalidArgumentError)
-        if array.shape != (mdp.n_states,):
-            raise InvalidArgumentError(
-                f"values must have shape ({mdp.n_states},), a number a state; got {array.shape}"
-            )
-        if not np.isfinite(array).all():
-            wrong = int(np.argmin(np.isfinite(array)))
-            raise InvalidArgumentError(
-                f"values must be finite to be colored; state {wrong} has {array[wrong]}"
-            )
+        array = read_state_values("values", values, diagram.n_states, diagram.state_names)
         scale = ScalarMappable(cmap="viridis")
         color = scale.to_rgba(array)
         scale.set_array(array)
@@ -236,23 +355,20 @@ def _draw_labels(layout: Layout, ax: Axes, color: FloatArray) -> None:
         )
 
 
-def mark_state(
-    mdp: TabularMDP, layout: Layout, ax: Axes, state: int, action: int | None
-) -> list[Any]:
+def mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> list[Any]:
     """Ring the current state in the color of the last action, say both, and return the artists."""
     from matplotlib.patches import Circle
 
-    check_member("state", state, mdp.n_states)
+    check_member("state", state, diagram.n_states)
     color: Any = "black"
     text = f"state {state}"
     if action is not None:
-        check_member("action", action, mdp.n_actions)
-        color = action_colors(mdp.n_actions)[action]
+        check_member("action", action, diagram.n_actions)
+        color = action_colors(diagram.n_actions)[action]
         text += f", after action {action}"
     width = min(5.0, 0.15 * _points_per_unit(ax))
-    ring = Circle(
-        layout.position[state], 1.3 * NODE_RADIUS, fill=False, ec=color, lw=width, zorder=4
-    )
+    place = diagram.layout.position[state]
+    ring = Circle(place, 1.3 * NODE_RADIUS, fill=False, ec=color, lw=width, zorder=4)
     label = ax.text(0.98, 1.01, text, transform=ax.transAxes, ha="right", va="bottom", color=color)
     return [ax.add_artist(ring), label]
 

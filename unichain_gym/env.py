@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from functools import cached_property
 from operator import index
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -20,7 +20,7 @@ from unichain_gym import conventions
 from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import draw_thresholds
+from unichain_gym.outcomes import check_choice, draw_thresholds
 
 
 class TabularEnv(gym.Env[Any, Any]):
@@ -91,9 +91,11 @@ class TabularEnv(gym.Env[Any, Any]):
         render_mode: RenderMode | None = None,
         info_level: InfoLevel = "minimal",
     ) -> None:
-        self.mdp = mdp
-        self.render_mode: RenderMode | None = conventions.check_render_mode(render_mode)
-        self.info_level = conventions.check_info_level(info_level)
+        self.mdp = conventions.check_mdp(mdp)
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, get_args(RenderMode))
+        self.render_mode: RenderMode | None = render_mode
+        self.info_level: InfoLevel = check_choice("info_level", info_level, get_args(InfoLevel))
         self.observation_space = gym.spaces.Discrete(mdp.n_states)
         self.action_space = gym.spaces.Discrete(mdp.n_actions)
         self._start_thresholds = draw_thresholds(mdp.initial_distribution)
@@ -130,7 +132,7 @@ class TabularEnv(gym.Env[Any, Any]):
             If an option, the state or the distribution is wrong.
         """
         chosen = conventions.read_options(options)
-        super().reset(seed=seed)
+        super().reset(seed=conventions.read_seed(seed))
         state = conventions.draw_start(self.mdp, self._start_thresholds, chosen, 1, self.np_random)
         self._state = int(state[0])
         self._timestep = 0

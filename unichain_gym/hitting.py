@@ -1,4 +1,4 @@
-"""Hitting a set of states: how probably, how soon, and how the time until then is spread.
+"""Hitting a set of states: how probably, how soon, with what reward, and how the time is spread.
 
 For targets B, and states C that must not be visited before, the probability of a hit is the
 least nonnegative solution of
@@ -24,17 +24,16 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.certified import Solver
 from unichain_gym.elimination import finite
 from unichain_gym.errors import InvalidModelError
 from unichain_gym.interface import RewardProcess
-from unichain_gym.linear import find_solver
-from unichain_gym.restriction import check_states
+from unichain_gym.labels import read_states
+from unichain_gym.linear import Solver, find_solver
 from unichain_gym.structure import edges, group_sums, keep_edges, row_sums, search_breadth_first
 
 
 def hitting_probability(
-    chain: RewardProcess, targets: int | ArrayLike, avoiding: int | ArrayLike | None = None
+    chain: RewardProcess, targets: ArrayLike, avoiding: ArrayLike | None = None
 ) -> FloatArray:
     """Return the probability of ever reaching one of the target states.
 
@@ -44,8 +43,9 @@ def hitting_probability(
     Parameters
     ----------
     chain : MarkovChain
-    targets, avoiding : int or array_like of int
-        The states to reach, and those that must not be visited before; 0 on them.
+    targets, avoiding : states
+        The states to reach, and those that must not be visited before, where it is 0; each one
+        state or several, by number or name, or a mask of shape (S,).
 
     Returns
     -------
@@ -57,8 +57,9 @@ def hitting_probability(
         If a state does not exist, or is both a target and to be avoided.
     """
     P = chain.transition_matrix
-    targets = check_states(targets, P.shape[0])
-    avoided = targets[:0] if avoiding is None else check_states(avoiding, P.shape[0])
+    targets, avoided = read_states(targets, P.shape[0], chain.state_names), np.zeros(0, np.int64)
+    if avoiding is not None:
+        avoided = read_states(avoiding, P.shape[0], chain.state_names)
     both = np.intersect1d(targets, avoided)
     if both.size:
         raise InvalidModelError(f"state {both[0]} is both a target and to be avoided")
@@ -76,7 +77,7 @@ def hitting_probability(
     return f
 
 
-def hitting_time(chain: RewardProcess, target: int | ArrayLike) -> FloatArray:
+def hitting_time(chain: RewardProcess, target: ArrayLike, *, given_hit: bool = False) -> FloatArray:
     """Return the expected steps until one of the target states is reached, h = 1 + P h.
 
     0 on the target, infinite where it may never be reached.
@@ -84,21 +85,70 @@ def hitting_time(chain: RewardProcess, target: int | ArrayLike) -> FloatArray:
     Parameters
     ----------
     chain : MarkovChain
-    target : int or array_like of int
+    target : states
+        One or several, by number or name, or a mask of shape (S,). Of a recurrent class, such as
+        ``chain.recurrent_classes[0]``, it is the time until this class absorbs.
+    given_hit : bool
+        Average over the paths that reach the target alone: E[τ | τ < ∞]. NaN where none does.
+
+    Returns
+    -------
+    ndarray, shape (S,)
+
+    Examples
+    --------
+    A walk that ends at 0 or at 3, and from 1 the shorter way if it is known to end at 0:
+
+    >>> from unichain_gym import MarkovChain
+    >>> P = [[1, 0, 0, 0], [0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5], [0, 0, 0, 1]]
+    >>> walk = MarkovChain(P, [0, 1, 1, 0], [0, 1, 0, 0], state_names=["ruin", "1", "2", "riches"])
+    >>> walk.hitting_time("ruin", given_hit=True).round(9).tolist()
+    [0.0, 1.666666667, 2.666666667, nan]
+    >>> walk.hitting_reward(["ruin", "riches"]).round(9).tolist()
+    [0.0, 2.0, 2.0, 0.0]
+    """
+    if not given_hit:
+        return _until_hit(chain, target)[0]
+    # E[τ; τ < ∞] = f + P E[τ; τ < ∞] off the target, f being the probability of a hit.
+    f = hitting_probability(chain, target)
+    time = np.where(f > 0.0, 0.0, np.nan)
+    on_target = np.isin(np.arange(f.size), read_states(target, f.size, chain.state_names))
+    U = np.flatnonzero((f > 0.0) & ~on_target)
+    if U.size:
+        rows = chain.transition_matrix[U]
+        leaving = np.flatnonzero((f == 0.0) | on_target)
+        time[U] = find_solver(rows[:, U], row_sums(rows[:, leaving])).solve(f[U]) / f[U]
+    return time
+
+
+def hitting_reward(chain: RewardProcess, target: ArrayLike) -> FloatArray:
+    """Return the expected total reward before one of the target states is reached, w = r + P w.
+
+    0 on the target. NaN where it may never be reached: the total may have no limit there.
+
+    Parameters
+    ----------
+    chain : MarkovChain
+    target : states
+        As for `hitting_time`.
 
     Returns
     -------
     ndarray, shape (S,)
     """
-    return _until_hit(chain, target)[0]
+    time, unknown, _, solver = _until_hit(chain, target)
+    total = np.where(np.isfinite(time), 0.0, np.nan)
+    if solver is not None:
+        total[unknown] = finite(solver.solve(chain.reward[unknown]))
+    return total
 
 
 def _until_hit(
-    chain: RewardProcess, target: int | ArrayLike
+    chain: RewardProcess, target: ArrayLike
 ) -> tuple[FloatArray, IntArray, sparse.csr_array, Solver | None]:
     """Return the hitting time (S,), where a system tells it, and its rows of P and solver."""
     P = chain.transition_matrix
-    targets = check_states(target, P.shape[0])
+    targets = read_states(target, P.shape[0], chain.state_names)
     is_target = np.isin(np.arange(P.shape[0]), targets)
     _, may_miss = _possibilities(P, is_target, is_target)
     h = np.where(may_miss, np.inf, 0.0)
@@ -135,7 +185,7 @@ def _leads_to(backward: sparse.csr_array, states: BoolArray) -> BoolArray:
     return np.asarray(depth >= 0)
 
 
-def hitting_time_variance(chain: RewardProcess, target: int | ArrayLike) -> FloatArray:
+def hitting_time_variance(chain: RewardProcess, target: ArrayLike) -> FloatArray:
     """Return the variance of the steps until one of the target states is reached.
 
     0 on the target. NaN where the target may never be reached: there the mean and the second
@@ -145,7 +195,8 @@ def hitting_time_variance(chain: RewardProcess, target: int | ArrayLike) -> Floa
     Parameters
     ----------
     chain : MarkovChain
-    target : int or array_like of int
+    target : states
+        As for `hitting_time`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Total reward over a finite number of steps, from every state.
+"""Total reward over a finite number of steps, from every state, and policies that make it largest.
 
 With the terminal values v_0, the total over n steps is v_n = r + P v_{n-1}, that is
 
@@ -8,19 +8,25 @@ With the terminal values v_0, the total over n steps is v_n = r + P v_{n-1}, tha
 follow d_{t+1} = P d_t from d_0 = r + P v_0 - v_0. Over a whole period of the chain they add up
 to what tends to the period times the gain g = P* r, and never depart from it again: P lengthens
 no difference. So a long horizon is not followed to its end, but to where that is certain.
+
+The largest total of an MDP is v_n(s) = max_a (r(s, a) + Σ_s' p(s'|s, a) v_{n-1}(s')), and what
+attains it with n steps to go depends on n.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray
+from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import finite
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError
-from unichain_gym.interface import RewardProcess
-from unichain_gym.outcomes import read_count, read_reals
+from unichain_gym.interface import OutcomeModel, RewardProcess
+from unichain_gym.labels import read_state_values
+from unichain_gym.outcomes import read_count, read_number, read_only, require_room
 from unichain_gym.stepwise import (
     DENSE_FLOP,
     DOUBLING_STATES,
@@ -37,16 +43,69 @@ SETTLED = 1e-12
 PATIENCE = 1e8
 
 
-def _read_terminal(terminal: ArrayLike | None, n_states: int) -> FloatArray:
-    """Return the terminal values (S,), 0 by default, or raise `InvalidArgumentError`."""
-    if terminal is None:
-        return np.zeros(n_states)
-    end = read_reals(terminal, "terminal", InvalidArgumentError)
-    if end.shape != (n_states,) or not np.isfinite(end).all():
-        raise InvalidArgumentError(
-            f"terminal must be {n_states} finite numbers, one a state; got {terminal!r}"
+@dataclass(frozen=True, eq=False, repr=False)
+class HorizonPolicy:
+    """A policy that is optimal from every state over n steps: an action for each step.
+
+    Parameters
+    ----------
+    actions : ndarray of int, shape (n, S)
+        What each state does at step t, with n - t rewards still to come. Of actions equal up to
+        rounding it is any.
+    values : ndarray, shape (n + 1, S)
+        The largest expected total reward from step t on, and last the terminal values.
+
+    Examples
+    --------
+    In the last step the machine runs at full speed, since what breaks then need not be mended:
+
+    >>> from unichain_gym import TabularMDP
+    >>> transitions = [
+    ...     ("runs", "slow", "runs", 1.0, 2.0), ("runs", "fast", "broken", 1.0, 3.0),
+    ...     ("broken", "mend", "runs", 1.0, 0.0),
+    ... ]
+    >>> names = ["runs", "broken"]
+    >>> mdp = TabularMDP.from_transitions(transitions, [1.0, 0.0], state_names=names)
+    >>> best = mdp.optimal_policy(horizon=3)
+    >>> [mdp.action_names[a] for a in best.actions[:, 0]], best.values[:, 0].tolist()
+    (['slow', 'slow', 'fast'], [7.0, 5.0, 3.0, 0.0])
+    """
+
+    actions: IntArray
+    values: FloatArray
+
+    def __repr__(self) -> str:
+        return f"HorizonPolicy(n_steps={len(self.actions)}, n_states={self.values.shape[1]})"
+
+
+def find_horizon_policy(
+    mdp: OutcomeModel, n_steps: int, terminal: ArrayLike | None, discount: float | None
+) -> HorizonPolicy:
+    """Return a policy that is optimal for n steps; see `TabularMDP.optimal_policy`."""
+    n_steps = read_count("horizon", n_steps)
+    S, A, _ = mdp.next_state.shape
+    require_room("a policy of as many steps", n_steps + 1, S)
+    factor = 1.0 if discount is None else read_number("discount", discount)
+    if not 0.0 <= factor <= 1.0:
+        raise InvalidArgumentError(f"discount must be from 0 to 1; got {discount!r}")
+    s, a, k = np.nonzero(mdp.probability)
+    place = s * A + a, mdp.next_state[s, a, k]
+    P = sparse.csr_array((mdp.probability[s, a, k], place), shape=(S * A, S))
+    if n_steps * P.nnz > STEP_WORK:
+        raise ConvergenceError(
+            f"a policy for each of {n_steps} steps takes more than {STEP_WORK:.0e} "
+            "multiplications; over very many steps the one of criterion 'bias' is as good, but "
+            "for the last of them"
         )
-    return end
+    pay = np.where(mdp.allowed_actions, mdp.expected_reward, -np.inf)
+    actions, values = np.empty((n_steps, S), dtype=np.int64), np.empty((n_steps + 1, S))
+    values[n_steps] = read_state_values("terminal", terminal, S, mdp.state_names)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for t in range(n_steps - 1, -1, -1):
+            q = pay + factor * (P @ values[t + 1]).reshape(S, A)
+            actions[t] = q.argmax(axis=1)
+            values[t] = np.take_along_axis(q, actions[t, :, None], axis=1)[:, 0]
+    return HorizonPolicy(read_only(actions), read_only(finite(values)))
 
 
 def finite_horizon_value(
@@ -84,12 +143,17 @@ def finite_horizon_value(
     """
     n_steps = read_count("n_steps", n_steps)
     S = chain.reward.size
-    end = _read_terminal(terminal, S)
+    end = read_state_values("terminal", terminal, S, chain.state_names)
     P = normalized(chain.transition_matrix)
     doubling_cost = 2.0 * max(1, n_steps.bit_length()) * S**3 * DENSE_FLOP
     with np.errstate(over="ignore", invalid="ignore"):
         if all_horizons:
-            return finite(_all_values(P, chain.reward, end, n_steps))
+            require_room("the values of all horizons", n_steps + 1, S)
+            values = np.empty((n_steps + 1, S))
+            values[0] = end
+            for n in range(n_steps):
+                values[n + 1] = chain.reward + P @ values[n]
+            return finite(values)
         if S <= DOUBLING_STATES and doubling_cost < n_steps * _step_cost(P):
             return finite(_by_doubling(P.toarray(), chain.reward, end, n_steps))
         return finite(_by_increments(chain, P, end, n_steps))
@@ -146,30 +210,3 @@ def _by_increments(
                 return settled
         block = period
     return value
-
-
-def _all_values(
-    P: sparse.csr_array, reward: FloatArray, terminal: FloatArray, n_steps: int
-) -> FloatArray:
-    """Return v_0 … v_n for n = n_steps, shape (n_steps + 1, S).
-
-    By doubling, v_{k+j} = Σ_{t<k} P^t r + P^k v_j for all j < k at once, as long as that is
-    cheaper than a sparse product for each step.
-    """
-    S = reward.size
-    v = np.empty((n_steps + 1, S))
-    v[0] = terminal
-    doublings = max(1, n_steps.bit_length())
-    if n_steps * _step_cost(P) <= (doublings * S**3 + n_steps * S**2) * DENSE_FLOP:
-        for n in range(n_steps):
-            v[n + 1] = reward + P @ v[n]
-        return v
-    power, total, k = P.toarray(), reward, 1
-    while k <= n_steps:
-        n = min(k, n_steps + 1 - k)
-        v[k : k + n] = total + v[:n] @ power.T
-        k += n
-        if k <= n_steps:
-            total = total + power @ total
-            power = square(power)
-    return v

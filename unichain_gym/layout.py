@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.mdp import TabularMDP
+from unichain_gym.interface import OutcomeModel, RewardProcess
 from unichain_gym.structure import edges, search_breadth_first
 
 SPACING = 1.6
@@ -36,7 +36,7 @@ class Layout:
     ----------
     position : ndarray of float, shape (S, 2)
     is_recurrent : ndarray of bool, shape (S,)
-        Whether a state is recurrent when all actions are taken.
+        Whether a state is recurrent; of an MDP, when all actions are taken.
     loop_angle : ndarray of float, shape (S, A)
         Where around the state the self-transition of each action goes, in radians.
     """
@@ -46,10 +46,14 @@ class Layout:
     loop_angle: FloatArray
 
 
-def lay_out(mdp: TabularMDP) -> Layout:
+def lay_out(mdp: OutcomeModel) -> Layout:
     """Place the states of an MDP in the plane."""
-    S, A = mdp.n_states, mdp.n_actions
-    chain = mdp.induce(mdp.allowed_actions / mdp.allowed_actions.sum(axis=1, keepdims=True))
+    return lay_out_chain(mdp.uniform_chain, mdp.n_actions)
+
+
+def lay_out_chain(chain: RewardProcess, n_actions: int) -> Layout:
+    """Place the states of a chain in the plane, with room for loops of so many actions."""
+    S = chain.n_states
     # Searched backwards from the classes, what comes before a state is its way into one.
     distance, successor = search_breadth_first(
         sparse.csr_array(chain.transition_matrix.T), chain.recurrent_states
@@ -62,7 +66,7 @@ def lay_out(mdp: TabularMDP) -> Layout:
     hub = int(entries[0]) if entries.size > 1 and (entries == entries[0]).all() else None
     core_radius = _place_classes(chain.recurrent_classes, hub, entries.size, position)
     _place_transient(successor, distance, core_radius, position)
-    loop_angle = _free_angles(chain.transition_matrix, successor, position, A)
+    loop_angle = _free_angles(chain.transition_matrix, successor, position, n_actions)
     return Layout(position, is_recurrent, loop_angle)
 
 

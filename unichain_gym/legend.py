@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unichain_gym.arrays import FloatArray
-from unichain_gym.mdp import TabularMDP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,14 +34,16 @@ def action_colors(n_actions: int) -> FloatArray:
     return colors
 
 
-def draw_legend(mdp: TabularMDP, ax: Axes, strength: float, *, with_colors: bool) -> None:
+def draw_legend(
+    action_names: Sequence[str], ax: Axes, strength: float, *, with_colors: bool
+) -> None:
     """Say what colors, dashes and opacity mean; state colors only if they are the classes'."""
     from matplotlib.legend_handler import HandlerTuple
     from matplotlib.lines import Line2D
 
-    handles: list[Any] = [Line2D([], [], color=color) for color in ACTION_COLORS[: mdp.n_actions]]
-    labels = [f"action {a}" for a in range(len(handles))]
-    if len(handles) < mdp.n_actions:
+    labels = list(action_names[: len(ACTION_COLORS)])
+    handles: list[Any] = [Line2D([], [], color=color) for color in ACTION_COLORS[: len(labels)]]
+    if len(handles) < len(action_names):
         labels = [f"{label}, …" for label in labels]
     for label, color, dashes in (
         ("transient (solid)", TRANSIENT_COLOR, "-"),

@@ -16,20 +16,22 @@ All limits are in the Cesàro sense, lim (1/n) Σ_{t<n} P^t, so periods make no 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.certified import Solver
-from unichain_gym.elimination import finite
-from unichain_gym.errors import ModelTooLargeError
-from unichain_gym.linear import find_solver
+from unichain_gym.elimination import SMALLEST, finite
+from unichain_gym.errors import ConvergenceError, ModelTooLargeError
+from unichain_gym.linear import Solver, find_solver
 from unichain_gym.outcomes import MAX_DENSE_STATES, read_only
-from unichain_gym.structure import Structure, edges, group_sums, row_sums
+from unichain_gym.rounding import EPSILON
+from unichain_gym.structure import Structure, edges, group_sums, keep_states, row_sums
+from unichain_gym.summary import format_table
 
-ROUGH_WORK = 30_000_000
+ROUGH_STEPS, ROUGH_WORK = 16, 30_000_000
 POLISHING_STEPS = 30
 
 
@@ -51,10 +53,9 @@ class Limits:
         self.recurrent = structure.recurrent
         self.transient = structure.transient
         self.label: IntArray = structure.class_label[self.recurrent]
-        from_recurrent, from_transient = P[self.recurrent], P[self.transient]
-        self.P_RR = from_recurrent[:, self.recurrent]
-        self.P_TR = from_transient[:, self.recurrent]
-        self.P_TT = from_transient[:, self.transient]
+        self.P_RR = keep_states(P, self.recurrent)
+        self.P_TT = keep_states(P, self.transient)
+        self.P_TR = P[self.transient][:, self.recurrent]
         # By which method each quantity was computed, and in how many iterations.
         self.methods: dict[str, tuple[str, int]] = {}
 
@@ -64,11 +65,13 @@ class Limits:
 
         Removing a state that everything returns to leaves less to eliminate. But it must not be
         rare: the systems hold the times until it is hit, and what differs by less than rounding
-        of the largest of them is lost.
+        of the largest of them is lost. `stationary` chooses again if it was.
         """
+        return self._choose_ground(self._after(ROUGH_STEPS))
+
+    def _after(self, n_steps: int) -> FloatArray:
         n = self.recurrent.size
-        n_steps = min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1)
-        return self._choose_ground(self._follow(np.full(n, 1.0 / n), n_steps))
+        return self._follow(np.full(n, 1.0 / n), n_steps)
 
     def _choose_ground(self, frequency: FloatArray) -> IntArray:
         entering = np.bincount(edges(self.P_RR)[1], minlength=self.recurrent.size)
@@ -88,7 +91,7 @@ class Limits:
 
     def _follow(self, p: FloatArray, n_steps: int) -> FloatArray:
         """Follow the chain on R, by half steps; none lengthens an error, and most shorten it."""
-        backward = sparse.csr_array(self.P_RR.T)
+        backward = self.P_RR.T
         for _ in range(n_steps):
             p = 0.5 * (p + backward @ p)
         return p
@@ -101,8 +104,13 @@ class Limits:
     @cached_property
     def recurrent_solver(self) -> Solver:
         """Solves systems in I - P on the states that are not grounded."""
-        rows = self.P_RR[self.ungrounded]
-        return find_solver(rows[:, self.ungrounded], row_sums(rows[:, self.ground]))
+        return find_solver(keep_states(self.P_RR, self.ungrounded), self._to_ground)
+
+    @cached_property
+    def _to_ground(self) -> FloatArray:
+        """The probability of going to a ground, from the other recurrent states."""
+        is_ground = np.isin(np.arange(self.recurrent.size), self.ground)
+        return np.asarray(self.P_RR @ is_ground.astype(float))[self.ungrounded]
 
     @cached_property
     def transient_solver(self) -> Solver:
@@ -122,6 +130,19 @@ class Limits:
     @cached_property
     def stationary(self) -> FloatArray:
         """The stationary distributions of all classes, side by side, shape (n_R,)."""
+        try:
+            p = self._occupancy()
+        except ConvergenceError:  # the ground may be all but never hit
+            n = self.recurrent.size
+            p = self._after(min(4 * n, ROUGH_WORK // self.P_RR.data.size + 1))
+            self._ground_anew(p)
+            p = self._occupancy()
+        if self._is_rare(p)[self.ground].any():
+            # The rough occupancy misled, on a slow chain: factorize again for what follows.
+            self._ground_anew(p)
+        return p
+
+    def _occupancy(self) -> FloatArray:
         p: FloatArray = np.ones(self.recurrent.size)
         if self.ungrounded.size:
             # A negative entry is one within the error of 0, and p is not negative.
@@ -132,12 +153,12 @@ class Limits:
                 p = self._follow(p, POLISHING_STEPS)
         # Twice: sums of 1e308 and more are out of range.
         p = p / self.class_maximum(p)[self.label]
-        p = p / group_sums(self.label, p, self.n_classes)[self.label]
-        if self._is_rare(p)[self.ground].any():
-            # The rough occupancy misled, on a slow chain: factorize again for what follows.
-            self.ground = self._choose_ground(p)
-            del self.ungrounded, self.recurrent_solver, self._from_ground
-        return p
+        return p / group_sums(self.label, p, self.n_classes)[self.label]
+
+    def _ground_anew(self, frequency: FloatArray) -> None:
+        self.ground = self._choose_ground(frequency)
+        for name in ("ungrounded", "recurrent_solver", "_from_ground", "_to_ground"):
+            self.__dict__.pop(name, None)
 
     def class_mean(self, values: FloatArray) -> FloatArray:
         """Average values on R, (n_R,) or (n_R, m), over each class: (n_classes,) or (…, m)."""
@@ -264,9 +285,8 @@ class Limits:
         if discount == 1.0:
             solver, z = self.recurrent_solver, self._time_to_ground
         else:
-            rows = self.P_RR[U]
-            exit_rate = (1.0 - discount) + discount * row_sums(rows[:, G])
-            solver = find_solver(discount * rows[:, U], exit_rate)
+            exit_rate = (1.0 - discount) + discount * self._to_ground
+            solver = find_solver(discount * keep_states(self.P_RR, U), exit_rate)
             z = solver.solve(np.ones(U.size))
         u = solver.solve(c[U])
         from_ground = discount * self._from_ground
@@ -316,3 +336,118 @@ class Limits:
 
     def _note(self, quantity: str, solver: Solver) -> None:
         self.methods[quantity] = solver.method, solver.n_iterations
+
+
+@dataclass(frozen=True)
+class SolverEntry:
+    """How one quantity was computed.
+
+    Parameters
+    ----------
+    quantity : str
+    n_states : int
+        Number of states it was solved for together.
+    method : str
+        One of those of `unichain_gym.linear`.
+    n_iterations : int
+        0 for direct methods.
+    residual : float
+        Largest residual of the equations relative to the largest entry of the solution.
+    error_bound : float
+        Bound of the error: of the distribution, the sum over states; of the bias, the largest
+        relative to the largest bias, with the rounding of the rewards in it.
+    """
+
+    quantity: str
+    n_states: int
+    method: str
+    n_iterations: int
+    residual: float
+    error_bound: float
+
+
+@dataclass(frozen=True)
+class SolverReport:
+    """How stationary distribution and bias were computed; `print` shows a table.
+
+    Attributes
+    ----------
+    entries : tuple of SolverEntry
+        One a quantity and group of states: method, iterations, residual and a bound of the error.
+
+    Examples
+    --------
+    >>> from unichain_gym import make_mdp
+    >>> report = make_mdp("h6").induce([1, 1, 1, 0, 0, 0]).solver_report
+    >>> [(entry.quantity, entry.method) for entry in report.entries]
+    [('stationary distribution', 'GTH'), ('bias', 'GTH'), ('bias, transient', 'triangular')]
+    """
+
+    entries: tuple[SolverEntry, ...]
+
+    def __str__(self) -> str:
+        rows = [("quantity", "states", "method", "iterations", "residual", "error at most")]
+        for e in self.entries:
+            figures = (f"{e.residual:.1e}", f"{e.error_bound:.1e}")
+            rows.append((e.quantity, f"{e.n_states}", e.method, f"{e.n_iterations}", *figures))
+        return format_table(rows)
+
+
+def report_solution(limits: Limits, values: FloatArray, potential: FloatArray) -> SolverReport:
+    """Report methods, residuals and error bounds of `stationary` and of `potential(values)`."""
+    p = limits.stationary
+    b_R, b_T = potential[limits.recurrent], potential[limits.transient]
+    excess = values - limits.limit(values) - potential
+    p_residual = float(np.abs(p @ limits.P_RR - p).max() / p.max())
+    size = max(float(np.abs(potential).max()), SMALLEST)
+    b_residual = float(np.abs(excess[limits.recurrent] + limits.P_RR @ b_R).max()) / size
+    p_error, b_error, T_error = _error_bounds(limits, values, potential)
+    figures = [
+        ("stationary distribution", b_R.size, p_residual, p_error),
+        ("bias", b_R.size, b_residual, b_error),
+    ]
+    if b_T.size:
+        rest = excess[limits.transient] + limits.P_TR @ b_R + limits.P_TT @ b_T
+        residual = float(np.abs(rest).max()) / size
+        figures.append(("bias, transient", b_T.size, residual, T_error))
+    direct = limits.recurrent_solver.method, 0  # of classes of one state
+    entries = [
+        SolverEntry(what, n, *limits.methods.get(what, direct), residual, error)
+        for what, n, residual, error in figures
+    ]
+    return SolverReport(tuple(entries))
+
+
+def _error_bounds(
+    limits: Limits, values: FloatArray, potential: FloatArray
+) -> tuple[float, float, float]:
+    """Bound the relative errors of `stationary`, and of the potential on R and on T.
+
+    The potential's bound has the rounding of values and gain in it, a source of errors of
+    their own that elimination cannot undo.
+    """
+    size = float(np.abs(potential).max())
+    values = values - values[limits.recurrent[limits.ground[0]]]
+    mean = limits.limit(values)
+    rounding = 2.0 * EPSILON * (np.abs(values) + np.abs(mean))
+    p_error = on_R = 0.0
+    U = limits.ungrounded
+    if U.size:
+        solver = limits.recurrent_solver
+        p = limits.stationary / limits.stationary[limits.ground][limits.label]
+        p_error = solver.error_bound(limits.inflow, p[U], transposed=True)
+        c = (values - mean)[limits.recurrent][U]
+        x = solver.solve(c)
+        largest = float(np.abs(x).max())
+        source = float(solver.solve(rounding[limits.recurrent][U]).max())
+        # Twice, since x is centred; the centre itself is off by the error of p.
+        on_R = 2.0 * (solver.error_bound(c, x) * largest + source) + p_error * largest
+    on_T = on_R
+    if limits.transient.size:
+        T = limits.transient
+        b_T = potential[T]
+        c = (values - mean)[T] + limits.P_TR @ potential[limits.recurrent]
+        solver = limits.transient_solver
+        on_T += solver.error_bound(c, b_T) * float(np.abs(b_T).max())
+        on_T += float(solver.solve(rounding[T]).max())
+    return p_error, on_R / size if size else 0.0, on_T / size if size else 0.0

@@ -6,13 +6,14 @@ All have the matrix A = diag(N 1 + e) - N of `unichain_gym.elimination`. In orde
     Every strongly connected component of N is one state (streams of states that stay or
     advance): in the order of the components A is triangular, and one sweep solves it.
 ``GTH``
-    Up to `DENSE_STATES` states: dense elimination without subtraction. On up to
+    Up to `SMALL_STATES` states: dense elimination without subtraction. On up to
     `RANGED_STATES` states whose probabilities span more than doubles hold, ``ranged GTH``.
 ``sparse LU``
-    The reverse Cuthill-McKee ordering shows that elimination takes at most `ELIMINATION_WORK`
-    multiplications.
+    The reverse Cuthill-McKee ordering shows that elimination takes few multiplications.
+``dense LU``
+    Matrices of which every twentieth entry or more is not zero.
 ``sparse GTH``
-    Elimination without subtraction that hardly fills in (trees, whose bandwidth is large).
+    Many states, and elimination without subtraction hardly fills in (trees).
 ``BiCGStab``
     The rest. The graphs on which elimination fills in are those without small separators, and
     on those a chain mixes fast, so a Krylov method converges.
@@ -20,36 +21,63 @@ All have the matrix A = diag(N 1 + e) - N of `unichain_gym.elimination`. In orde
 The diagonal is the sum of what leaves the state, never 1 minus the probability of staying, so
 a state that is left with probability 1e-12 loses no digits. The methods without subtraction, and
 ``triangular``, solve for nonnegative right-hand sides to a relative accuracy near rounding in
-every entry. The other two are held to `MAX_ERROR` by the bound of
-`unichain_gym.certified`; where it is not met, ``sparse GTH`` takes over at whatever fill-in up
-to `unichain_gym.sparse_elimination.MAX_CORE`, and beyond that the system is refused.
+every entry. The others are held to a bound of the error; where it is not met, elimination
+without subtraction takes over, at whatever fill-in up to 10,000 states.
+
+**The bound.** A small residual proves nothing about a chain that nearly falls apart: two halves
+that exchange a walker once in 1e12 steps leave no trace in it. But A has a nonnegative inverse,
+and with it a proof. If z is any vector, however found, with
+
+    z ≥ 0  and  A z ≥ (1 - δ) 1,    δ < 1,
+
+then A^{-1} 1 ≤ z/(1 - δ), so that every x satisfies
+
+    max |x - A^{-1} c| ≤ max z/(1 - δ) max |c - A x|
+
+(and the same in sums for x A = c). z is the expected number of steps until the states are left;
+a vector that misses a slow part fails the inequality instead of hiding it. The rounding of the
+residual itself is added to it, as that of sums of random errors: √k roundings for k terms.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import lu_factor, lu_solve
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
-from scipy.sparse.linalg import splu
+from scipy.sparse.linalg import bicgstab, splu
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.certified import CertifiedSolver, DirectSolver, Krylov, Solver, SparseLu
-from unichain_gym.elimination import OUT_OF_RANGE, SMALLEST, GthFactors, finite
+from unichain_gym.elimination import (
+    MAX_CORE,
+    MAX_ENTRIES,
+    OUT_OF_RANGE,
+    SMALLEST,
+    GthFactors,
+    RangedFactors,
+    SparseGthFactors,
+    eliminate,
+    finite,
+)
 from unichain_gym.errors import ConvergenceError
-from unichain_gym.ranged import RangedGthFactors
-from unichain_gym.sparse_elimination import MAX_CORE, MAX_ENTRIES, SparseGthFactors, eliminate
-from unichain_gym.structure import edges, grounded_matrix, off_diagonal, row_sums
+from unichain_gym.rounding import EPSILON
+from unichain_gym.structure import divide_rows, edges, grounded_matrix, off_diagonal, row_sums
 
-DENSE_STATES = 3_000
+SMALL_STATES, DENSE_STATES = 40, 150
 RANGED_STATES = 300
-ELIMINATION_WORK = 1e11
+# Multiplications of an elimination: few, also as a multiple of n²; and the most that is tried.
+LITTLE_WORK, GRID_WORK, ELIMINATION_WORK = 1e7, 30.0, 1e11
+DENSITY = 0.05
+# Relative errors: where elimination without subtraction is cheap, and where it is not.
+AFFORDABLE_STATES, MAX_ERROR_AFFORDABLE, MAX_ERROR = 3_000, 1e-10, 1e-8
+KRYLOV, MAX_ITERATIONS, KRYLOV_WORK = "BiCGStab", 10_000, 1e10
+MANY = 100  # right-hand sides that are worth a factorization, whatever it fills in
 # With fewer moves than this, and rates of leaving that differ by less, what fell short of 1e-308
 # on the way is beyond the last digit of every frequency above 1e-150.
-UNDERFLOW_MOVES = 1e200
-UNDERFLOW_RATES = 1e150
-SMALL_PROBABILITY = 1e-50
+UNDERFLOW_MOVES, UNDERFLOW_RATES, SMALL_PROBABILITY = 1e200, 1e150, 1e-50
 
 
 class _TriangularFactors:
@@ -73,6 +101,247 @@ class _TriangularFactors:
         return finite(self._lu.solve(c[self._order], "T" if transposed else "N")[self._place])
 
 
+class DirectSolver:
+    """A factorization without subtraction, in which nothing but rounding adds up."""
+
+    n_iterations = 0
+
+    def __init__(self, factors: Any) -> None:
+        self.method: str = factors.name
+        self._factors = factors
+        self._rounding = 2.0 * EPSILON * (factors.n_operations + 4)
+
+    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
+        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
+        x: FloatArray = self._factors.solve(c, transposed)
+        return x
+
+    def error_bound(self, c: FloatArray, x: FloatArray, transposed: bool = False) -> float:
+        """Bound the error of a solution (n,) relative to it, in maxima, or transposed in sums.
+
+        Every rounding is relative to a term of A^{-1} |c|, where nothing cancels.
+        """
+        total: Any = np.sum if transposed else np.max
+        size = float(total(np.abs(x)))
+        error = float(total(self.solve(np.abs(c), transposed)))
+        return self._rounding * error / size if size else 0.0
+
+
+class Method(NamedTuple):
+    """A way to solve the scaled system: proposals x of A x = c, or x A = c, and the iterations."""
+
+    name: str
+    solve: Callable[[FloatArray, bool], tuple[FloatArray, int]]
+
+
+def sparse_lu(A: sparse.csr_array) -> Method:
+    """Eliminate by SuperLU, without pivoting since A is diagonally dominant."""
+    try:
+        lu: Any = splu(A.tocsc(), permc_spec="COLAMD", diag_pivot_thresh=0.0)
+    except RuntimeError:  # a pivot of 0: the chain nearly falls apart
+        return Method("sparse LU", lambda c, transposed: (np.full_like(c, np.nan), 0))
+    return Method("sparse LU", lambda c, transposed: (lu.solve(c, "T" if transposed else "N"), 0))
+
+
+def dense_lu(A: FloatArray) -> Method:
+    """Eliminate by LAPACK."""
+    lu = lu_factor(A, check_finite=False)
+    return Method("dense LU", lambda c, transposed: (lu_solve(lu, c, 1 if transposed else 0), 0))
+
+
+def krylov(A: sparse.csr_array) -> Method:
+    """Iterate by BiCGStab (van der Vorst, 1992), restarted from the true residual."""
+    A_transposed = sparse.csr_array(A.T)
+    limit = min(MAX_ITERATIONS, 1 + int(KRYLOV_WORK / (2 * A.nnz)))
+
+    def solve(c: FloatArray, transposed: bool) -> tuple[FloatArray, int]:
+        M = A_transposed if transposed else A
+        x = best = np.zeros_like(c)
+        residual, least = c, np.inf
+        n, failures = 0, 0
+
+        def count(_: FloatArray) -> None:
+            nonlocal n
+            n += 1
+
+        while True:
+            size = float(np.abs(residual).max())
+            if size < least:
+                failures = 0 if size < 0.5 * least else failures + 1
+                least, best = size, x
+            else:
+                failures += 1
+            if least <= 4.0 * EPSILON * np.abs(best).max() or failures > 2 or n >= limit:
+                return best, n
+            with np.errstate(all="ignore"):  # a breakdown shows in the residual
+                step, _ = bicgstab(
+                    M, residual / size, rtol=1e-10, maxiter=limit - n, callback=count
+                )
+            n += 1
+            x = best + size * step
+            residual = c - M @ x
+            if not np.isfinite(residual).all():
+                x, residual = best, c - M @ best
+
+    return Method(KRYLOV, solve)
+
+
+def find_proposer(
+    P: sparse.csr_array,
+) -> Callable[[sparse.csr_array, float, FloatArray], FloatArray]:
+    """Return what solves (I - γP) x = c without a bound, for transition matrices like this one."""
+    n = P.shape[0]
+    is_dense = n <= DENSE_STATES or _is_dense(P)
+    is_direct = is_dense or _is_little(elimination_work(P), n)
+
+    def propose(P: sparse.csr_array, discount: float, c: FloatArray) -> FloatArray:
+        if is_dense:
+            M = -discount * P.toarray()
+            M[np.arange(n), np.arange(n)] += 1.0
+            return np.asarray(np.linalg.solve(M, c))
+        if is_direct:  # the rows of P are the columns of its transpose, as SuperLU wants them
+            lu: Any = splu(
+                sparse.eye_array(n, format="csc") - discount * P.T, diag_pivot_thresh=0.0
+            )
+            return np.asarray(lu.solve(c, "T"))
+        return krylov(sparse.eye_array(n, format="csr") - discount * P).solve(c, False)[0]
+
+    return propose
+
+
+class CertifiedSolver:
+    """A method whose solutions are checked, and another that takes over where they fail.
+
+    Parameters
+    ----------
+    N, exit_rate : csr_array, shape (n, n), and ndarray, shape (n,)
+        As for `find_solver`.
+    make : callable
+        Makes the method from A, scaled so that its diagonal is 1.
+    fallback : callable
+        Makes the solver that takes over, or raises `ConvergenceError` with the reason given.
+    """
+
+    def __init__(
+        self,
+        N: sparse.csr_array,
+        exit_rate: FloatArray,
+        make: Callable[[Any], Method],
+        fallback: Callable[[str], Solver],
+    ) -> None:
+        self._A: Any
+        if make is dense_lu:
+            self._A = -N.toarray()
+            np.fill_diagonal(self._A, 0.0)
+            self._rate = exit_rate - self._A.sum(axis=1)
+            np.fill_diagonal(self._A, self._rate)
+            self._A /= self._rate[:, None]
+            n_terms = 2 * (np.full(exit_rate.size, exit_rate.size),)
+        else:
+            A = grounded_matrix(N, exit_rate)
+            self._rate = A.diagonal()
+            self._A = divide_rows(A, self._rate)
+            n_terms = np.diff(A.indptr), np.bincount(A.indices, minlength=A.shape[0])
+        self._rounding = tuple(EPSILON * (1.0 + 0.5 * np.sqrt(k)) for k in n_terms)
+        is_affordable = exit_rate.size <= AFFORDABLE_STATES
+        self._max_error = MAX_ERROR_AFFORDABLE if is_affordable else MAX_ERROR
+        self._method = make(self._A)
+        self._fallback = fallback
+        self._successor: Solver | None = None
+        self._for_many: Solver | None = None
+        self._n_iterations = 0
+        self._largest_time: float | None = None
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return self._successor.method if self._successor else self._method.name
+
+    @property
+    def n_iterations(self) -> int:
+        """The iterations of the latest solution; 0 for direct methods."""
+        return self._successor.n_iterations if self._successor else self._n_iterations
+
+    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
+        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
+        if c.ndim == 2:
+            if c.shape[1] > MANY and self._method.name == KRYLOV:
+                if self._for_many is None:
+                    self._for_many = self._fallback(f"{c.shape[1]} systems are too many to iterate")
+                return self._for_many.solve(c)
+            return np.stack([self.solve(column) for column in c.T], axis=1)
+        x = self._solve(c if transposed else c / self._rate, transposed)
+        if x is None:
+            return self._hand_over().solve(c, transposed)
+        return x / self._rate if transposed else x
+
+    def error_bound(self, c: FloatArray, x: FloatArray, transposed: bool = False) -> float:
+        """Bound the error of a solution (n,) relative to it, in maxima, or transposed in sums."""
+        if self._successor:
+            return self._successor.error_bound(c, x, transposed)
+        if transposed:
+            return self._bound(c, x * self._rate, transposed)
+        return self._bound(c / self._rate, x, transposed)
+
+    def _solve(self, c: FloatArray, transposed: bool) -> FloatArray | None:
+        """Solve the scaled system; None if the bound is not met."""
+        if self._successor or EPSILON * self._time() > self._max_error:
+            return None
+        x, n = self._method.solve(c, transposed)
+        if self._bound(c, x, transposed) > self._max_error:
+            correction, m = self._method.solve(c - self._apply(x, transposed), transposed)
+            x, n = x + correction, n + m
+            if not self._bound(c, x, transposed) <= self._max_error:
+                return None
+        self._n_iterations = n
+        return x
+
+    def _hand_over(self) -> Solver:
+        if not self._successor:
+            worst = EPSILON * (self._largest_time or 0.0)
+            self._successor = self._fallback(
+                f"rounding may change the answer of {self._method.name} by {worst:.1e} of its size"
+                if self._max_error < worst < np.inf
+                else f"{self._method.name} did not converge"
+            )
+        return self._successor
+
+    def _apply(self, x: FloatArray, transposed: bool) -> FloatArray:
+        return np.asarray(x @ self._A if transposed else self._A @ x)
+
+    def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
+        """Bound the error by |c - A x|, plus what rounding may have hidden of it."""
+        size = np.abs(x)
+        # |A| |x|, since the diagonal is 1 and the rest is not positive
+        terms = np.abs(c) + 2.0 * size - self._apply(size, transposed)
+        residual = np.abs(c - self._apply(x, transposed))
+        uncertainty = residual + self._rounding[transposed] * terms
+        if transposed:
+            error, largest = uncertainty.sum(), (size / self._rate).sum()
+        else:
+            error, largest = (self._rate * uncertainty).max(), size.max()
+        if error == 0.0:
+            return 0.0
+        return self._time() * float(error) / float(largest) if largest > 0.0 else np.inf
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def _time(self) -> float:
+        """Bound the largest entry of A^{-1} 1, by the z of the module's docstring."""
+        if self._largest_time is None:
+            c = 1.0 / self._rate
+            z, self._n_iterations = self._method.solve(c, False)
+            residual = c - self._A @ z
+            rounding = self._rounding[False] * (c + 2.0 * z - self._A @ z)
+            delta = float(((residual + rounding) * self._rate).max())
+            is_proof = bool(np.isfinite(z).all()) and z.min() >= 0.0 and delta < 0.5
+            self._largest_time = float(z.max()) / (1.0 - delta) if is_proof else np.inf
+        return self._largest_time
+
+
+Solver = DirectSolver | CertifiedSolver
+"""A way to solve A x = c and x A = c, with the method behind it and a bound of its error."""
+
+
 def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     """Return a solver of A = diag(N 1 + e) - N.
 
@@ -87,27 +356,51 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     ------
     ConvergenceError
         If no digit is certain, or doubles do not hold the numbers; later, by the solver, if its
-        answer cannot be bounded to `unichain_gym.certified.MAX_ERROR`.
+        answer cannot be bounded.
     """
     n = exit_rate.size
-    n_components, component = connected_components(N, connection="strong")
-    if n_components == n:
-        # SciPy numbers the components sinks first: A in that order is lower triangular. Were
-        # it another order, the factorization would only be slower.
-        A = grounded_matrix(N, exit_rate)
-        if n and A.diagonal().min() < SMALLEST:
-            raise ConvergenceError(OUT_OF_RANGE)
-        return DirectSolver(_TriangularFactors(A, np.argsort(component)))
+    is_dense = n > SMALL_STATES and _is_dense(N)
+    if not is_dense:
+        n_components, component = connected_components(N, connection="strong")
+        if n_components == n:
+            # SciPy numbers the components sinks first: A in that order is lower triangular. Were
+            # it another order, the factorization would only be slower.
+            A = grounded_matrix(N, exit_rate)
+            if n and A.diagonal().min() < SMALLEST:
+                raise ConvergenceError(OUT_OF_RANGE)
+            return DirectSolver(_TriangularFactors(A, np.argsort(component)))
     if n <= RANGED_STATES and _spans_widely(N, exit_rate):
-        return DirectSolver(RangedGthFactors(N.toarray(), exit_rate))
-    if n <= DENSE_STATES:
+        return DirectSolver(RangedFactors(N, exit_rate))
+    if n <= SMALL_STATES:
         return _unless_underflow(GthFactors(N.toarray(), exit_rate), N, exit_rate)
-    if elimination_work(N) <= ELIMINATION_WORK:
-        return CertifiedSolver(N, exit_rate, SparseLu, lambda why: _eliminate(N, exit_rate, why))
-    little = eliminate(N, exit_rate, max_entries=2 * N.nnz)
+
+    def without_subtraction(reason: str) -> Solver:
+        return _eliminate(N, exit_rate, reason)
+
+    if is_dense:
+        return CertifiedSolver(N, exit_rate, dense_lu, without_subtraction)
+    work = elimination_work(N)
+    if _is_little(work, n):
+        return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
+    little = eliminate(N, exit_rate, max_entries=2 * N.nnz) if n > AFFORDABLE_STATES else None
     if little is not None:
         return _unless_underflow(little, N, exit_rate)
-    return CertifiedSolver(N, exit_rate, Krylov, lambda why: _eliminate(N, exit_rate, why))
+
+    def by_factors(reason: str) -> Solver:
+        if work > ELIMINATION_WORK:
+            return _eliminate(N, exit_rate, reason)
+        return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
+
+    return CertifiedSolver(N, exit_rate, krylov, by_factors)
+
+
+def _is_dense(N: sparse.csr_array) -> bool:
+    n = N.shape[0]
+    return n <= MAX_CORE and N.nnz >= DENSITY * n * n
+
+
+def _is_little(work: float, n: int) -> bool:
+    return work <= min(max(LITTLE_WORK, GRID_WORK * n * n), ELIMINATION_WORK)
 
 
 def _spans_widely(N: sparse.csr_array, exit_rate: FloatArray) -> bool:
@@ -151,10 +444,15 @@ def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solve
 def elimination_work(N: sparse.csr_array) -> float:
     """Bound the multiplications of an elimination: Σ_k (rows that pivot k changes)².
 
-    The bound is that of the reverse Cuthill-McKee ordering, with states of very many neighbours
-    moved to the end: there, row i changes from the first pivot it has an entry for.
+    Where these are few, the bound is by the width of the matrix. Else it is by the reverse
+    Cuthill-McKee ordering, with states of very many neighbours moved to the end: there, row i
+    changes from the first pivot it has an entry for.
     """
     n = N.shape[0]
+    row, column = edges(N)
+    width = float(np.abs(row - column).max(initial=0))
+    if n * width**2 <= LITTLE_WORK:
+        return n * width**2
     graph = (N + N.T).tocsr()
     is_hub = np.diff(graph.indptr) > 10.0 * np.sqrt(n)
     plain = np.flatnonzero(~is_hub)

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,24 +22,26 @@ from scipy import sparse
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.builders import dense_arrays, pad_outcomes, read_arrays, read_transitions
 from unichain_gym.diameter import find_diameter
-from unichain_gym.optimal import find_optimal_policy, find_worst_policy
-from unichain_gym.outcomes import (
-    draw_thresholds,
-    read_distribution,
-    read_names,
-    read_only,
-    read_table,
-)
+from unichain_gym.drawing import draw_mdp
+from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.horizon import HorizonPolicy, find_horizon_policy
+from unichain_gym.labels import agree_on_names, find_labels
+from unichain_gym.models import read_distribution, read_table
+from unichain_gym.optimal import Criterion, OptimalPolicy, find_optimal_policy, find_worst_policy
+from unichain_gym.outcomes import draw_thresholds, read_only
 from unichain_gym.policies import DeterministicPolicies, check_policy, draw_policy, induce
 from unichain_gym.restriction import reach, restrict_mdp
-from unichain_gym.storage import ARRAYS, read_archive, write_archive
+from unichain_gym.storage import ARRAYS, LABELS, read_archive, write_archive
 from unichain_gym.structure import outcome_graph
 from unichain_gym.toy_text import read_toy_text
 from unichain_gym.unichain import is_unichain
 
 if TYPE_CHECKING:
     import gymnasium
-    from matplotlib.figure import Figure
+
+    from unichain_gym.chain import MarkovChain
+
+Sparse = sparse.sparray | sparse.spmatrix
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +66,9 @@ class TabularMDP:
     state_names : sequence of str or of int, length S, optional
         What to call the states, each differently; kept as a tuple. An MDP restricted to some
         states of another keeps their names or numbers here.
+    action_names : sequence of str or of int, length A, optional
+        What to call the actions. Names that are text stand for numbers wherever states or
+        actions are given.
     drop_below : float, optional
         What becomes of probabilities of the size of rounding errors, such as 1 - 0.7 - 0.3. By
         default a `RoundingWarning` names them: those from -1e-15 to 0 of their row's largest
@@ -94,6 +98,8 @@ class TabularMDP:
         r(s, a).
     state_classes : ndarray of str, shape (S,)
         Which states are transient if every action is taken, and which recurrent.
+    uniform_chain : MarkovChain
+        What taking every action alike induces.
     outcome_thresholds : ndarray, shape (S, A, K)
         What turns a uniform draw into an outcome.
 
@@ -119,8 +125,8 @@ class TabularMDP:
         One of them, or a stochastic one.
     reachable(from_)
         The MDP restricted to what the start, or given states, can reach.
-    optimal_policy(criterion)
-        The best policy by gain, bias, Blackwell's criterion, or discounted value.
+    optimal_policy(criterion), optimal_policy(horizon=n)
+        The best policy by gain, bias, Blackwell's criterion or discounted value, or over n steps.
     worst_policy(criterion)
         The one with the smallest.
     diameter()
@@ -153,15 +159,26 @@ class TabularMDP:
     initial_distribution: FloatArray
     name: str = "mdp"
     state_names: Sequence[str | int] | None = None
+    action_names: Sequence[str | int] | None = None
     drop_below: InitVar[float | None] = None
 
     def __post_init__(self, drop_below: float | None) -> None:
+        given = self.initial_distribution
         fields = read_table(
             self.next_state, self.probability, self.reward, self.initial_distribution, drop_below
         )
         for name, value in fields.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "state_names", read_names(self.state_names, self.n_states))
+        start = find_labels("initial_distribution", given, "state")
+        names = agree_on_names("state", self.n_states, self.state_names, start)
+        object.__setattr__(self, "state_names", names)
+        names = agree_on_names("action", self.n_actions, self.action_names, [])
+        object.__setattr__(self, "action_names", names)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the fields; arrays are read-only again in the copy."""
+        fields = [getattr(self, name) for name in (*ARRAYS, *LABELS)]
+        return type(self), (*fields, 0.0)
 
     def __repr__(self) -> str:
         return f"TabularMDP({self.name!r}, n_states={self.n_states}, n_actions={self.n_actions})"
@@ -199,29 +216,84 @@ class TabularMDP:
     @cached_property
     def state_classes(self) -> NDArray[np.str_]:
         """Each state's class, "transient" or "recurrent", if every action is taken; shape (S,)."""
-        allowed = self.allowed_actions
-        uniform = allowed / np.count_nonzero(allowed, axis=1)[:, None]
         classes = np.full(self.n_states, "transient")
-        classes[self.induce(uniform).recurrent_states] = "recurrent"
+        classes[self.uniform_chain.recurrent_states] = "recurrent"
         return read_only(classes)
+
+    @cached_property
+    def uniform_chain(self) -> MarkovChain:
+        """The chain of a policy that takes every action that a state has alike."""
+        allowed = self.allowed_actions
+        return self.induce(allowed / np.count_nonzero(allowed, axis=1)[:, None])
 
     # Functions of the files of their methods, of which the MDP is the first argument.
     check_policy = check_policy
     random_policy = draw_policy
     induce = induce
     to_arrays = dense_arrays
-    optimal_policy = find_optimal_policy
     worst_policy = find_worst_policy
     diameter = find_diameter
+    plot = draw_mdp
+
+    @overload
+    def optimal_policy(
+        self, *, horizon: int, terminal: ArrayLike | None = ..., discount: float | None = ...
+    ) -> HorizonPolicy: ...
+    @overload
+    def optimal_policy(
+        self, criterion: Criterion = ..., discount: float | None = ..., **options: Any
+    ) -> OptimalPolicy: ...
+    def optimal_policy(
+        self,
+        criterion: Criterion = "gain",
+        discount: float | None = None,
+        *,
+        horizon: int | None = None,
+        terminal: ArrayLike | None = None,
+        **options: Any,
+    ) -> OptimalPolicy | HorizonPolicy:
+        """Find a policy that is optimal in every state, in the long run or over n steps.
+
+        Parameters
+        ----------
+        criterion : {"gain", "bias", "blackwell", "discounted"}
+            In the long run.
+        discount : float, optional
+            The discount γ: in [0, 1) for criterion "discounted", in [0, 1] for a horizon.
+        horizon : int, optional
+            n, the number of rewards whose total is to be the largest, instead of a criterion.
+        terminal : array_like, shape (S,), optional
+            What it is worth to end in a state after the horizon; nothing by default.
+        **options
+            As in `unichain_gym.optimal.find_optimal_policy`, for a criterion.
+
+        Returns
+        -------
+        OptimalPolicy, or HorizonPolicy for a horizon
+
+        Raises
+        ------
+        InvalidArgumentError
+            If an argument is out of range, or a horizon has a criterion.
+        """
+        if horizon is None and terminal is None:
+            return find_optimal_policy(self, criterion, discount, **options)
+        if horizon is None or options or not (isinstance(criterion, str) and criterion == "gain"):
+            raise InvalidArgumentError(
+                "horizon= goes with terminal= and discount= alone, and terminal= needs it; got "
+                f"horizon={horizon!r}, criterion={criterion!r}"
+                + "".join(f", {name}={value!r}" for name, value in options.items())
+            )
+        return find_horizon_policy(self, horizon, terminal, discount)
 
     def reachable(self, from_: ArrayLike | None = None) -> TabularMDP:
         """Return the MDP restricted to the states that can be reached, by whatever actions.
 
         Parameters
         ----------
-        from_ : int or array_like of int, optional
-            Where to start: the new initial distribution is uniform over these states. By
-            default the MDP keeps its own.
+        from_ : states, optional
+            Where to start, by number, name or mask: the new initial distribution is uniform over
+            these states. By default the MDP keeps its own.
 
         Returns
         -------
@@ -229,20 +301,21 @@ class TabularMDP:
             Its `state_names` are those the states have here; without any, their numbers here.
         """
         graph = outcome_graph(self.next_state, self.probability > 0.0)
-        states, start = reach(graph, self.initial_distribution, from_)
+        states, start = reach(graph, self.initial_distribution, from_, self.state_names)
         return restrict_mdp(self, states, start)
 
     @classmethod
     def from_arrays(
         cls,
-        P: ArrayLike | Sequence[sparse.sparray | sparse.spmatrix],
-        R: ArrayLike,
+        P: ArrayLike | Sequence[Sparse],
+        R: ArrayLike | Sparse | Sequence[Sparse],
         initial: ArrayLike,
         *,
         order: Literal["sas", "ass"] = "sas",
         allowed: ArrayLike | None = None,
         name: str = "mdp",
         state_names: Sequence[str | int] | None = None,
+        action_names: Sequence[str | int] | None = None,
         drop_below: float | None = None,
     ) -> TabularMDP:
         """Build an MDP from transition and reward arrays.
@@ -252,7 +325,8 @@ class TabularMDP:
         P : array_like, shape (S, A, S), or sequence of A sparse matrices, shape (S, S)
             P[s, a, s'], or P[a][s, s'], is the probability of going from s to s' under a.
         R : array_like, shape (S, A), (S, A, S) or (S,)
-            Reward by state and action, by outcome, or by state alone.
+            Reward by state and action, by outcome, or by state alone; or sparse: of shape (S, A),
+            or a list of A matrices (S, S) like P, in which what is not stored is 0.
         initial : array_like, shape (S,)
             The initial distribution.
         order : {"sas", "ass"}
@@ -262,25 +336,29 @@ class TabularMDP:
         allowed : array_like of bool, shape (S, A), optional
             Which actions each state has; by default all. What P and R hold for the others,
             such as rows of zeros or rewards of minus infinity, is not read.
-        name, state_names, drop_below
-            As for the class.
+        name, state_names, action_names, drop_below
+            As for the class. The labels of pandas objects are names too.
 
         Returns
         -------
         TabularMDP
         """
-        outcomes = read_arrays(P, R, allowed, order)
+        outcomes, labels = read_arrays(P, R, allowed, order)
         start = read_distribution(initial, "initial", 0.0)
-        return cls(*pad_outcomes(outcomes), start, name, state_names, drop_below)
+        labels += find_labels("initial", initial, "state")
+        states = agree_on_names("state", outcomes.n_states, state_names, labels)
+        actions = agree_on_names("action", outcomes.n_actions, action_names, labels)
+        return cls(*pad_outcomes(outcomes), start, name, states, actions, drop_below)
 
     @classmethod
     def from_transitions(
         cls,
-        transitions: Sequence[Sequence[float]] | NDArray[Any],
+        transitions: ArrayLike,
         initial: ArrayLike,
         *,
         name: str = "mdp",
         state_names: Sequence[str | int] | None = None,
+        action_names: Sequence[str | int] | None = None,
         drop_below: float | None = None,
     ) -> TabularMDP:
         """Build an MDP from a list of (state, action, next state, probability, reward).
@@ -289,11 +367,15 @@ class TabularMDP:
 
         Parameters
         ----------
-        transitions : sequence of 5-tuples
+        transitions : sequence of 5-tuples, or table
             For every state at least one; a state lacks the actions that it is never listed with.
+            Of a table, such as a DataFrame, the columns state, action, next_state, probability
+            and reward are read. States may be given by their ``state_names``, and actions by
+            ``action_names``, which are by default those listed, as they first appear.
         initial : array_like, shape (S,)
-            The initial distribution; its length is the number of states.
-        name, state_names, drop_below
+            The initial distribution; its length is the number of states, and its labels, if it
+            is a pandas Series, are their names.
+        name, state_names, action_names, drop_below
             As for the class.
 
         Returns
@@ -301,8 +383,10 @@ class TabularMDP:
         TabularMDP
         """
         start = read_distribution(initial, "initial", 0.0)
-        outcomes = read_transitions(transitions, start.size)
-        return cls(*pad_outcomes(outcomes), start, name, state_names, drop_below)
+        labels = find_labels("initial", initial, "state")
+        states = agree_on_names("state", start.size, state_names, labels)
+        outcomes, actions = read_transitions(transitions, start.size, states, action_names)
+        return cls(*pad_outcomes(outcomes), start, name, states, actions, drop_below)
 
     @classmethod
     def from_gymnasium(
@@ -345,37 +429,9 @@ class TabularMDP:
         """
         outcomes, start = read_toy_text(env, on_termination, initial)
         name = name or (env.spec.id if env.spec else "mdp")
-        names = getattr(getattr(env.unwrapped, "mdp", None), "state_names", None)
-        return cls(*pad_outcomes(outcomes), start, name, names, drop_below)
-
-    def plot(
-        self,
-        path: str | PathLike[str] | None = None,
-        values: ArrayLike | None = None,
-        policy: ArrayLike | None = None,
-        *,
-        value_label: str = "value",
-    ) -> Figure:
-        """Draw the MDP, by matplotlib.
-
-        Parameters
-        ----------
-        path : path-like, optional
-            The file to write; its ending (``.png``, ``.pdf``, ``.svg``) is the format.
-        values, policy, value_label
-            As in `unichain_gym.drawing.draw_mdp`: colors of the states, and whose transitions.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            A notebook shows it.
-        """
-        from unichain_gym.drawing import draw_mdp
-
-        figure = draw_mdp(self, values=values, policy=policy, value_label=value_label)
-        if path is not None:
-            figure.savefig(path)
-        return figure
+        of = getattr(env.unwrapped, "mdp", None)
+        states, actions = (getattr(of, f"{kind}_names", None) for kind in ("state", "action"))
+        return cls(*pad_outcomes(outcomes), start, name, states, actions, drop_below)
 
     def save(self, path: str | Path) -> None:
         """Write the MDP to an .npz file, at exactly this path: all of it, or nothing.
@@ -385,7 +441,7 @@ class TabularMDP:
         path : path
         """
         arrays = {field: getattr(self, field) for field in ARRAYS}
-        write_archive(path, arrays, {"name": self.name, "state_names": self.state_names})
+        write_archive(path, arrays, {name: getattr(self, name) for name in LABELS})
 
     @classmethod
     def load(cls, path: str | Path) -> TabularMDP:

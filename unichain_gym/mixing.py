@@ -15,7 +15,7 @@ from scipy import sparse
 from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError, PeriodicChainError
 from unichain_gym.limits import Limits
-from unichain_gym.outcomes import MAX_DENSE_STATES, require_dense
+from unichain_gym.outcomes import MAX_DENSE_STATES, check_choice, require_dense
 from unichain_gym.restriction import reach
 from unichain_gym.stepwise import (
     DOUBLING_STATES,
@@ -47,8 +47,7 @@ def mixing_time(
         As in `MarkovChain.mixing_time`, which lists the errors.
     """
     check_tolerance(tol)
-    if start not in get_args(MixingStart):
-        raise InvalidArgumentError(f"start must be 'initial' or 'worst'; got {start!r}")
+    check_choice("start", start, get_args(MixingStart))
     is_worst = start == "worst"
     if is_worst:
         require_dense("mixing_time(start='worst')", limits.n_states)

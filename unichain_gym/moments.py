@@ -20,8 +20,8 @@ import numpy as np
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.elimination import finite
-from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.interface import RewardProcess
+from unichain_gym.outcomes import check_choice
 from unichain_gym.structure import edges
 
 RewardKind = Literal["reward", "state_reward"]
@@ -29,8 +29,7 @@ RewardKind = Literal["reward", "state_reward"]
 
 def asymptotic_variance(chain: RewardProcess, of: RewardKind) -> float:
     """Return lim Var(Σ_{t<n} R_t)/n; see `MarkovChain.asymptotic_variance`."""
-    if of not in get_args(RewardKind):
-        raise InvalidArgumentError(f"of must be 'reward' or 'state_reward'; got {of!r}")
+    check_choice("of", of, get_args(RewardKind))
     mdp, policy, recurrent = chain.mdp, chain.policy, chain.recurrent_states
     p = chain.stationary_distribution
     if of == "state_reward" or mdp is None or policy is None:

@@ -13,25 +13,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
-from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.errors import InvalidArgumentError, ModelTooLargeError
 from unichain_gym.interface import OutcomeModel
+from unichain_gym.limits import SolverReport
 from unichain_gym.optimal_actions import taken_by_optimal_policies
-from unichain_gym.outcomes import check_discount, read_only
+from unichain_gym.outcomes import check_choice, check_discount, read_only
+from unichain_gym.pairs import in_fractions, list_pairs
 from unichain_gym.policies import induce
-from unichain_gym.policy_iteration import BLACKWELL, iterate_policies
-from unichain_gym.solver_report import SolverReport
+from unichain_gym.policy_iteration import BLACKWELL, iterate_policies, rough_policy
 from unichain_gym.summary import abbreviate, format_table
 
 Criterion = Literal["gain", "bias", "blackwell", "discounted"]
 _ORDER = {"gain": -1, "bias": 0, "blackwell": BLACKWELL, "discounted": -1}
+Precision = Literal["auto", "double", "exact"]
 _SHOWN = 20
-TIE_TOLERANCE = 1e-11
+# Elimination in fractions: at most so many states, and without being asked for.
+EXACT_STATES, AUTO_STATES = 500, 50
+
+
+class Undecided(NamedTuple):
+    """An action that doubles cannot tell from the policy's: the same, or `bound` apart at most.
+
+    Parameters
+    ----------
+    state, action : int
+    bound : float
+        In units of reward, or of reward a step where the gains of states differ.
+    """
+
+    state: int
+    action: int
+    bound: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,26 +61,23 @@ class OptimalPolicy:
     criterion : {"gain", "bias", "blackwell", "discounted"}
     discount : float or None
         The discount of criterion "discounted".
+    mdp : TabularMDP
     policy : ndarray of int, shape (S,)
         The action of each state.
-    chain : MarkovChain
-        What the policy induces.
     n_iterations : int
         How many policies were evaluated.
-    tie_tolerance : float
-        Differences up to this, relative to the size of what is compared, count as ties.
-    smallest_margin : float
-        The smallest difference, relative in the same way, by which an action was found worse;
-        infinite if none was. Close above `tie_tolerance`, the policy is not certain.
-    largest_tie : float
-        The largest relative difference that was called a tie. Close below `tie_tolerance`,
-        `optimal_actions` is not certain.
+    precision : {"double", "exact"}
+        What decided: doubles with bounds of their errors, or fractions.
+    undecided : tuple of Undecided
+        Actions that could not be told from the policy's. The others are certain.
     conserving, best : ndarray of bool, shape (S, A)
         The actions that conserve the terms of the criterion, and the next term as well: what
         `optimal_actions` is found from.
 
     Attributes
     ----------
+    chain : MarkovChain
+        What the policy induces.
     gain, bias : ndarray, shape (S,)
         Of the policy, from each state.
     value : ndarray, shape (S,), or None
@@ -84,12 +99,11 @@ class OptimalPolicy:
 
     criterion: Criterion
     discount: float | None
+    mdp: OutcomeModel
     policy: IntArray
-    chain: MarkovChain
     n_iterations: int
-    tie_tolerance: float
-    smallest_margin: float
-    largest_tie: float
+    precision: Literal["double", "exact"]
+    undecided: tuple[Undecided, ...]
     conserving: BoolArray
     best: BoolArray
 
@@ -106,11 +120,23 @@ class OptimalPolicy:
             rows.append((f"{s}", f"{self.policy[s]}", optimal, *figures))
         if self.policy.size > _SHOWN:
             rows.append(("…", "", "", "", f"{self.policy.size - _SHOWN} more states"))
+        if self.undecided:
+            widest = max(self.undecided, key=lambda pair: pair.bound)
+            doubt = (
+                f"{len(self.undecided)} actions tie or differ by less than rounding, at most by "
+                f"{widest.bound:.1e} (state {widest.state}, action {widest.action}): see undecided"
+            )
+        else:
+            doubt = "every action is told from the others, or tied for certain"
         return (
-            f"{self.criterion}-optimal, {self.n_iterations} iterations; margin "
-            f"{self.smallest_margin:.1e}, ties within {self.largest_tie:.1e}, tolerance "
-            f"{self.tie_tolerance:.1e}\n{format_table(rows)}"
+            f"{self.criterion}-optimal, {self.n_iterations} iterations, {self.precision}; {doubt}\n"
+            f"{format_table(rows)}"
         )
+
+    @cached_property
+    def chain(self) -> MarkovChain:
+        """The chain that the policy induces."""
+        return induce(self.mdp, self.policy)
 
     @property
     def gain(self) -> FloatArray:
@@ -141,14 +167,10 @@ class OptimalPolicy:
         ModelTooLargeError
             For gain and bias, if too many states with ties would have to be looked at one by one.
         """
-        mdp = self.chain.mdp
-        assert mdp is not None  # it comes from `induce`
         if self.criterion in ("blackwell", "discounted"):
             return read_only(self.conserving)
-        possible = mdp.probability > 0.0
-        return read_only(
-            taken_by_optimal_policies(mdp.next_state, possible, self.conserving, self.best)
-        )
+        possible, to = self.mdp.probability > 0.0, self.mdp.next_state
+        return read_only(taken_by_optimal_policies(to, possible, self.conserving, self.best))
 
     @property
     def solver_report(self) -> SolverReport:
@@ -161,7 +183,8 @@ def find_optimal_policy(
     criterion: Criterion = "gain",
     discount: float | None = None,
     *,
-    tie_tolerance: float = TIE_TOLERANCE,
+    tie_tolerance: float | Literal["rounding"] = "rounding",
+    precision: Precision = "auto",
 ) -> OptimalPolicy:
     """Find a policy that is optimal in every state.
 
@@ -171,9 +194,17 @@ def find_optimal_policy(
     criterion : {"gain", "bias", "blackwell", "discounted"}
     discount : float, optional
         The discount γ in [0, 1), for criterion "discounted" and only there.
-    tie_tolerance : float
-        Differences between actions count as ties up to this, relative to the size of what is
-        compared: the rewards, the values, and how far the chain spreads an error in them.
+    tie_tolerance : "rounding" or float
+        By default two actions tie if they differ by no more than rounding may do, also that of
+        the probabilities and rewards: half an ulp each. A number makes ties of all differences
+        up to this share of what is compared: of rewards and values.
+    precision : {"auto", "double", "exact"}
+        How ties are told from differences. "double": by bounds of the errors of doubles; what
+        these leave open is listed as `undecided`. "exact": in fractions, for up to 500 states
+        (seconds for a grid of 200, a minute for 100 states that all lead to each other). A number
+        is read as the simplest fraction within two ulps, .1 as 1/10, or as the double that it is
+        where that is no simpler than by chance. "auto": in doubles, and what these leave open in
+        fractions, if there are no more than 50 states and all numbers are simple fractions.
 
     Returns
     -------
@@ -184,13 +215,12 @@ def find_optimal_policy(
     InvalidArgumentError
         If an argument is out of range.
     ConvergenceError
-        If a policy cannot be evaluated, or policies come back for want of digits.
+        If a policy cannot be evaluated.
+    ModelTooLargeError
+        If precision="exact" is asked for more than 500 states.
     """
-    if criterion not in get_args(Criterion):
-        raise InvalidArgumentError(
-            f"criterion must be one of {', '.join(map(repr, get_args(Criterion)))}; got "
-            f"{criterion!r}"
-        )
+    check_choice("criterion", criterion, get_args(Criterion))
+    check_choice("precision", precision, get_args(Precision))
     if (criterion == "discounted") != (discount is not None):
         raise InvalidArgumentError(
             "criterion='discounted' needs discount=, and no other criterion takes one; got "
@@ -198,25 +228,45 @@ def find_optimal_policy(
         )
     if discount is not None:
         check_discount(discount, "criterion='gain', 'bias' or 'blackwell'")
-    if not 0.0 < tie_tolerance < 1.0:
-        raise InvalidArgumentError(f"tie_tolerance must be between 0 and 1; got {tie_tolerance!r}")
-    for n_iterations, last in enumerate(  # noqa: B007  (the last one is what is wanted)
-        iterate_policies(mdp, _ORDER[criterion], discount, tie_tolerance), 1
+    tolerance = 0.0 if tie_tolerance == "rounding" else tie_tolerance
+    if tie_tolerance != "rounding" and not (
+        isinstance(tolerance, (int, float)) and 0.0 < tolerance < 1.0
     ):
-        pass
-    compared = last.compared
-    best = compared.best[-1]
+        raise InvalidArgumentError(
+            f"tie_tolerance must be 'rounding' or between 0 and 1; got {tie_tolerance!r}"
+        )
+    if precision == "exact" and mdp.n_states > EXACT_STATES:
+        raise ModelTooLargeError(
+            f"precision='exact' eliminates in fractions, for up to {EXACT_STATES} states; these "
+            f"are {mdp.n_states}. Decide the `undecided` actions by their bounds"
+        )
+    pairs = list_pairs(mdp)
+    rows, n_iterations = rough_policy(pairs, discount)
+    order = _ORDER[criterion]
+    found = list(iterate_policies(pairs, rows, order, discount, tolerance))
+    last, n_iterations = found[-1], n_iterations + len(found)
+    is_open, is_exact = bool(last.bound.any()), False
+    if precision == "exact" or (precision == "auto" and is_open and mdp.n_states <= AUTO_STATES):
+        exact, is_sure = in_fractions(mdp, pairs)
+        if is_exact := is_sure or precision == "exact":
+            found = list(iterate_policies(exact, last.rows, order, discount, tolerance))
+            last, n_iterations = found[-1], n_iterations + len(found)
+    open_rows = np.flatnonzero(last.bound)
+    places = zip(
+        pairs.state[open_rows], pairs.action[open_rows], last.bound[open_rows], strict=True
+    )
+    conserving = last.best[-2] if criterion in ("gain", "bias") else last.best[-1]
+    A = mdp.allowed_actions.shape[1]
     return OptimalPolicy(
         criterion=criterion,
         discount=discount,
-        policy=read_only(last.policy),
-        chain=last.chain,
+        mdp=mdp,
+        policy=read_only(pairs.action[last.rows]),
         n_iterations=n_iterations,
-        tie_tolerance=tie_tolerance,
-        smallest_margin=compared.smallest_margin,
-        largest_tie=compared.largest_tie,
-        conserving=read_only(compared.best[-2] if criterion in ("gain", "bias") else best),
-        best=read_only(best),
+        precision="exact" if is_exact else "double",
+        undecided=tuple(Undecided(int(s), int(a), float(b)) for s, a, b in places),
+        conserving=read_only(pairs.table(conserving, A)),
+        best=read_only(pairs.table(last.best[-1], A)),
     )
 
 
@@ -225,13 +275,14 @@ def find_worst_policy(
     criterion: Criterion = "gain",
     discount: float | None = None,
     *,
-    tie_tolerance: float = TIE_TOLERANCE,
+    tie_tolerance: float | Literal["rounding"] = "rounding",
+    precision: Precision = "auto",
 ) -> OptimalPolicy:
     """Find a policy that is worst in every state: optimal for the rewards with opposite signs.
 
     Parameters
     ----------
-    mdp, criterion, discount, tie_tolerance
+    mdp, criterion, discount, tie_tolerance, precision
         As for the optimal policy; errors are the same too.
 
     Returns
@@ -239,6 +290,8 @@ def find_worst_policy(
     OptimalPolicy
         Its gain, bias and chain are those of the policy with the rewards as they are.
     """
-    opposite = replace(mdp, reward=-mdp.reward)
-    found = find_optimal_policy(opposite, criterion, discount, tie_tolerance=tie_tolerance)
-    return replace(found, chain=induce(mdp, found.policy))
+    found = find_optimal_policy(
+        replace(mdp, reward=-mdp.reward), criterion, discount,
+        tie_tolerance=tie_tolerance, precision=precision,
+    )  # fmt: skip
+    return replace(found, mdp=mdp)

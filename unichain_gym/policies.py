@@ -18,8 +18,9 @@ from scipy import sparse
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.chain import MarkovChain
 from unichain_gym.errors import InvalidModelError
-from unichain_gym.interface import OutcomeModel
-from unichain_gym.outcomes import read_floats, read_generator, read_only
+from unichain_gym.interface import OptimalPolicy, OutcomeModel
+from unichain_gym.labels import agree_on_names, find_labels, look_up
+from unichain_gym.outcomes import read_array, read_floats, read_generator, read_only
 from unichain_gym.rounding import drop_residues, sum_tolerance
 from unichain_gym.summary import abbreviate
 
@@ -55,24 +56,16 @@ class DeterministicPolicies(Sequence[IntArray]):
 
     def __init__(self, allowed: BoolArray, numbers: range | None = None) -> None:
         self._allowed = allowed
-        # Python's integers have no limit and NumPy's have: numbers are cut into words of as
-        # many digits as fit. Row w: the bases of the digits of word w, and what they are worth.
-        S = len(allowed)
-        base = np.count_nonzero(allowed, axis=1).astype(np.int64)
-        width = S if base.max() == 1 else int(62 / math.log2(base.max()))
-        self._base = np.ones((-(-S // width), width), dtype=np.int64)
-        self._base.ravel()[self._base.size - S :] = base
-        values = np.cumprod(self._base[:, ::-1], axis=1)[:, ::-1]
-        self._worth = np.ones_like(values)
-        self._worth[:, :-1] = values[:, 1:]
-        self._word_sizes = [int(size) for size in values[:, 0]]
-        self._numbers = range(_product(self._word_sizes)) if numbers is None else numbers
+        n_actions = np.count_nonzero(allowed, axis=1)
+        self._base: list[int] = n_actions.tolist()
+        # How many there are, by powers: a product of many factors takes long.
+        powers = zip(*(c.tolist() for c in np.unique(n_actions, return_counts=True)), strict=True)
+        self._numbers = range(math.prod(n**k for n, k in powers)) if numbers is None else numbers
 
     @cached_property
-    def _actions(self) -> IntArray | None:
-        """Row s: the actions of state s in order, then those it lacks; None if it has all."""
-        everywhere = bool(self._allowed.all())
-        return None if everywhere else np.argsort(~self._allowed, axis=1, kind="stable")
+    def _actions(self) -> IntArray:
+        """Row s: the actions of state s in order, then those it lacks."""
+        return np.argsort(~self._allowed, axis=1, kind="stable")
 
     @property
     def n_policies(self) -> int:
@@ -105,42 +98,29 @@ class DeterministicPolicies(Sequence[IntArray]):
         if isinstance(index, slice):
             return DeterministicPolicies(self._allowed, self._numbers[index])
         number = self._numbers[index]
-        words = np.empty(len(self._word_sizes), dtype=np.int64)
-        for i in range(words.size - 1, -1, -1):
-            number, words[i] = divmod(number, self._word_sizes[i])
-        digits: IntArray = (words[:, None] // self._worth % self._base).ravel()
-        digits = digits[digits.size - len(self._allowed) :]
-        if self._actions is None:
-            return digits
+        digits = np.zeros(len(self._base), dtype=np.int64)
+        for s in range(digits.size - 1, -1, -1):
+            if not number:
+                break
+            number, digits[s] = divmod(number, self._base[s])
         policy: IntArray = self._actions[np.arange(digits.size), digits]
         return policy
 
     def __contains__(self, policy: object) -> bool:
         """Whether a policy (S,) is one of these."""
-        array = np.asarray(policy)
-        S, A = self._allowed.shape
-        if array.shape != (S,) or not np.issubdtype(array.dtype, np.integer):
+        S = len(self._base)
+        array: NDArray[Any] = np.array(policy, dtype=object)
+        if array.shape != (S,) or not all(isinstance(a, int | np.integer) for a in array):
             return False
-        if ((array < 0) | (array >= A)).any():
+        chosen = [int(a) for a in array]
+        A = self._allowed.shape[1]
+        if not all(0 <= a < A and self._allowed[s, a] for s, a in enumerate(chosen)):
             return False
-        taken = np.arange(S), array
-        if not self._allowed[taken].all():
-            return False
-        digits = np.zeros_like(self._base)
-        digits.ravel()[digits.size - S :] = np.cumsum(self._allowed, axis=1)[taken] - 1
+        rank = np.cumsum(self._allowed, axis=1) - 1
         number = 0
-        words = (digits * self._worth).sum(axis=1).tolist()
-        for size, word in zip(self._word_sizes, words, strict=True):
-            number = number * size + word
+        for s, action in enumerate(chosen):
+            number = number * self._base[s] + int(rank[s, action])
         return number in self._numbers
-
-
-def _product(numbers: list[int]) -> int:
-    """Return the product of many numbers, multiplying those of equal length."""
-    while len(numbers) > 1:
-        pairs = zip(numbers[::2], [*numbers[1::2], *([1] * (len(numbers) % 2))], strict=True)
-        numbers = [a * b for a, b in pairs]
-    return numbers[0]
 
 
 def draw_policy(
@@ -178,14 +158,14 @@ def draw_policy(
     return policy
 
 
-def check_policy(mdp: OutcomeModel, policy: ArrayLike) -> FloatArray:
+def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatArray:
     """Validate a policy of an MDP and return its action probabilities.
 
     Parameters
     ----------
     mdp : TabularMDP
-    policy : array_like, shape (S,) of int or (S, A) of float
-        An action for each state, or a distribution over actions for each state. As with
+    policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
+        An action, by number or name, or a distribution over actions for each state. As with
         transitions, rows of float32 may miss the sum 1 by what their precision explains and are
         normalized in double, and entries from -1e-15 to 0 become 0, with a warning.
 
@@ -199,8 +179,13 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike) -> FloatArray:
         If the shape is neither, an action is out of range or one that the state lacks, or a row
         does not sum to 1.
     """
-    array, allowed = np.asarray(policy), mdp.allowed_actions
+    given: Any = getattr(policy, "policy", policy)
+    allowed = mdp.allowed_actions
     S, A = allowed.shape
+    array = look_up(read_array(given, "the policy"), mdp.action_names, "action")
+    if labels := find_labels("the policy", given, "state", "action"):
+        for kind, n, names in (("state", S, mdp.state_names), ("action", A, mdp.action_names)):
+            agree_on_names(kind, n, range(n) if names is None else names, labels)
     if array.shape == (S,):
         probabilities = _one_hot(array, A)
     elif array.shape == (S, A):
@@ -267,14 +252,14 @@ def _distributions(policy: NDArray[Any]) -> FloatArray:
     return probabilities
 
 
-def induce(mdp: OutcomeModel, policy: ArrayLike) -> MarkovChain:
+def induce(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> MarkovChain:
     """Return the Markov chain that a stationary policy of an MDP induces.
 
     Parameters
     ----------
     mdp : TabularMDP
-    policy : array_like, shape (S,) of int or (S, A) of float
-        Actions, or action probabilities.
+    policy : array_like, shape (S,) of int or (S, A) of float, or OptimalPolicy
+        Actions, or action probabilities, as `check_policy` reads them.
 
     Returns
     -------

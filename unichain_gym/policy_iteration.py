@@ -11,21 +11,18 @@ Taking action a once and then following d changes the value in state s by terms 
 
     Σ_s' p(s'|s, a) y_-1(s'),    r(s, a) + Σ_s' p(s'|s, a) y_0(s'),    Σ_s' p(s'|s, a) y_n(s')
 
-depend on a. Each iteration compares the actions of every state by these in turn and changes those
-of d that are not among the best. The value near γ = 1 then rises and no policy comes back; where
+depend on a. Each iteration compares every action with that of d by these in turn, and takes the
+best of those that are better. The value near γ = 1 then rises and no policy comes back; where
 nothing is better in the terms up to n + 1, d is n-discount optimal (Veinott, 1969, Ann. Math.
 Stat. 40; Howard, 1960, for the gain).
 
-**Ties.** Two actions tie if they differ by less than `tie_tolerance` times the size of what is
-compared, which includes how far the solution of the policy's equations spreads an error: the
-solution for errors of random sign, as large as what rounding acts on, gives it in every state.
-An action is kept unless another is better beyond that, so rounding never makes policies cycle.
+**Ties.** A difference counts if it exceeds a bound of its error (`Equations`), in which every
+probability and reward may be off by half an ulp. So a change is an improvement for certain, and
+rounding cannot make policies cycle. What is within the bound is open: `Evaluation.undecided`. In
+fractions the bound is 0.
 
-**Higher terms.** Among actions that tie in all terms before, the comparison by y_n stays as it is
-when y_n is multiplied by a positive number, or any y_m with 1 ≤ m < n is added to it. So the
-y_n are replaced by what is new in each (Arnoldi's method): nothing grows like |D|^n, and once
-nothing is new, all that follow tie as well. This is done for each part of the state space that
-the remaining actions do not connect to others.
+**Start.** Value iteration, and policy iteration for a discount near 1, need neither structure nor
+bounds. What they find is mostly optimal and then only has to be evaluated once.
 """
 
 from __future__ import annotations
@@ -34,287 +31,180 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
-from unichain_gym.action_values import expected_ahead
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
-from unichain_gym.chain import MarkovChain
-from unichain_gym.errors import ConvergenceError
-from unichain_gym.interface import OutcomeModel
-from unichain_gym.linear import find_solver
-from unichain_gym.policies import induce
-from unichain_gym.structure import group_sums, outcome_graph
+from unichain_gym.linear import find_proposer
+from unichain_gym.pairs import Pairs
+from unichain_gym.poisson import Equations, Term
+from unichain_gym.structure import row_sums
 
 BLACKWELL = 2**62
 """The n of Blackwell optimality: more terms than are ever compared."""
-
-
-class Comparison:
-    """The actions that are among the best of their states, as terms are compared in turn.
-
-    Attributes
-    ----------
-    best : list of ndarray of bool, shape (S, A)
-        The best in all terms so far, after each term that was compared.
-    smallest_margin, largest_tie : float
-        The smallest difference that excluded an action and the largest that did not, relative to
-        the sizes that `tolerance` is relative to; infinite and 0 if there was none.
-    """
-
-    def __init__(self, allowed: BoolArray, tolerance: float) -> None:
-        self.remaining = allowed
-        self.tolerance = tolerance
-        self.best: list[BoolArray] = []
-        self.smallest_margin = np.inf
-        self.largest_tie = 0.0
-
-    def keep_best(self, score: FloatArray, size: FloatArray) -> None:
-        """Exclude the actions (S, A) whose score is below the best of those that remain."""
-        state, action = np.nonzero(self.remaining)
-        top = np.where(self.remaining, score, -np.inf)
-        leader = top.argmax(axis=1)[state]
-        gap = top[state, leader] - score[state, action]
-        margin = np.zeros_like(gap)
-        # What differs although nothing has a size differs by infinitely much.
-        with np.errstate(divide="ignore", over="ignore"):
-            np.divide(gap, np.maximum(size[state, action], size[state, leader]), margin,
-                      where=gap > 0.0)  # fmt: skip
-        ties = margin <= self.tolerance
-        self.smallest_margin = min(self.smallest_margin, margin[~ties].min(initial=np.inf))
-        self.largest_tie = max(self.largest_tie, margin[ties].max(initial=0.0))
-        self.remaining = np.zeros_like(self.remaining)
-        self.remaining[state[ties], action[ties]] = True
-        self.best.append(self.remaining)
+# In doubles the errors of later terms outgrow what is new in them.
+MAX_TERMS = 40
+NEAR_ONE = 1.0 - 1e-5
+SWEEPS, SETTLED, MAX_ROUGH = 12, 0.02, 40
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A policy and how the actions of every state compare with its own.
+    """A policy and how the other actions of every state compare with its own.
 
     Parameters
     ----------
-    policy : ndarray of int, shape (S,)
-    chain : MarkovChain
-        What it induces.
-    compared : Comparison
+    rows : ndarray of int, shape (S,)
+        The policy, by rows of pairs.
     improved : ndarray of int, shape (S,)
-        The next policy; the same one if no action is better.
+        The next one; the same if no action is better.
+    best : list of ndarray of bool, shape (n,)
+        The pairs that are not worse in all terms so far, after each term that was compared.
+    bound : ndarray, shape (n,)
+        Of pairs that differed by less than could be told at some term: by how much at most at the
+        first; 0 for the others.
+    ground : ndarray of int
+        A frequent state of each recurrent class.
     """
 
-    policy: IntArray
-    chain: MarkovChain
-    compared: Comparison
+    rows: IntArray
     improved: IntArray
+    best: list[BoolArray]
+    bound: FloatArray
+    ground: IntArray
 
 
 def iterate_policies(
-    mdp: OutcomeModel, n: int, discount: float | None, tie_tolerance: float
+    pairs: Pairs, start: IntArray, n: int, discount: float | None, tie_tolerance: float = 0.0
 ) -> Iterator[Evaluation]:
-    """Improve a policy until it is n-discount optimal; yield every one, the optimal one last.
+    """Improve a policy until nothing is better for certain; yield every one, that one last.
 
     Parameters
     ----------
-    mdp : TabularMDP
+    pairs : Pairs
+    start : ndarray of int, shape (S,)
+        The first policy, by rows.
     n : int
         -1 for the gain, 0 for the bias, `BLACKWELL`.
     discount : float or None
         If given, the discounted value is the criterion instead.
     tie_tolerance : float
-
-    Raises
-    ------
-    ConvergenceError
-        If a policy comes back, for want of digits.
+        Differences up to this, relative to the size of what is compared, are ties by request.
     """
-    # The largest reward at once, for a start.
-    policy = np.where(mdp.allowed_actions, mdp.expected_reward, -np.inf).argmax(axis=1)
-    seen: set[bytes] = set()
+    rows, ground, seen = start, np.zeros(0, dtype=np.int64), set()
     while True:
-        try:
-            evaluation = _evaluate(mdp, policy, n, discount, tie_tolerance)
-        except ConvergenceError:
-            start = policy if discount is not None else _look_far_ahead(mdp, policy)
-            if (start == policy).all():
-                raise
-            policy = start
-            continue
+        seen.add(rows.tobytes())
+        evaluation = _evaluate(pairs, rows, n, discount, tie_tolerance, ground)
         yield evaluation
-        if (evaluation.improved == policy).all():
+        # A policy may come back only by a tie of gains that was none, and is then listed as open.
+        if evaluation.improved.tobytes() in seen:
             return
-        seen.add(policy.tobytes())
-        policy = evaluation.improved
-        if policy.tobytes() in seen:
-            raise ConvergenceError(
-                f"policy iteration came back to a policy after {len(seen)} iterations: rounding "
-                f"outweighs tie_tolerance={tie_tolerance!r}. Choose a larger one"
-            )
+        rows, ground = evaluation.improved, evaluation.ground
 
 
-def _look_far_ahead(mdp: OutcomeModel, policy: IntArray) -> IntArray:
-    """Return a policy that is about optimal for a discount of 1 - 1e-6.
-
-    The first policies see no further than the next rewards. On a large MDP they stay around
-    many good places, which are left so rarely that no digit of their bias is certain, and whose
-    states an optimal policy leaves for the best. The discount bounds the time that counts.
-    """
-    exit_rate = 1e-6
-    while True:
-        chain = induce(mdp, policy)
-        P = (1.0 - exit_rate) * chain.transition_matrix
-        solver = find_solver(P, np.full(policy.size, exit_rate))
-        v = solver.solve(chain.reward)
-        score = mdp.expected_reward + (1.0 - exit_rate) * drift(mdp, v)
-        score = np.where(mdp.allowed_actions, score, -np.inf)
-        own = score[np.arange(policy.size), policy]
-        better = score.max(axis=1) > own + 1e-12 * np.abs(v).max()
-        if not better.any():
-            return policy
-        policy = np.where(better, score.argmax(axis=1), policy)
-
-
+@np.errstate(over="ignore", invalid="ignore")
 def _evaluate(
-    mdp: OutcomeModel, policy: IntArray, n: int, discount: float | None, tie_tolerance: float
+    pairs: Pairs,
+    rows: IntArray,
+    n: int,
+    discount: float | None,
+    tie_tolerance: float,
+    ground: IntArray,
 ) -> Evaluation:
-    chain = induce(mdp, policy)
-    compared = Comparison(mdp.allowed_actions, tie_tolerance)
-    improved = policy
-    own = np.arange(policy.size), policy
-    terms = (
-        _laurent_terms(mdp, chain, compared, n)
-        if discount is None
-        else _discounted_term(mdp, chain, discount)
-    )
-    for is_first, (score, size) in terms:
-        compared.keep_best(score, size)
-        best = compared.best[-1]
-        # The bias is at hand with the gain, so that both improve at once, each where it counts.
-        improved = np.where(best[own], policy, np.where(best, score, -np.inf).argmax(axis=1))
-        if not is_first and not best[own].all():
+    equations = Equations(pairs, rows, 1.0 if discount is None else discount, ground)
+    own = rows[pairs.state]
+    is_own = own == np.arange(own.size)
+    remaining, is_alike = np.ones(own.size, dtype=bool), is_own.copy()
+    bound = np.zeros(own.size)
+    best: list[BoolArray] = []
+    improved = rows
+    for is_first, term in _terms(pairs, equations, n, discount):
+        score, error = equations.scores(term)
+        gap = score - score[own]
+        doubt = error + error[own]
+        is_open = np.abs(gap) <= doubt
+        if tie_tolerance:
+            y = np.abs(term.y).astype(float)
+            size = np.abs(score).astype(float) + pairs.Q @ y + y[pairs.state]
+            size += term.has_reward * pairs.reward_size
+            asked = tie_tolerance * np.maximum(size, size[own])
+            is_open &= asked < doubt
+            doubt = np.maximum(doubt, asked)
+        ties = np.flatnonzero(remaining & ~is_alike & (np.abs(gap) <= doubt))
+        if not is_first or not equations.is_unichain:
+            is_alike[ties] = _are_alike(pairs, ties, own[ties])
+        newly = ties[is_open[ties] & (doubt[ties] > 0.0) & (bound[ties] == 0.0) & ~is_alike[ties]]
+        bound[newly] = doubt[newly]
+        # The bias is at hand with the gain: both improve at once, each where it counts.
+        better = np.flatnonzero(remaining & (gap > doubt) & (improved == rows)[pairs.state])
+        if better.size:
+            leader = pairs.leaders(np.where(remaining & (gap > doubt), gap, -np.inf))
+            changed = pairs.state[better]
+            improved = improved.copy()
+            improved[changed] = leader[changed]
+        remaining = remaining & (gap >= -doubt)
+        best.append(remaining)
+        if not is_first and (improved != rows).any():
             break
-    return Evaluation(policy, chain, compared, improved)
+        if n == BLACKWELL and not is_first and not (remaining & ~is_alike).any():
+            break
+    return Evaluation(rows, improved, best, bound, equations.ground)
 
 
-_Term = tuple[bool, tuple[FloatArray, FloatArray]]
-
-
-def _laurent_terms(
-    mdp: OutcomeModel, chain: MarkovChain, compared: Comparison, n: int
-) -> Iterator[_Term]:
-    """Yield the terms from the gain to y_{n+1}: whether it is the first, scores and sizes."""
-    reward = np.abs(chain.reward)
-    gain, bias = chain.gain_vector, chain.bias
-    gain_size = chain._limits.limit(reward)
-    yield True, (drift(mdp, gain), _around(mdp, gain_size))
-    error = _spread(chain, reward + np.abs(gain))
-    score = mdp.expected_reward + drift(mdp, bias)
-    size = np.abs(mdp.expected_reward) + np.abs(gain)[:, None]
-    yield False, (score, size + _around(mdp, np.abs(bias) + error))
-    if n < 0:
+def _terms(
+    pairs: Pairs, equations: Equations, n: int, discount: float | None
+) -> Iterator[tuple[bool, Term]]:
+    """Yield the terms from the gain to y_{n+1}, and whether it is the first."""
+    bias = equations.solve_reward()
+    if discount is not None:
+        yield False, bias
         return
-    if n < BLACKWELL or not _is_settled(mdp, compared):
-        for count, (term, term_error) in enumerate(_new_terms(mdp, chain, compared, bias, error)):
-            yield False, (drift(mdp, term), _around(mdp, np.abs(term) + term_error))
-            if count == n or (n == BLACKWELL and _is_settled(mdp, compared)):
-                return
-
-
-def _new_terms(
-    mdp: OutcomeModel,
-    chain: MarkovChain,
-    compared: Comparison,
-    term: FloatArray,
-    error: FloatArray,
-) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield what is new in y_1, y_2, …, scaled to length 1 in each part, and its error."""
-    possible = (mdp.probability > 0.0) & compared.remaining[:, :, None]
-    graph = outcome_graph(mdp.next_state, possible)
-    n_parts, part = connected_components(graph, directed=False)
-
-    def dot(x: FloatArray, y: FloatArray) -> FloatArray:
-        return group_sums(part, x * y, n_parts)[part]
-
-    basis: list[tuple[FloatArray, FloatArray]] = []
-    for _ in range(mdp.n_states):
-        error = _spread(chain, error + np.abs(term))
-        term = -chain._limits.potential(term)
-        before = np.sqrt(dot(term, term))
-        for _ in range(2):  # twice, for orthogonality to rounding
-            for other, other_error in basis:
-                overlap = dot(term, other)
-                term = term - overlap * other
-                error = error + np.abs(overlap) * other_error
-        length = np.sqrt(dot(term, term))
-        is_new = length > compared.tolerance * (before + np.sqrt(dot(error, error)))
-        scale = np.divide(1.0, length, out=np.zeros_like(length), where=is_new)
-        term, error = scale * term, scale * error
-        yield term, error
-        if not is_new.any():
+    yield True, equations.gain(bias)
+    term, count = bias, -1
+    limit = min(n, pairs.first.size if equations.is_exact else MAX_TERMS)
+    while True:
+        is_last = count >= limit
+        if is_last and equations.is_unichain:
+            yield False, term
             return
-        basis.append((term, error))
+        following = equations.following(term)
+        yield False, equations.centered(term, following)
+        if is_last:
+            return
+        term, count = following.scaled(), count + 1
 
 
-def _is_settled(mdp: OutcomeModel, compared: Comparison) -> bool:
-    """Whether the actions left in each state do the same, so that no term tells them apart."""
-    remaining = compared.remaining
-    tied = np.flatnonzero(np.count_nonzero(remaining, axis=1) > 1)
-    if not tied.size:
-        return True
-    first = remaining[tied].argmax(axis=1)
-    S, A, K = mdp.next_state.shape
-    # Rows (state, action) of p, with the outcomes that lead to one state added up.
-    action = np.where(remaining[tied], np.arange(A), first[:, None])
-    row = np.repeat(np.arange(tied.size * A), K)
-    chosen = tied[:, None], action
-    shape = (tied.size * A, S)
-    P = sparse.csr_array(
-        (mdp.probability[chosen].ravel(), (row, mdp.next_state[chosen].ravel())), shape=shape
-    )
-    lead = np.repeat(np.arange(tied.size) * A + first, A)
-    return not bool(abs(P - P[lead]).max())
+def _are_alike(pairs: Pairs, rows: IntArray, others: IntArray) -> BoolArray:
+    """Whether rows have the rewards and the transitions of others, pair by pair."""
+    same = np.asarray(pairs.reward[rows] == pairs.reward[others], dtype=bool)
+    if same.any():
+        difference = pairs.Q[rows[same]] - pairs.Q[others[same]]
+        same[same] = row_sums(abs(difference)) == 0.0
+    return same
 
 
-def _discounted_term(mdp: OutcomeModel, chain: MarkovChain, discount: float) -> Iterator[_Term]:
-    """Yield r(s, a) + γ Σ_s' p(s'|s, a) v(s') less what all actions have in common.
+@np.errstate(over="ignore", invalid="ignore")
+def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
+    """Return a policy that is nearly optimal by the discount, or one near 1; and the iterations.
 
-    v is split into g/(1 - γ) and a part x that stays bounded as γ tends to 1, so that actions
-    are compared as precisely there.
+    By value iteration where values settle at once; else by policy iteration in plain doubles.
     """
-    limits, reward, gain = chain._limits, np.abs(chain.reward), chain.gain_vector
-    x = limits.discounted(chain.reward - gain, discount)
-    noise = _signs(reward.size) * (reward + np.abs(gain))
-    error = _widen(chain, limits.discounted(noise - limits.limit(noise), discount))
-    far = discount / (1.0 - discount)
-    score = mdp.expected_reward + discount * drift(mdp, x) + far * drift(mdp, gain)
-    size = np.abs(mdp.expected_reward) + _around(mdp, np.abs(x) + error)
-    if not chain.is_unichain:
-        size = size + far * _around(mdp, limits.limit(reward))
-    yield False, (score, size)
-
-
-def drift(mdp: OutcomeModel, y: FloatArray) -> FloatArray:
-    """Return Σ_s' p(s'|s, a) (y(s') - y(s)), shape (S, A)."""
-    change = y[mdp.next_state] - y[:, None, None]
-    return np.asarray(np.einsum("sak,sak->sa", mdp.probability, change))
-
-
-def _around(mdp: OutcomeModel, size: FloatArray) -> FloatArray:
-    """Return size(s) + Σ_s' p(s'|s, a) size(s'), shape (S, A)."""
-    return expected_ahead(mdp, size) + size[:, None]
-
-
-def _spread(chain: MarkovChain, error: FloatArray) -> FloatArray:
-    """Return how large errors (S,) of a right-hand side are in D times it."""
-    return _widen(chain, chain._limits.potential(_signs(error.size) * error)) + error
-
-
-def _widen(chain: MarkovChain, error: FloatArray) -> FloatArray:
-    """Return the sizes of errors (S,), the largest of its class for a recurrent state."""
-    error, limits = np.abs(error), chain._limits
-    error[limits.recurrent] = limits.class_maximum(error[limits.recurrent])[limits.label]
-    return error
-
-
-def _signs(n: int) -> FloatArray:
-    """Return signs that look random and are always the same."""
-    return np.random.default_rng(0).choice([-1.0, 1.0], size=n)
+    discount = NEAR_ONE if discount is None else discount
+    r, Q = pairs.reward, pairs.Q
+    v, first_range = np.zeros(pairs.first.size), 0.0
+    for _ in range(SWEEPS):
+        score = r + discount * (Q @ v)
+        update = np.maximum.reduceat(score, pairs.first)
+        change = np.ptp(update - v)
+        v = update - update[0]
+        first_range = first_range or change
+        if change <= SETTLED * first_range:
+            return pairs.leaders(score), 0
+    rows = pairs.leaders(score)
+    propose = find_proposer(Q[rows])
+    for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
+        v = propose(Q[rows], discount, r[rows] - r[rows].mean())
+        score = r + discount * (Q @ v)
+        better = np.maximum.reduceat(score, pairs.first) > score[rows] + 1e-12 * np.abs(v).max()
+        if not better.any():
+            break
+        rows = np.where(better, pairs.leaders(score), rows)
+    return rows, n_iterations

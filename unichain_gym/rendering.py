@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unichain_gym.conventions import RenderMode
-from unichain_gym.drawing import check_member, draw_background, make_axes, mark_state
-from unichain_gym.layout import lay_out
+from unichain_gym.drawing import Diagram, check_member, draw_background, make_axes, mark_state
 from unichain_gym.mdp import TabularMDP
 
 
@@ -48,10 +47,10 @@ class _Animation:
     """The picture of an MDP, drawn once, on which a marker moves."""
 
     def __init__(self, mdp: TabularMDP) -> None:
-        self._mdp, self._layout = mdp, lay_out(mdp)
-        self._ax = make_axes(mdp, self._layout)
+        self._diagram = Diagram.of_mdp(mdp).above(None)
+        self._ax = make_axes(self._diagram)
         self._canvas: Any = cast(Any, self._ax.figure.canvas)  # matplotlib leaves Agg's untyped
-        draw_background(mdp, self._layout, self._ax)
+        draw_background(self._diagram, self._ax)
         self._canvas.draw()
         self._background = self._canvas.copy_from_bbox(self._ax.figure.bbox)
 
@@ -63,7 +62,7 @@ class _Animation:
 
     def frame(self, state: int, action: int | None) -> NDArray[np.uint8]:
         self._canvas.restore_region(self._background)
-        for artist in mark_state(self._mdp, self._layout, self._ax, state, action):
+        for artist in mark_state(self._diagram, self._ax, state, action):
             self._ax.draw_artist(artist)
             artist.remove()
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()

@@ -17,15 +17,18 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.errors import InvalidModelError
 from unichain_gym.interface import OutcomeModel
+from unichain_gym.labels import read_states
 from unichain_gym.structure import search_breadth_first
 
 Model = TypeVar("Model", bound=OutcomeModel)
 
 
 def reach(
-    P: sparse.csr_array, initial: FloatArray, from_: ArrayLike | None = None
+    P: sparse.csr_array,
+    initial: FloatArray,
+    from_: ArrayLike | None = None,
+    names: Sequence[str | int] | None = None,
 ) -> tuple[IntArray, FloatArray]:
     """Return the states that can be reached, sorted, and the distribution to start from.
 
@@ -35,35 +38,16 @@ def reach(
         An entry (s, s') is an edge from s to s'; its value does not matter.
     initial : ndarray, shape (S,)
         Where to start unless ``from_`` says it.
-    from_ : int or array_like of int, optional
-        Start uniformly over these states.
+    from_ : state or several, optional
+        Start uniformly over these states, given by number, by one of ``names``, or as a mask.
     """
     start = initial
     if from_ is not None:
-        states = np.unique(check_states(from_, initial.size))
+        states = np.unique(read_states(from_, initial.size, names))
         start = np.zeros(initial.size)
         start[states] = 1.0 / states.size
     depth, _ = search_breadth_first(P, np.flatnonzero(start))
     return np.flatnonzero(depth >= 0), start
-
-
-def check_states(states: ArrayLike, n_states: int) -> IntArray:
-    """Return one state or several as an array (n,), or raise `InvalidModelError`."""
-    array = np.atleast_1d(np.asarray(states))
-    if array.ndim != 1 or not array.size or not np.issubdtype(array.dtype, np.integer):
-        raise InvalidModelError(f"states must be integers, one or several; got {states!r}")
-    wrong = array[(array < 0) | (array >= n_states)]
-    if wrong.size:
-        raise InvalidModelError(f"state {wrong[0]} does not exist; states are 0 to {n_states - 1}")
-    return array.astype(np.int64)
-
-
-def check_state(state: ArrayLike, n_states: int) -> int:
-    """Return one state, or raise `InvalidModelError`."""
-    states = check_states(state, n_states)
-    if states.size > 1:
-        raise InvalidModelError(f"one state is needed; got {state!r}")
-    return int(states[0])
 
 
 def pick(names: Sequence[str | int], states: IntArray) -> tuple[str | int, ...]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, RoundingWarning, warn_caller
+from unichain_gym.outcomes import read_number
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -110,7 +111,7 @@ def drop_residues(
     """
     low, high = RESIDUES
     limit = high if drop_below is None else drop_below
-    if not 0.0 <= limit < 1.0:
+    if not 0.0 <= read_number("drop_below", limit) < 1.0:
         raise InvalidArgumentError(
             f"drop_below is a share of a row's largest probability, from 0 to 1; got {drop_below!r}"
         )

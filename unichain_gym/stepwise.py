@@ -18,7 +18,7 @@ from scipy import sparse
 from unichain_gym.arrays import FloatArray
 from unichain_gym.errors import ConvergenceError, InvalidArgumentError, ModelTooLargeError
 from unichain_gym.interface import RewardProcess
-from unichain_gym.outcomes import MAX_DENSE_STATES, read_count
+from unichain_gym.outcomes import MAX_DENSE_STATES, read_count, read_number, require_room
 
 # Rough costs in seconds: of a dense multiply-add, of a sparse one, of an entry of the result
 # looked at, and of calling SciPy.
@@ -27,6 +27,7 @@ STEP_WORK = 5e10
 STEP_SECONDS = STEP_WORK * SPARSE_FLOP
 DOUBLING_STATES = 2_500
 RESCALE = 1e-100
+MOST_AHEAD = 64
 
 
 def normalized(P: sparse.csr_array) -> sparse.csr_array:
@@ -70,7 +71,8 @@ def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12)
         If ``t_max`` is no integer from 0 on.
     """
     t_max, start = read_count("t_max", t_max), chain.initial_distribution
-    S = start.size
+    S, tol = start.size, read_number("tol", tol)
+    require_room("stepwise_distributions", t_max + 1, S)
     p = np.empty((t_max + 1, S))
     p[0] = start
     P = normalized(chain.transition_matrix)
@@ -195,22 +197,31 @@ def first_time(decay: Decay, size: Callable[[FloatArray], float], tol: float) ->
     if S <= DOUBLING_STATES and is_dense and decay.block is None:
         return _double(decay, None, 0, size, tol)  # a step would cost as much
     step: Any = P.T.toarray() if is_dense else sparse.csr_array(P.T)
-    exponent = 0
-    for t in range(1, n_steps + 2):
-        rows = decay.deflated((step @ rows.T).T)
-        rest = size(rows)
+    exponent, t, n_ahead, is_near = 0, 0, 1, False
+    while t <= n_steps:
+        # Several steps at once, since the size never grows; then halves of what was too far.
+        columns = rows[0] if m == 1 else rows.T
+        for _ in range(n_ahead):
+            columns = step @ columns
+        further = decay.deflated(columns[None] if m == 1 else columns.T)
+        rest = size(further)
         if rest <= math.ldexp(tol, -exponent):
-            return t
+            if n_ahead == 1:
+                return t + 1
+            n_ahead, is_near = n_ahead // 2, True
+            continue
+        rows, t = further, t + n_ahead
+        n_ahead = max(1, n_ahead // 2) if is_near else min(2 * n_ahead, MOST_AHEAD)
         if rest < RESCALE:
             x = Scaled.of(rows, exponent)
             rows, exponent = x.matrix, x.exponent
     x = Scaled.of(rows, exponent)
     if S > DOUBLING_STATES:
         raise ConvergenceError(
-            f"not reached within {n_steps} steps, all that is reasonable for {S} states: choose a "
+            f"not reached within {t} steps, all that is reasonable for {S} states: choose a "
             "larger tolerance"
         )
-    return _double(decay, x, n_steps + 1, size, tol)
+    return _double(decay, x, t, size, tol)
 
 
 def _double(
@@ -237,7 +248,7 @@ def _double(
 
 def check_tolerance(tol: float) -> None:
     """Raise `InvalidArgumentError` unless a tolerance is positive."""
-    if not tol > 0.0:
+    if not read_number("tol", tol) > 0.0:
         raise InvalidArgumentError(f"tol must be positive; got {tol!r}")
 
 

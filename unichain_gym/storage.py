@@ -17,15 +17,16 @@ from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
-from unichain_gym.errors import InvalidModelError
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError
 
 ARRAYS = ("next_state", "probability", "reward", "initial_distribution")
+LABELS = ("name", "state_names", "action_names")
 
 
 def write_archive(path: str | Path, arrays: dict[str, Any], labels: dict[str, Any]) -> None:
     """Write arrays, and labels as JSON, to an archive at exactly this path."""
     fields: dict[str, Any] = {name: json.dumps(label) for name, label in labels.items()}
-    with replacing(Path(path)) as file:
+    with replacing(_read_path(path)) as file:
         np.savez_compressed(file, **arrays, **fields)
 
 
@@ -38,7 +39,7 @@ def read_archive(path: str | Path) -> dict[str, Any]:
         If the file is of another kind, is damaged, or lacks a field.
     """
     what = f"{path} holds no saved MDP"
-    with Path(path).open("rb") as file:
+    with _read_path(path).open("rb") as file:
         if not is_zipfile(file):
             raise InvalidModelError(f"{what}: it is no .npz file, or not a whole one")
         file.seek(0)
@@ -59,9 +60,17 @@ def _read_fields(archive: Mapping[str, Any], what: str) -> dict[str, Any]:
     fields: dict[str, Any] = {field: archive[field] for field in ARRAYS}
     name = str(archive["name"])  # as JSON, or from older releases as plain text
     fields["name"] = str(json.loads(name)) if name.startswith('"') else name
-    if "state_names" in archive:
-        fields["state_names"] = json.loads(str(archive["state_names"]))
+    for label in LABELS[1:]:
+        if label in archive:
+            fields[label] = json.loads(str(archive[label]))
     return fields
+
+
+def _read_path(path: str | Path) -> Path:
+    try:
+        return Path(path)
+    except TypeError:
+        raise InvalidArgumentError(f"path must be text or a path; got {path!r}") from None
 
 
 @contextmanager

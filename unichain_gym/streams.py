@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.conventions import refuse_unknown
+from unichain_gym.conventions import check_mdp, refuse_unknown
 from unichain_gym.cores import CORES
 from unichain_gym.errors import (
     InvalidMnemonicError,
@@ -28,7 +28,7 @@ from unichain_gym.errors import (
     ModelTooLargeError,
 )
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import read_reals, require_integers
+from unichain_gym.outcomes import read_array, read_reals, require_integers
 
 MOST_OUTCOMES = 10**9  # in the table, padding included; each takes 24 bytes
 _PATTERN = re.compile(r"([a-z])([1-9]\d*)([b-z]?)")
@@ -202,6 +202,7 @@ def attach_streams(
     ModelTooLargeError
         If there would be more than 10^9 outcomes.
     """
+    check_mdp(core)
     require_integers(InvalidModelError, low=1, n_streams=n_streams)
     _check_size(core, n_streams)
     A = core.n_actions
@@ -243,7 +244,8 @@ def attach_streams(
     initial = np.zeros(S)
     initial[:n_transient] = 1.0 / n_transient
     name = name or f"{core.name} with {n_streams} streams"
-    return TabularMDP(next_state, probability, reward, initial, name=name)
+    names = core.action_names
+    return TabularMDP(next_state, probability, reward, initial, name, action_names=names)
 
 
 def _check_size(core: TabularMDP, n_states: int) -> None:
@@ -252,7 +254,7 @@ def _check_size(core: TabularMDP, n_states: int) -> None:
     if n_states * A * K > MOST_OUTCOMES:
         raise ModelTooLargeError(
             f"{n_states} states of {A} actions and {K} outcomes would take a table of "
-            f"{n_states * A * K * 24 / 1e9:.3g} GB; the most is {MOST_OUTCOMES * 24 / 1e9:.3g} GB, "
+            f"{n_states * A * K * 24 // 10**9} GB; the most is {MOST_OUTCOMES * 24 / 1e9:.3g} GB, "
             f"which are {MOST_OUTCOMES // (A * K)} such states"
         )
 
@@ -280,7 +282,7 @@ def _by_stream(
     what: str, values: int | Sequence[int], n_streams: int, low: int, high: int | None
 ) -> IntArray:
     """Return the integers ``values``, checked, for every stream, shape (n_streams,)."""
-    array = np.asarray(values)
+    array = read_array(values, what)
     if array.shape not in ((), (n_streams,)) or not np.issubdtype(array.dtype, np.integer):
         raise InvalidModelError(
             f"{what} must be one integer or one for each of the {n_streams} streams; got {values!r}"

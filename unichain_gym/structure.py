@@ -93,19 +93,35 @@ def off_diagonal(N: sparse.csr_array) -> sparse.csr_array:
 
 def keep_edges(N: sparse.csr_array, keep: BoolArray) -> sparse.csr_array:
     """Return a matrix of some of the stored entries, in the order of `edges`."""
-    row, _ = edges(N)
-    indptr = np.concatenate(([0], np.cumsum(np.bincount(row[keep], minlength=N.shape[0]))))
+    if keep.all():
+        return N
+    indptr = np.concatenate(([0], np.cumsum(keep)))[N.indptr]
     return sparse.csr_array((N.data[keep], N.indices[keep], indptr), shape=N.shape)
+
+
+def keep_states(N: sparse.csr_array, states: IntArray) -> sparse.csr_array:
+    """Return the transitions of a square matrix between some states, sorted."""
+    if states.size == N.shape[0]:
+        return N
+    place = np.full(N.shape[0], -1)
+    place[states] = np.arange(states.size)
+    row, column = edges(N)
+    column = place[column]
+    keep = (column >= 0) & (place[row] >= 0)
+    indptr = np.concatenate(([0], np.cumsum(keep)))[N.indptr]
+    indptr = np.concatenate(([0], indptr[1:][states]))
+    return sparse.csr_array((N.data[keep], column[keep], indptr), shape=(states.size, states.size))
 
 
 def grounded_matrix(N: sparse.csr_array, exit_rate: FloatArray) -> sparse.csr_array:
     """Return A = diag(N 1 + e) - N; the diagonal of N is ignored."""
-    N = off_diagonal(N)
-    n = exit_rate.size
-    leaving: sparse.dia_array[np.float64] = sparse.dia_array(
-        ((row_sums(N) + exit_rate)[None], np.zeros(1, dtype=np.int64)), shape=(n, n)
-    )
-    return sparse.csr_array(leaving - N)
+    row, column = edges(N)
+    off = row != column
+    row, column, data = row[off], column[off], N.data[off]
+    every = np.arange(exit_rate.size)
+    rate = group_sums(row, data, every.size) + exit_rate
+    place = np.concatenate((row, every)), np.concatenate((column, every))
+    return sparse.csr_array((np.concatenate((-data, rate)), place), shape=N.shape)
 
 
 def divide_rows(N: sparse.csr_array, scale: FloatArray) -> sparse.csr_array:

@@ -124,8 +124,20 @@ def register_mnemonics(mnemonics: Iterable[str]) -> None:
     Parameters
     ----------
     mnemonics : iterable of str
+
+    Raises
+    ------
+    InvalidArgumentError
+        If they are no list, such as one mnemonic alone.
     """
-    for mnemonic in mnemonics:
+    given: list[Any]
+    try:
+        given = list(mnemonics)
+    except TypeError:
+        given = [None]
+    if isinstance(mnemonics, str) or not all(isinstance(each, str) for each in given):
+        raise InvalidArgumentError(f"needs a list of mnemonics, such as ['h6']; got {mnemonics!r}")
+    for mnemonic in given:
         _register(f"Unichain-{mnemonic}-v0", {"id_mnemonic": mnemonic})
 
 

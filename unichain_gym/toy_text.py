@@ -6,6 +6,7 @@ list is an action that the state lacks.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from copy import deepcopy
 from math import isclose
@@ -19,7 +20,8 @@ from scipy import sparse
 from unichain_gym.arrays import BoolArray, FloatArray
 from unichain_gym.builders import Outcomes, require_outcomes
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, warn_caller
-from unichain_gym.outcomes import read_distribution, read_floats, read_integers, read_reals
+from unichain_gym.models import read_distribution
+from unichain_gym.outcomes import check_choice, read_floats, read_integers, read_reals
 from unichain_gym.rounding import in_double
 from unichain_gym.structure import search_breadth_first
 
@@ -42,9 +44,11 @@ def read_toy_text(
         In which terminal states pay 0 and stay, or restart.
     initial : ndarray, shape (S,)
     """
-    if on_termination not in ("absorb", "restart"):
+    check_choice("on_termination", on_termination, ("absorb", "restart"))
+    if not hasattr(env, "unwrapped"):
         raise InvalidArgumentError(
-            f"on_termination must be 'absorb' or 'restart'; got {on_termination!r}"
+            "from_gymnasium needs the environment itself, such as gymnasium.make('FrozenLake-v1'), "
+            f"not its id or its table; got {reprlib.repr(env)}"
         )
     table, start = _find_table(env, initial)
     listed, has, ends = _read_table(table)

@@ -17,9 +17,8 @@ import numpy as np
 from scipy import sparse
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.errors import InvalidArgumentError
 from unichain_gym.interface import OutcomeModel, RewardProcess
-from unichain_gym.outcomes import draw_thresholds, read_count
+from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, require_room
 
 DRAWS = 2**16
 
@@ -79,12 +78,8 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
         If n_steps is no integer of at least 0, or the seed is neither.
     """
     n_steps = read_count("n_steps", n_steps)
-    try:
-        rng = np.random.default_rng(seed)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(
-            f"seed must be an integer of at least 0 or a generator; got {seed!r}"
-        ) from None
+    require_room("a path", n_steps)
+    rng = read_generator(seed, "seed")
     thresholds = draw_thresholds(chain.initial_distribution)
     state = int(np.searchsorted(thresholds, rng.random(), side="right"))
     mdp, policy = chain.mdp, chain.policy

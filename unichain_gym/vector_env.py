@@ -7,7 +7,7 @@ autoreset keep the conventions of Gymnasium's `SyncVectorEnv`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +21,7 @@ from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.lockstep import LockstepOutcomes
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import draw_thresholds, require_integers
+from unichain_gym.outcomes import check_choice, draw_thresholds, require_integers, require_room
 
 
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
@@ -109,11 +109,14 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         require_integers(InvalidArgumentError, low=1, num_envs=num_envs)
         if max_episode_steps is not None:
             require_integers(InvalidArgumentError, low=1, max_episode_steps=max_episode_steps)
-        self.mdp = mdp
+        self.mdp = conventions.check_mdp(mdp)
+        require_room("num_envs", num_envs)
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
-        self.render_mode: RenderMode | None = conventions.check_render_mode(render_mode)
-        self.info_level = conventions.check_info_level(info_level)
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, get_args(RenderMode))
+        self.render_mode: RenderMode | None = render_mode
+        self.info_level: InfoLevel = check_choice("info_level", info_level, get_args(InfoLevel))
         self._autoreset_mode = conventions.read_autoreset_mode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self._autoreset_mode}
         self.single_observation_space = gym.spaces.Discrete(mdp.n_states)
@@ -166,7 +169,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
                 f"there is one generator for all environments: seed is one integer; got {seed!r}"
             )
         options = conventions.read_options(options)
-        super().reset(seed=seed)
+        super().reset(seed=conventions.read_seed(seed))
         mask = conventions.read_mask(options.pop("reset_mask", self._everywhere), self.num_envs)
         if self._states is None and not mask.all():
             raise UnichainError("reset() all environments before some of them")

@@ -21,13 +21,14 @@ the bias is in the long run.
 from __future__ import annotations
 
 import numpy as np
+from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.baselines.traces import LinearValue, SampleFeatures, Samples, TraceMeans
 from lstd_agent.errors import EvaluationError, InvalidInputError
-from lstd_agent.statistics.equations import Moments
-from lstd_agent.statistics.pooled import pooled_counts
+from lstd_agent.rows.factors import Factor
 from lstd_agent.system.minimizer import minimize
+from lstd_agent.system.model import pooled_model
 from lstd_agent.trials.counts import TransitionCounts
 
 # Of Z, which holds squares: directions whose features are 1e-6 times as large count as none.
@@ -227,14 +228,18 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     Notes
     -----
     Source: Kumar & Varaiya (1986), "Stochastic Systems: Estimation, Identification, and Adaptive
-    Control", for the name; `lstd_agent.statistics.pooled` for the solution.
+    Control", for the name; `lstd_agent.system.model` for the solution.
     """
     S, tail = counts.n_states, slice((counts.t_max + 1) // 2, None)
     moves = counts.transition_counts[tail]
     visits = np.bincount(moves.indices // S, weights=moves.data, minlength=S)
     if gain is None:
         gain = float(counts.reward_sums[tail].sum() / visits.sum())
-    model = pooled_counts(counts, gain, int(np.argmax(visits)))
+    N, R = counts.transition_counts, counts.reward_sums
+    pairs = np.divmod(N.indices.astype(np.int64), S)
+    transitions = sparse.csr_array((N.data.astype(np.float64), pairs), shape=(S, S))
+    rewards = np.bincount(R.indices, weights=R.data, minlength=S).astype(np.float64)
+    model = pooled_model(transitions, rewards, gain, int(np.argmax(visits)))
     visits[model.open_share == 1.0] = 0.0
     values = np.where(model.open_share < 1.0, model.values, np.nan)
     return np.asarray(values - visits @ model.values / visits.sum())
@@ -248,8 +253,11 @@ def _solve(X: FloatArray, Z: FloatArray, y: FloatArray) -> FloatArray:
     """Return the minimizer of Thm ``epb_minimizer``, in features of root mean square 1."""
     size = np.sqrt(np.diagonal(Z))
     scale = np.where(size > 0.0, size, 1.0)
-    equations = Moments(X[None], Z[None], y[None], np.zeros(1, dtype=np.int64), scale)
-    return np.asarray(minimize(equations, _RCOND).weights[0])
+    sizes = np.outer(scale, scale)
+    held = np.hstack((Z / sizes, X / sizes, (y / scale)[:, None]))
+    products = Factor(held, True, len(Z), np.zeros(held.shape[1]), 0.0)
+    cutoff = float(np.sqrt(_RCOND))
+    return np.asarray(minimize(products.reduced(len(Z), cutoff), _RCOND).weights[:, 0] / scale)
 
 
 def _check_fraction(name: str, value: float) -> float:

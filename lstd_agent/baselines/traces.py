@@ -20,7 +20,7 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.rows import as_rows, dense, with_ones
-from lstd_agent.statistics.equations import FeatureBasis
+from lstd_agent.rows.layers import orthonormal
 from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
@@ -169,8 +169,8 @@ def _portions(
         seen = np.zeros(samples.n_states, dtype=bool)
         for states in np.divmod(samples.transition_counts.indices, samples.n_states):
             seen[states] = True
-        basis = FeatureBasis.of(table * seen[:, None], DEFAULT_RCOND)
-        return basis.V / basis.singular, _counted(samples, with_ones(basis.U), decay, last)
+        turn = orthonormal(table[seen], DEFAULT_RCOND)
+        return turn, _counted(samples, with_ones((table @ turn) * seen[:, None]), decay, last)
     if not callable(features):
         raise InvalidInputError("the features of trials are a function of observations (n, k)")
     if np.isnan(samples.observations).any():

@@ -26,7 +26,7 @@ def new_parser(
 def read_arguments(
     parser: argparse.ArgumentParser, argv: Sequence[str] | None, called: str
 ) -> argparse.Namespace:
-    """Return the arguments of the command line, and the line itself as ``argv``."""
+    """Return the arguments of the command line, with the line itself as ``argv``."""
     args = parser.parse_args(argv)
     args.argv = [called, *(sys.argv[1:] if argv is None else argv)]
     return args
@@ -35,12 +35,13 @@ def read_arguments(
 def add_environment_argument(parser: argparse.ArgumentParser) -> None:
     """Add the id of the environment."""
     parser.add_argument(
-        "env_id", help="Gymnasium id, or module:id to import a module that registers it"
+        "env_id",
+        help="Gymnasium id, mnemonic (h36c), or module:id to import a module that registers it",
     )
 
 
 def add_trial_arguments(parser: argparse.ArgumentParser, work: str, exact: str) -> None:
-    """Add --restart, --seed, --max-minutes for some work, and --no-exact for what is exact."""
+    """Add --restart, --seed, --max-minutes (for some work), and --no-exact (of exact figures)."""
     add = parser.add_argument
     add(
         "--restart",

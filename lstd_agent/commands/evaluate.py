@@ -1,10 +1,11 @@
 """Evaluate a policy from sampled trials alone, beside the exact answer where there is one.
 
 Runs trials of the environment, learns the relative value (bias) of every state, and prints the
-gain, the timestep neighborhoods and the values. An environment with an exact model
-(env.unwrapped.mdp; with --restart, the table P of FrozenLake and its like) also gets exact values,
-errors and a default for --t-max; any other needs Discrete observations and actions. Time limits
-give way to --t-max.
+gain, the timestep neighborhoods, and the values with their standard errors. States that no trial
+visited get no value. An environment with an exact model (env.unwrapped.mdp; with --restart, the
+table P of FrozenLake and its like, on which trials are run, too) also gets exact values, errors and
+a default for --t-max; any other needs Discrete observations and actions. --t-max replaces time
+limits.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 
@@ -25,31 +26,32 @@ from lstd_agent.commands.arguments import (
     new_parser,
     read_arguments,
 )
-from lstd_agent.commands.evaluation_inputs import (
-    check_cost,
-    default_t_max,
-    exact_model,
-    find_id,
-    hinting_at_restart,
-    make_copies,
-    read_features,
-    read_policy,
-)
 from lstd_agent.commands.evaluation_report import (
     as_arrays,
     as_text,
     draw_report,
     results,
+    visits_of,
 )
 from lstd_agent.commands.outputs import as_json, check_picture, check_writable, put_out, saved
 from lstd_agent.commands.running import at_least, interrupted_status, run, say
+from lstd_agent.commands.trial_inputs import (
+    check_cost,
+    default_t_max,
+    hinting_at_restart,
+    make_copies,
+    model_or_hint,
+    read_features,
+    read_policy,
+)
+from lstd_agent.environments import find_id
 from lstd_agent.figure_style import picture
-from lstd_agent.study.provenance import one_line, provenance
+from lstd_agent.results import one_line, provenance
 
 _EXAMPLES = """examples:
-  unichain evaluate Unichain-h36c-v0
-  unichain evaluate Unichain-c10-v0 --policy random:3 --features gaussian:4
-  unichain evaluate FrozenLake-v1 --restart
+  unichain evaluate h36c
+  unichain evaluate c10 --policy random:3 --features gaussian:4
+  unichain evaluate FrozenLake-v1 --restart --policy optimal
   unichain evaluate my_package:MyEnv-v0 --t-max 300 --policy policy.npy --json"""
 
 
@@ -64,12 +66,16 @@ def evaluate(args: argparse.Namespace) -> int:
     check_destinations(args)
     env_id = find_id(args.env_id)
     with gym.make(env_id) as env:
-        policy = read_policy(args.policy, env)
-        mdp = exact_model(env, "restart" if args.restart else None)
-        first_state = int(env.observation_space.start)  # type: ignore[attr-defined]
-    needs_chain = not args.no_exact or args.t_max is None
-    chain = None if mdp is None or not needs_chain else mdp.induce(policy)
+        mdp = model_or_hint(env, args.restart)
+        policy = read_policy(args.policy, env, mdp)
+        spaces: Any = (env.observation_space, env.action_space)
+        first_state, first_action = (int(space.start) for space in spaces)
+    chain = None
+    if mdp is not None and not (args.no_exact and args.t_max is not None):
+        chain = mdp.induce(policy - first_action if policy.ndim == 1 else policy)
     t_max = args.t_max if args.t_max is not None else default_t_max(chain)
+    is_native = first_state == first_action == 0
+    envs = make_copies(env_id, args.trials, t_max, args.restart, mdp if is_native else None)
 
     agent = SeminormLSTDAgent(
         read_features(args.features, args.seed),
@@ -77,7 +83,7 @@ def evaluate(args: argparse.Namespace) -> int:
         reference=args.reference,
         calibration=args.calibration,
     )
-    status = collect(args, agent, env_id, policy, t_max)
+    status = collect(args, agent, envs, policy, t_max)
     if agent.n_trials == 0:
         return status
     try:
@@ -94,7 +100,7 @@ def evaluate(args: argparse.Namespace) -> int:
         if args.save:
             contents[args.save] = as_arrays(report, agent, policy)
         if args.plot:
-            figure = draw_report(report, agent.statistics.distributions)
+            figure = draw_report(report, visits_of(agent.counts).toarray() / agent.n_trials)
             origin = one_line(report["provenance"])
             contents[args.plot] = picture(figure, args.plot.suffix, origin)
         put_out(as_json(report) if args.json else as_text(report), contents)
@@ -106,11 +112,10 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def collect(
-    args: argparse.Namespace, agent: SeminormLSTDAgent, env_id: str, policy: Any, t_max: int
+    args: argparse.Namespace, agent: SeminormLSTDAgent, envs: Any, policy: Any, t_max: int
 ) -> int:
     """Run the trials, and save those that finished; return the exit status so far."""
     status = 0
-    envs = make_copies(env_id, args.trials, t_max, args.restart)
     try:
         with hinting_at_restart():
             check_cost(envs, policy, args.trials, t_max, args.max_minutes, quiet=args.quiet)
@@ -143,9 +148,10 @@ def command_line(prog: str | None = None) -> argparse.ArgumentParser:
     add(
         "--policy",
         default="uniform",
-        metavar="uniform|random:SEED|FILE",
-        help="all actions alike (default); a random deterministic policy; or a .npy or .json file "
-        "of an action for each state, or of action probabilities, a row for each state",
+        metavar="uniform|random:SEED|optimal|FILE",
+        help="all actions alike (default); a random deterministic policy; a bias-optimal policy of "
+        "the exact model; or a .npy or .json file of an action for each state, or of action "
+        "probabilities, a row for each state",
     )
     add("--trials", type=at_least(1), default=10_000, metavar="N", help="default: 10000")
     add(
@@ -182,8 +188,9 @@ def add_system_arguments(parser: argparse.ArgumentParser) -> None:
         "--n-anchors",
         type=anchor_number,
         default=2,
-        metavar="N|stepwise",
-        help="wanted number of neighborhoods, at most (default: 2), or one for each timestep",
+        metavar="N|auto|stepwise",
+        help="wanted number of neighborhoods, at most (default: 2); as many as predict held-out "
+        "trials best; or one for each timestep",
     )
     add(
         "--reference",
@@ -195,17 +202,19 @@ def add_system_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibration",
         choices=["linked", "references"],
         default="linked",
-        help="solve the system backwards in time (default), or tie it by reference states",
+        help="solve the system backwards in time (default), or link it by reference states",
     )
 
 
-def anchor_number(text: str) -> int | None:
-    """Read ``--n-anchors``: a number, or None for stepwise."""
+def anchor_number(text: str) -> int | Literal["auto"] | None:
+    """Read ``--n-anchors``: a number, "auto", or None for stepwise."""
+    if text == "auto":
+        return "auto"
     return None if text == "stepwise" else at_least(1)(text)
 
 
 def check_destinations(args: argparse.Namespace) -> None:
-    """Raise before the work begins what would go wrong in writing its result."""
+    """Raise, before the work begins, the error that writing its result would meet."""
     if args.save:
         check_writable(args.save)
         check_writable(samples_path(args.save))

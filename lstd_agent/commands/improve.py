@@ -1,10 +1,11 @@
 """Improve a policy from sampled trials alone, beside the exact optimum where there is one.
 
 Runs trials with a few exploratory actions, evaluates their policy, improves it, and repeats until
-nothing changes: for the largest gain and, with that, the largest value of the start. Any
-environment with Discrete actions will do; observations that cannot be counted need --features.
-One with an exact model (env.unwrapped.mdp; with --restart, the table P of FrozenLake and its like)
-also gets exact figures and a default for --t-max. Time limits give way to --t-max.
+nothing changes: for the largest gain and, among policies of that gain, the largest value of the
+start. Any environment with Discrete actions will do; observations that cannot be counted need
+--features. An environment with an exact model (env.unwrapped.mdp; with --restart, the table P of
+FrozenLake and its like, on which trials are run, too) also gets exact figures and a default for
+--t-max. --t-max replaces time limits.
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ from lstd_agent.commands.arguments import (
     new_parser,
     read_arguments,
 )
-from lstd_agent.commands.evaluation_inputs import (
-    check_cost,
-    default_t_max,
-    exact_model,
-    find_id,
-    hinting_at_restart,
-    make_copies,
-    named_number,
-)
 from lstd_agent.commands.optimal import Optimum
 from lstd_agent.commands.outputs import as_json, check_picture, check_writable, put_out, saved
 from lstd_agent.commands.running import MOST_FEATURES, at_least, interrupted_status, run, say
+from lstd_agent.commands.trial_inputs import (
+    check_cost,
+    default_t_max,
+    hinting_at_restart,
+    make_copies,
+    model_or_hint,
+    named_number,
+)
+from lstd_agent.environments import find_id
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import picture
-from lstd_agent.study.provenance import one_line, provenance
+from lstd_agent.results import one_line, provenance
 from unichain_gym import TabularMDP
 
 _EXAMPLES = """examples:
-  unichain improve Unichain-h36c-v0
+  unichain improve h36c
   unichain improve CliffWalking-v1 --restart --t-max 500
-  unichain improve Unichain-c35c-v0 --trials 500 --plot learning.png --save search.npz
+  unichain improve c35c --trials 500 --plot learning.png --save search.npz
   unichain improve my_package:MyEnv-v0 --t-max 300 --features grid:8 --json"""
 
 _HEADER = "iteration    timesteps         gain   start value  changes"
@@ -72,13 +73,13 @@ def improve(args: argparse.Namespace) -> int:
     check_destinations(args)
     env_id = find_id(args.env_id)
     with closing(gym.make(env_id)) as env:
-        mdp = exact_model(env, "restart" if args.restart else None)
+        mdp = model_or_hint(env, args.restart)
         space = env.observation_space
         features = None if args.features is None else read_features(args, space)
     t_max = args.t_max if args.t_max is not None else _t_max_of(mdp)
     optimum = None if mdp is None or args.no_exact else Optimum(mdp)
     status = 0
-    with closing(make_copies(env_id, args.trials, t_max, args.restart)) as envs:
+    with closing(make_copies(env_id, args.trials, t_max, args.restart, mdp, n_rounds=1)) as envs:
         search = make_search(args, envs, t_max, features)
         if isinstance(space, gym.spaces.Discrete) and isinstance(
             envs.single_action_space, gym.spaces.Discrete
@@ -166,6 +167,7 @@ def make_report(
         "n_trials": args.trials,
         "seed": args.seed,
         "converged": search.converged,
+        "account": search.summary().splitlines(),
         "iterations": [asdict(each) for each in search.iterations],
         "policy": policy.tolist() if is_table else None,
         "exact": exact,
@@ -174,7 +176,7 @@ def make_report(
 
 
 def as_text(report: dict[str, Any]) -> str:
-    """Return what is to be told after the iterations."""
+    """Return the text that follows the iterations."""
     n = len(report["iterations"])
     lines = [
         f"nothing changes after {n} iterations"
@@ -194,6 +196,7 @@ def as_text(report: dict[str, Any]) -> str:
         lines.append(
             f"bias-optimal actions in {exact['n_optimal_actions']} of {len(policy)} states"
         )
+    lines += report["account"][2:]
     if policy is not None and len(policy) <= 200:
         lines.append(f"policy {policy}")
     return "\n".join(lines)
@@ -284,7 +287,7 @@ def exploration(text: str) -> int | float:
 
 
 def check_destinations(args: argparse.Namespace) -> None:
-    """Raise before the work begins what would go wrong in writing its result."""
+    """Raise, before the work begins, the error that writing its result would meet."""
     if args.resume and (args.save is None or not args.save.is_file()):
         raise InvalidInputError("--resume needs the file of a search: name it with --save")
     if args.save:

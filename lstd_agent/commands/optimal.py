@@ -20,11 +20,11 @@ from lstd_agent.commands.arguments import (
     new_parser,
     read_arguments,
 )
-from lstd_agent.commands.evaluation_inputs import exact_model, find_id
 from lstd_agent.commands.outputs import as_json, check_picture, put_out
 from lstd_agent.commands.running import run
+from lstd_agent.environments import exact_model, find_id
 from lstd_agent.figure_style import COLORS, WIDTH, new_figure, picture, styled
-from lstd_agent.study.provenance import one_line, provenance
+from lstd_agent.results import one_line, provenance
 from unichain_gym import TabularMDP
 from unichain_gym.errors import InvalidModelError, UnichainError
 from unichain_gym.optimal import Criterion, OptimalPolicy
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _EXAMPLES = """examples:
-  unichain optimal Unichain-h36c-v0 --criterion bias
+  unichain optimal h36c --criterion bias
   unichain optimal FrozenLake-v1 --criterion discounted --discount 0.99
   unichain optimal CliffWalking-v1 --restart --json
   unichain optimal my_package:MyEnv-v0 --worst --plot worst.png"""
@@ -97,9 +97,8 @@ def report(env_id: str, found: OptimalPolicy) -> dict[str, Any]:
         "criterion": found.criterion,
         "discount": found.discount,
         "n_iterations": found.n_iterations,
-        "tie_tolerance": found.tie_tolerance,
-        "smallest_margin": found.smallest_margin,
-        "largest_tie": found.largest_tie,
+        "precision": found.precision,
+        "undecided": [pair._asdict() for pair in found.undecided],
         "policy": found.policy,
         "optimal_actions": [np.flatnonzero(row) for row in found.optimal_actions],
         "gain": found.gain,
@@ -120,7 +119,7 @@ class Optimum:
         self.actions = found.optimal_actions
 
     def of(self, policy: Any) -> dict[str, Any]:
-        """Return what a policy, an action (from 0) a state, is by the exact model."""
+        """Return exact figures of a policy, given by the action (from 0) of each state."""
         mdp, states = self.mdp, np.arange(self.mdp.n_states)
         actions = np.where(
             mdp.allowed_actions[states, policy], policy, np.argmax(mdp.allowed_actions, axis=1)

@@ -1,12 +1,16 @@
-"""Files of results: tried before the work, and written all or none of them."""
+"""Files of results: tried before the work, and written all or none."""
 
 from __future__ import annotations
 
+import argparse
+import csv
+import io
 import json
 import math
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -16,11 +20,12 @@ import numpy as np
 from lstd_agent.commands.running import say
 from lstd_agent.drafts import write_draft
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.figure_style import new_figure
+from lstd_agent.figure_style import new_figure, picture
+from lstd_agent.results import Row, WorkerError, one_line, provenance
 
 
 def check_writable(path: Path) -> None:
-    """Raise, before any work, what would go wrong in writing a file.
+    """Raise, before any work, the error that writing a file would meet.
 
     Raises
     ------
@@ -43,7 +48,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Raise, before any work, what would go wrong in drawing to a file.
+    """Raise, before any work, the error that drawing to a file would meet.
 
     Raises
     ------
@@ -56,14 +61,14 @@ def check_picture(path: Path) -> None:
 
 
 def as_json(report: dict[str, Any]) -> str:
-    """Return the report as one JSON document, in which what is no finite number is null."""
+    """Return the report as one JSON document; numbers that are not finite are null."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: plain(part) for name, part in value.items()}
         if isinstance(value, np.ndarray | np.generic):
             return plain(value.tolist())
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return [plain(part) for part in value]
         if isinstance(value, float) and not math.isfinite(value):
             return None
@@ -73,12 +78,12 @@ def as_json(report: dict[str, Any]) -> str:
 
 
 def put_out(text: str, contents: Mapping[Path, bytes]) -> None:
-    """Print a text and write files, each even if the other fails, as on a full disk.
+    """Print a text and write files: each even if the other fails, as on a full disk.
 
     Raises
     ------
     OSError
-        If one of them could not be done.
+        If the text or a file could not be written.
     """
     try:
         print(text, flush=True)
@@ -87,7 +92,7 @@ def put_out(text: str, contents: Mapping[Path, bytes]) -> None:
 
 
 def saved(save: Callable[[Path], object], path: Path, what: str) -> bool:
-    """Save something to a file before the work is over; say so if that fails, and go on."""
+    """Save something to a file while work goes on; a failure is told, and the work goes on."""
     try:
         save(path)
     except OSError as error:
@@ -127,3 +132,47 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 def _is_special(target: Path) -> bool:
     """Whether a path is there and no regular file, such as a pipe: it must not be replaced."""
     return target.exists() and not stat.S_ISREG(target.stat().st_mode)
+
+
+def put_results(
+    args: argparse.Namespace,
+    contents: Mapping[str, Any],
+    report: str,
+    rows_name: str,
+    rows: Sequence[Row],
+) -> None:
+    """Print a report, and write texts, figures and rows to ``args.out`` with their provenance."""
+    facts = provenance(args.argv, seeds=f"0 to {args.seeds - 1}", code=rows[0]["code"])
+    files = {name: as_bytes(name, content, facts) for name, content in contents.items()}
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    files[f"{rows_name}.csv"] = text.getvalue().encode()
+    files["provenance.json"] = (json.dumps(facts, indent=1) + "\n").encode()
+    put_out(report, {args.out / name: content for name, content in files.items()})
+
+
+def as_bytes(name: str, content: Any, facts: Mapping[str, Any]) -> bytes:
+    """Return a text or a figure as the content of a file that holds its provenance."""
+    suffix = Path(name).suffix
+    if not isinstance(content, str):
+        return picture(content, suffix, one_line(facts))
+    before, after = {".tex": ("% ", "")}.get(suffix, ("<!-- ", " -->"))
+    return f"{before}{one_line(facts)}{after}\n\n{content}".encode()
+
+
+@contextmanager
+def rows_kept(path: Path) -> Iterator[None]:
+    """When work stops early, say how many rows are kept."""
+    # Threads of the worker processes to come would only compete.
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    try:
+        yield
+    except (KeyboardInterrupt, OSError, MemoryError, WorkerError):
+        if path.is_file():
+            with path.open("rb") as lines:
+                n_rows = sum(line.endswith(b"\n") for line in lines)
+            say(f"{n_rows} rows are kept in {path}; the same command goes on from there")
+        raise

@@ -1,7 +1,7 @@
-"""What all commands share: exit statuses, one-line errors, signals, and a stdout that never fails.
+"""What all commands share: exit statuses, one-line errors, signals, and a stdout that may break.
 
 Status 0 is success, 1 what the machine could not do (disk, memory, workers), 2 what was asked for
-and is impossible, 130 Ctrl-C, 143 SIGTERM, 141 a reader of stdout that is gone.
+and is impossible, 130 Ctrl-C, 143 SIGTERM, 141 a reader of stdout that has gone.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, NoReturn
 
 import gymnasium as gym
 
-from lstd_agent.errors import EvaluationError, InvalidInputError
-from lstd_agent.trials.workers import WorkerError
+from lstd_agent.errors import EvaluationError
+from lstd_agent.results import WorkerError
 from unichain_gym.errors import UnichainError
 
 MOST_TRIALS, MOST_FEATURES = 10**12, 10**6
-"""No machine has memory for more, and what takes far more than memory fails unpredictably."""
+"""No machine has memory for more. What takes far more than memory fails unpredictably."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: answered as Ctrl-C is, so that the same things are kept."""
+    """SIGTERM: handled as Ctrl-C is, so that the same things are kept."""
 
 
 def run(work: Callable[[], int]) -> int:
@@ -57,7 +56,7 @@ def run(work: Callable[[], int]) -> int:
     except Exception:
         if not came:
             raise
-        # Interrupted in an extension that made an error of its own of what stopped it.
+        # An extension was interrupted, and raised an error of its own.
         say("interrupted")
         return 128 + came[-1]
 
@@ -68,13 +67,14 @@ def interrupted_status(interrupt: KeyboardInterrupt) -> int:
 
 
 def say(message: str) -> None:
-    """Tell people something, on stderr and in one line."""
-    print(" ".join(message.split()), file=sys.stderr, flush=True)
+    """Print a message on stderr, in one line, if there is a stderr."""
+    if sys.stderr is not None:
+        print(" ".join(message.split()), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def _signals_raise(came: list[int]) -> Iterator[None]:
-    """Have signals raise `KeyboardInterrupt` meanwhile, and list them; only in a main thread."""
+    """Make signals raise `KeyboardInterrupt` meanwhile, and list them; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -95,7 +95,7 @@ def _signals_raise(came: list[int]) -> Iterator[None]:
 
 
 def _forget_stdout() -> None:
-    """Drop what is still to be printed, if it cannot be: Python would try again on leaving."""
+    """Drop unprinted text if it cannot be printed: Python would try again at its exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -116,41 +116,3 @@ def at_least(smallest: int, largest: int | None = None) -> Callable[[str], int]:
         return value
 
     return number
-
-
-def import_here(module: str, text: str) -> Any:
-    """Import a module that the command line's text names.
-
-    Raises
-    ------
-    InvalidInputError
-        If it cannot be imported.
-    """
-    # As for `python -m`: the module may be in the folder where the command was given.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return import_module(module)
-    except Exception as error:
-        raise InvalidInputError(
-            f"cannot import {module} of {text!r}: {type(error).__name__}: {error}"
-        ) from error
-
-
-def available_memory() -> int:
-    """Return how many bytes of memory are free, or a guess of 4 GiB where that is not told."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            facts = dict(line.split(":", 1) for line in lines)
-        return int(facts["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):
-        return 4 * 2**30
-
-
-def with_unit(n_bytes: float) -> str:
-    """Write a number of bytes for people."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if n_bytes < 1024.0:
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1024.0
-    return f"{n_bytes:.3g} TiB"

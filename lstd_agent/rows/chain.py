@@ -1,4 +1,4 @@
-"""Rows of an exact Markov chain: a row is a state, n its probability at a timestep, P the chain's."""
+"""Rows of an exact Markov chain: a row is a state, and n its probability at a timestep."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class ChainRows:
     are_places = True
     is_sparse = False
     n_trials = 0
+    support_threshold = 1e-8
+    """States with a larger mean probability are in a window's support."""
 
     def __init__(
         self,
@@ -109,7 +111,12 @@ class ChainRows:
             self._main = int(np.argmax(self.weights(anchor, self.t_max + 1)))
         return self._main
 
-    def occupancy(self, windows: IntArray) -> FloatArray:
+    @property
+    def candidate_features(self) -> FloatArray:
+        """Features (S, d) of candidate reference states: of all states."""
+        return self.table
+
+    def occupancy(self, windows: IntArray, segments: Any = None) -> FloatArray:
         """Return the mean distribution of each window, shape (n, S)."""
         found = np.stack([self.weights(a, b) / (b - a) for a, b in windows.tolist()])
         return np.asarray(found)

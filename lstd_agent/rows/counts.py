@@ -128,9 +128,12 @@ class CountRows:
     def merged(self, start: int, stop: int, group: IntArray | None = None) -> Iterator[Layer]:
         """Yield one layer, of all states that were seen from start up to stop."""
         S = self.n_states
-        moves, paid = self._moves.between(start, stop, group), self._paid.between(start, stop, group)
+        moves, paid = (
+            self._moves.between(start, stop, group),
+            self._paid.between(start, stop, group),
+        )
         state, following = np.divmod(moves.place, S)
-        visits = np.bincount(state, moves.number, S)
+        visits = np.bincount(state, moves.number, S).astype(np.float64)
         rewards = np.bincount(paid.place, paid.number, S)
         seen = np.flatnonzero(visits)
         row = np.cumsum(visits > 0) - 1
@@ -181,13 +184,13 @@ class CountRows:
             number.append(moves.number)
             rewards += np.bincount(((paid.t - start) * G + g) * S + paid.place, paid.number, n)
         rows, columns, numbers = (np.concatenate(each) for each in (row, column, number))
-        visits = np.bincount(rows, numbers, n)
+        visits = np.bincount(rows, numbers, n).astype(np.float64)
         P = sparse.csr_array((numbers / visits[rows], (rows, columns)), shape=(n, G * S))
         return visits, rewards / np.maximum(visits, 1.0), P
 
     def zero(self, anchor: int) -> FloatArray | None:
         """Return the row of the main state."""
-        return dense(self.rows[[self.main_state(anchor)]])[0]
+        return np.asarray(dense(self.rows[[self.main_state(anchor)]])[0])
 
     def main_state(self, anchor: int) -> int:
         """Return the state whose value is 0: of those that the last window visits most."""
@@ -201,7 +204,9 @@ class CountRows:
         """Number of visits of each state at each timestep, CSR (t_max + 1, S)."""
         moves = self._moves
         shape = (self.t_max + 1, self.n_states)
-        return sparse.csr_array((moves.number, (moves.t, moves.place // self.n_states)), shape=shape)
+        return sparse.csr_array(
+            (moves.number, (moves.t, moves.place // self.n_states)), shape=shape
+        )
 
     @cached_property
     def trials_at(self) -> IntArray:
@@ -222,7 +227,8 @@ class CountRows:
 
     def reward_sums(self) -> FloatArray:
         """Return the sums of rewards (S,) of each state over all timesteps."""
-        return np.bincount(self._paid.place, self._paid.number, self.n_states)
+        sums = np.bincount(self._paid.place, self._paid.number, self.n_states)
+        return sums.astype(np.float64)
 
     @cached_property
     def starts(self) -> IntArray:
@@ -265,9 +271,7 @@ class CountRows:
             found.append(np.bincount(moves.place // self.n_states, moves.number, self.n_states))
         return np.stack(found)
 
-    def moves_of(
-        self, windows: IntArray, segments: Any = None
-    ) -> Callable[[IntArray], FloatArray]:
+    def moves_of(self, windows: IntArray, segments: Any = None) -> Callable[[IntArray], FloatArray]:
         """Return the function that gives how many samples tell what comes after states, (n, m).
 
         Visits in a row of a state that is hard to leave tell that once.

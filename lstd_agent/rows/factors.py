@@ -1,13 +1,13 @@
 r"""Factors of runs of timesteps: the little that stands for all of their rows.
 
 With A the root-weighted features of all rows of a run and L an orthonormal basis of A's range, a
-seminorm minimizer (Thm ``epb_minimizer``) sees nothing but :math:`L^T [\,A \;|\; B \;|\; c\,]`. B is
-A less the features that are expected next, or less the unknown part of a target, subtracted before
-anything else is done. c holds numbers: of single steps, rewards and durations.
+seminorm minimizer (Thm ``epb_minimizer``) sees nothing but :math:`L^T [\,A \;|\; B \;|\; c\,]`. B
+is A less the features that are expected next, or less the unknown part of a target, subtracted
+before anything else is done. c holds numbers: of single steps, rewards and durations.
 
-A factor keeps at most p rows with the same products, p being the number of features. Factors of runs
-and of groups of trials stack: windows, the gain, mean features, and all of these without a group of
-trials follow from small factors. Of many features of trials it keeps the products
+A factor keeps at most p rows with the same products, p being the number of features. Factors of
+runs and of groups of trials stack: windows, the gain, mean features, and all of these without a
+group of trials follow from small factors. Of many features of trials it keeps the products
 :math:`A^T [\,A \;|\; B \;|\; c\,]` themselves, which are several times as fast to sum, and whose
 cutoff is that of squares.
 """
@@ -198,8 +198,8 @@ class Segments:
     def of(cls, source: Samples, anchors: IntArray, n_groups: int = 1) -> Segments:
         """Return the factors of groups of trials.
 
-        Time is cut where neighbourhoods begin, before their last timesteps, and around the start and
-        the tail, the second half of all timesteps.
+        Time is cut where neighbourhoods begin, before their last timesteps, and around the start
+        and the tail, the second half of all timesteps.
         """
         T = source.t_max
         inner = [edge for a in anchors[1:].tolist() for edge in (a - 1, a)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ N_CANDIDATES = 200
 # About so many observations are looked at at a time.
 _CHUNK = 8192
 
-# Coordinates are looked for where there are so many features, and taken where they are fewer by far.
+# Coordinates are looked for among so many features, and taken where they are fewer by far.
 _MANY, _LARGEST_SHARE = 500, 0.7
 
 # What is smaller beside the largest singular value of such features is rounding.
@@ -112,13 +113,13 @@ class TrialRows:
         return Coordinates(1.0 / size, False, size)
 
     def _fits(self, p: int) -> bool:
-        return self.n_trials * (self.t_max + 2) * p * 8 <= self._max_bytes
+        return bool(self.n_trials * (self.t_max + 2) * p * 8 <= self._max_bytes)
 
     @property
     def p(self) -> int:
         """Number of coordinates, the constant included."""
         if self.is_sparse:
-            return self._d
+            return int(self._d)
         turn = self.coordinates.turn
         return int(turn.shape[-1]) + 1
 
@@ -172,7 +173,7 @@ class TrialRows:
     def groups(self, n: int) -> list[slice]:
         """Return n runs of trials."""
         edges = [i * self.n_trials // n for i in range(n + 1)]
-        return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        return [slice(a, b) for a, b in pairwise(edges)]
 
     def sizes(self, groups: list[slice]) -> IntArray:
         """Return how many trials each group has."""
@@ -294,8 +295,8 @@ class TrialRows:
     ) -> Callable[[NDArray[Any]], FloatArray]:
         """Return the function that gives how many samples (n, m) tell of observations (m, k).
 
-        By the Christoffel function of each window, whose factors, or sparse system, are those of the trials asked; 0
-        of fewer than ten.
+        By the Christoffel function of each window; 0 of fewer than ten. The factors, or the sparse
+        system, are those of the trials that are asked.
         """
         if self.is_sparse:
             n_samples = self._n_samples(windows)[:, None]

@@ -1,12 +1,12 @@
 r"""Layers: the rows of a timestep, and the two questions that algorithms ask of samples.
 
 A *layer* has one row for everything that a timestep tells apart: a state that was counted, a trial,
-a state of an exact chain. A row has features (f, 1), a weight n, a mean reward r, a mean duration τ,
-and a row-stochastic map P to the rows of the next timestep. Every sum of this package is a weighted
-sum over rows: equations of windows, targets of several steps, mean rewards, occupancies.
+a state of an exact chain. A row has features (f, 1), a weight n, a mean reward r, a mean duration
+τ, and a row-stochastic map P to the rows of the next timestep. Every sum of this package is a
+weighted sum over rows: equations of windows, targets of several steps, mean rewards, occupancies.
 
-A terminal state is a row of zeros. A transition that was not recorded, or that an exploratory action
-made, has weight 0 and does not go on: its target is its own value.
+A terminal state is a row of zeros. A transition that was not recorded, or that an exploratory
+action made, has weight 0 and does not go on: its target is its own value.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Coordinates:
 
     def scaled(self, weights: FloatArray) -> FloatArray:
         """Return the same for features of size 1."""
-        return self.of_features(weights) * np.append(self.sizes, 1.0)[:, None]
+        return np.asarray(self.of_features(weights) * np.append(self.sizes, 1.0)[:, None])
 
 
 def orthonormal(features: FloatArray, rcond: float) -> FloatArray:

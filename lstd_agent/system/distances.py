@@ -10,9 +10,9 @@ empirical:
 
 The fourth is the paper's estimator of the squared MMD, in linear time, from trials in pairs
 (eq. ``mmd_squared_linear``): with disjoint pairs (x, y) of trials, the mean over pairs of
-k(x_a, y_a) + k(x_t, y_t) - k(x_a, y_t) - k(y_a, x_t). It is unbiased, and may be negative. Of trials
-that were cut short, the longest are paired with each other, and timestep t is compared by the pairs
-that both have it.
+k(x_a, y_a) + k(x_t, y_t) - k(x_a, y_t) - k(y_a, x_t). It is unbiased, and may be negative. Of
+trials that were cut short, the longest are paired with each other, and timestep t is compared by
+the pairs that both have it.
 """
 
 from __future__ import annotations

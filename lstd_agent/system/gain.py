@@ -5,37 +5,42 @@ The tail is the second half of all timesteps. Its rows
 
 .. math:: r \approx (f - f')^T w + g \tau,
 
-projected on :math:`\tilde f`. A period of the chain does not bias such a g, nor does what is left of
-a transient, if features can represent the values.
+projected on :math:`\tilde f`. A period of the chain does not bias such a g, nor does what is left
+of a transient, if features can represent the values.
 
 :math:`g = \sum_i \alpha_i r_i` is linear in the rewards, so that :math:`1 / \sum \alpha_i^2` is the
-number of samples whose mean would be as noisy: the *effective number of samples*. Where it is a small
-share of the tail's samples, a few rows decide the gain, and it may be anything: then all timesteps
-are asked; and where these do not determine it either, the plain mean reward of the tail remains,
-with a warning.
+number of samples whose mean would be as noisy: the *effective number of samples*. Where it is a
+small share of the tail's samples, a few rows decide the gain, and it may be anything: then all
+timesteps are asked; and where these do not determine it either, the plain mean reward of the tail
+remains, with a warning.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.factors import Factor, Segments, total
 from lstd_agent.rows.layers import Samples
 from lstd_agent.system.minimizer import minimize
+from lstd_agent.trials.spaces import MAX_REWARD
 
 LEAST_SHARE = 0.2
 """A gain by a smaller share of the samples asked is not believed."""
 
+# The gain is open if it is a larger part of a direction that the samples leave open.
+_OPEN = 1e-6
+
 GainRows = Literal["tail", "all", "mean"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Gain:
-    """A gain, and what it was made of.
+    r"""A gain, and what it was made of.
 
     Attributes
     ----------
@@ -45,11 +50,15 @@ class Gain:
         Given; or by the least squares of the tail, or of all timesteps; or the tail's mean reward.
     share : float
         Effective number of samples, as a share of those asked: of the tail, whatever rows it is by.
+    settled : ndarray, shape (p,), optional
+        Mean features in the long run, :math:`\sum_i \alpha_i \tilde f_i`, where rows determine the
+        gain. The mean of the tail is not yet that, where some trials have not left the start.
     """
 
     value: float
     rows: Literal["given", "tail", "all", "mean"]
     share: float = 1.0
+    settled: FloatArray | None = None
 
 
 def estimate_gain(source: Samples, segments: Segments, rows: GainRows | None = None) -> Gain:
@@ -66,16 +75,17 @@ def estimate_gain(source: Samples, segments: Segments, rows: GainRows | None = N
     if rows is None and source.n_trials == 0:
         rows = "tail"
     tail = segments.between((T + 1) // 2, T) or segments.between(0, T + 1)
-    found: list[tuple[float, float]] = []
+    share = 0.0
     if rows in ("tail", None):
-        found.append(_solved(source, total(tail)))
-        if rows == "tail" or found[0][1] >= LEAST_SHARE:
-            return Gain(found[0][0], "tail", found[0][1])
+        found = _solved(source, total(tail), "tail")
+        share = found.share
+        if rows == "tail" or share >= LEAST_SHARE:
+            return found
     if rows in ("all", None):
-        found.append(_solved(source, total(segments.between(0, T + 1))))
-        if rows == "all" or found[1][1] >= LEAST_SHARE:
-            return Gain(found[-1][0], "all", found[0][1])
-    return Gain(mean_reward(source, segments), "mean", found[0][1] if found else 0.0)
+        found = _solved(source, total(segments.between(0, T + 1)), "all")
+        if rows == "all" or found.share >= LEAST_SHARE:
+            return found if rows == "all" else replace(found, share=share)
+    return Gain(mean_reward(source, segments), "mean", share)
 
 
 def mean_reward(source: Samples, segments: Segments) -> float:
@@ -84,17 +94,20 @@ def mean_reward(source: Samples, segments: Segments) -> float:
     return float(tail.sums[-2] / tail.sums[-1]) if tail.n else 0.0
 
 
-def _solved(source: Samples, rows: Factor) -> tuple[float, float]:
-    """Return the gain, and the share of the samples that it amounts to."""
+def _solved(source: Samples, rows: Factor, name: Literal["tail", "all"]) -> Gain:
+    """Return the gain by some rows."""
     equations = rows.reduced(rows.p, source.rcond)
     B = equations.B.copy()
     B[:, -1] = equations.c[:, 1]  # the constant, which cancels, makes room for the gain
-    found = minimize(equations._replace(B=B, c=equations.c[:, :1]), source.rcond)
-    if rows.n == 0.0 or found.spread[-1] == 0.0:
-        return 0.0, 0.0
+    # Features in place of rewards have their own mean in the long run for a gain.
+    c = np.hstack((equations.c[:, :1], equations.A))
+    found = minimize(equations._replace(B=B, c=c), source.rcond)
+    is_open = rows.n == 0.0 or found.spread[-1] == 0.0
+    if is_open or np.linalg.norm(found.null[-1]) > _OPEN:
+        return Gain(0.0, name, 0.0)  # the smallest solution has a small spread, and is any number
     # The gain is a combination of rewards whose coefficients sum to 1 over durations.
     share = 1.0 / found.spread[-1] ** 2 / rows.n
-    return float(found.weights[-1, 0]), float(share)
+    return Gain(float(found.weights[-1, 0]), name, float(share), found.weights[-1, 1:])
 
 
 def check_gain(gain: float | str | None) -> float | None:
@@ -110,7 +123,10 @@ def check_gain(gain: float | str | None) -> float | None:
         )
     if gain is None:
         return None
-    is_number = isinstance(gain, int | float | np.number) and not isinstance(gain, bool)
-    if not is_number or not np.isfinite(float(gain)):
-        raise InvalidInputError(f"gain must be a finite number or None; got {gain!r}")
-    return float(gain)
+    number = float(gain) if isinstance(gain, np.number) else gain
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    if not is_number or not abs(number) <= MAX_REWARD:  # integers may be too large for a float
+        raise InvalidInputError(
+            f"gain must be a finite number or None, of size at most {MAX_REWARD:g}; got {gain!r}"
+        )
+    return float(number)

@@ -68,9 +68,7 @@ def solve_linked(
             factor = segments.window(start, stop)
             size = source.p if source.constant else source.p - 1
             equations = factor.reduced(size, source.rcond)
-            found = minimize(
-                equations, source.rcond, coordinates.metric, directions=directions
-            )
+            found = minimize(equations, source.rcond, coordinates.metric, directions=directions)
             columns = found.weights[:, 2:] @ solved[-1].columns
             columns[:, 0] += found.weights[:, 0] - gain * found.weights[:, 1]
         if directions:
@@ -82,9 +80,7 @@ def solve_linked(
     return solved[::-1]
 
 
-def solve_alone(
-    source: Samples, window: Factor, gain: float, directions: bool = True
-) -> Minimizer:
+def solve_alone(source: Samples, window: Factor, gain: float, directions: bool = True) -> Minimizer:
     """Return the minimizer of a window by itself: all next features are unknown, f has no 1."""
     equations = window.reduced(window.p - 1, source.rcond)
     above = equations.c[:, :1] - gain * equations.c[:, 1:2]

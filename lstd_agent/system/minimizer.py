@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -114,10 +115,11 @@ def minimize(
     B, c, d = equations.B, equations.c, equations.B.shape[1]
     cutoff = min(rcond, _DIFFERENCES)
     if not directions and metric is None and B.size and B.any():
-        weights, _, rank, singular = np.linalg.lstsq(B, c, rcond=cutoff)
-        if singular[rank - 1] > _ROUNDING * equations.largest:
-            condition = float(singular[0] / singular[rank - 1])
-            return Minimizer(weights, int(rank), condition, np.zeros((d, 0)), np.zeros(0))
+        solution: Any = np.linalg.lstsq(B, c, rcond=cutoff)
+        found, _, n_kept, sizes = solution
+        if sizes[n_kept - 1] > _ROUNDING * equations.largest:
+            condition = float(sizes[0] / sizes[n_kept - 1])
+            return Minimizer(found, int(n_kept), condition, np.zeros((d, 0)), np.zeros(0))
     U, singular, Vt = svd(B, full_matrices=True)
     largest = float(singular.max(initial=0.0))
     rank = int((singular > max(cutoff * largest, _ROUNDING * equations.largest)).sum())

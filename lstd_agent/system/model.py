@@ -20,10 +20,10 @@ Every neighbourhood k has a weighted least-squares fit of the values in the feat
           \sum_s \hat p_t(s) \left(\hat v(s) - \tilde f(s)^T w\right)^2 .
 
 The first neighbourhood, whose fit holds the values of the starts, counts all visits alike,
-:math:`\varepsilon_t = 1`. So does a first fit of each of the others, whose root mean square error at
-timestep t is :math:`\varepsilon_t`. That is a step of iteratively reweighted least squares towards
-the least *sum of roots* (eq. ``tot_rooterr``): the least sum of squares would spoil hundreds of
-settled timesteps for the sake of a few visits to states that the features cannot represent.
+:math:`\varepsilon_t = 1`. So does a first fit of each of the others, whose root mean square error
+at timestep t is :math:`\varepsilon_t`. That is a step of iteratively reweighted least squares
+towards the least *sum of roots* (eq. ``tot_rooterr``): the least sum of squares would spoil
+hundreds of settled timesteps for a few visits to states that the features cannot represent.
 """
 
 from __future__ import annotations
@@ -123,12 +123,15 @@ def solve_model(source: Countable, windows: IntArray, model: PooledModel) -> lis
     known = model.open_share < 1.0  # states without a value play no part
     occupancy = np.where(known, source.occupancy(windows), 0.0)
     n_samples = [int(source.visits[a:b].sum()) for a, b in windows.tolist()]
-    solved = [_fitted(source, p, model.values, n) for p, n in zip(occupancy, n_samples, strict=True)]
+    solved = [
+        _fitted(source, p, model.values, n) for p, n in zip(occupancy, n_samples, strict=True)
+    ]
     negligible = 1e-10 * float(np.abs(model.values).max())
     for k, (start, stop) in enumerate(windows.tolist()):
         if k == 0 or stop - start == 1:
             continue
-        fitted = np.asarray(source.rows @ solved[k].columns[:, 0]).ravel()
+        weights = solved[k].columns[: source.rows.shape[1], 0]  # sparse rows have no constant
+        fitted = np.asarray(source.rows @ weights).ravel()
         square = np.where(known, fitted - model.values, 0.0) ** 2
         visits = source.visits[start:stop]
         root = np.sqrt(visits @ square / np.maximum(visits.sum(axis=1), 1e-300))
@@ -144,12 +147,18 @@ def _fitted(source: Countable, weight: FloatArray, values: FloatArray, n_samples
     """Return the least-squares fit of values (S,) with weights (S,)."""
     visited = np.flatnonzero(weight)
     root = np.sqrt(weight[visited])
-    A = source.rows[visited]
+    A: Any = source.rows[visited]
     if sparse.issparse(A):
         from scipy.sparse.linalg import lsmr  # takes long to import
 
         A = sparse.csr_array(sparse.diags_array(root) @ A)
-        weights = lsmr(A, root * values[visited], atol=1e-14, btol=1e-14, conlim=0.0)[0]
+        # Weights of states differ by orders: iterations need columns of one size.
+        size = np.sqrt(np.asarray(A.power(2).sum(axis=0)).ravel())
+        size = np.where(size > 0.0, size, 1.0)
+        A = sparse.csr_array(A @ sparse.diags_array(1.0 / size))
+        sides = root * values[visited]
+        weights = lsmr(A, sides, atol=1e-14, btol=1e-14, conlim=0.0, maxiter=4 * A.shape[1])[0]
+        weights = weights / size
         column = np.append(weights, 0.0)[:, None]
         return Solved(column, int(np.count_nonzero(weights)), np.nan, n_samples)
     A = root[:, None] * A

@@ -14,19 +14,15 @@ visiting frequency, over the neighbourhoods that will rely on it, is largest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_choice
-from lstd_agent.features.rows import dense
 from lstd_agent.rows.factors import Segments
 from lstd_agent.system.neighborhoods import TailName, neighborhood_windows
-
-if TYPE_CHECKING:
-    from lstd_agent.system.approximators import System
 
 RuleName = Literal["occupancy", "most_common"]
 RULES: tuple[RuleName, ...] = ("occupancy", "most_common")
@@ -197,7 +193,7 @@ def calibrate_offsets(
 
 
 def neighborhoods_with_references(
-    source: Any, segments: Segments, anchors: IntArray, rule: RuleName, tail: TailName
+    source: Any, segments: Segments | None, anchors: IntArray, rule: RuleName, tail: TailName
 ) -> tuple[IntArray, IntArray, ReferenceStates]:
     """Give every neighbourhood a reference state, merging those that cannot have one.
 
@@ -223,16 +219,3 @@ def neighborhoods_with_references(
         # neighbourhood that becomes the last, where that is fitted to its tail: choose again.
         if tail == "window" or not last_is_merged:
             return anchors, neighborhood_windows(anchors, source.t_max, tail), references
-
-
-def calibrated(system: System, source: Any, rule: RuleName) -> System:
-    """Return a system with the offsets that make values agree at reference states."""
-    offsets = calibrate_offsets(
-        system.weights,
-        dense(source.candidate_features),
-        system.references,
-        system.occupancy,
-        getattr(source, "support_threshold", 0.0),
-        rule,
-    )
-    return replace(system, offsets=offsets)

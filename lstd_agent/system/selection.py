@@ -1,8 +1,8 @@
 r"""Choices by the data: ``backup="auto"``, and ``n_anchors="auto"``.
 
 Which backup is best depends on whether the features can represent the values (then one step has the
-least noise), and on whether observations are Markov states (then the pooled model has less). So each
-backup is fitted to one half of the trials and held against the excess returns of the other half,
+least noise), and on whether observations are Markov states (then the pooled model has less). So
+each backup is fitted to one half of the trials and held against excess returns of the other half,
 
 .. math:: G_t = \sum_{u \ge t} (r_u - g\tau_u) + v(s_{t_{max} + 1}),
 
@@ -142,7 +142,7 @@ def backups_of(source: Any) -> tuple[tuple[Backup, ...], str]:
             f"of so many features ({source.p - 1}) no lambda-returns are tried: give "
             "backup=LambdaReturn(decay) for one"
         )
-    several = ("one_step", *map(LambdaReturn, DECAYS))
+    several: tuple[Backup, ...] = ("one_step", *map(LambdaReturn, DECAYS))
     return (("model", *several) if source.are_places else several), ""
 
 

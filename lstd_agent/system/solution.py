@@ -1,8 +1,8 @@
 """What solving the windows of a system gives, and what the samples leave open of it.
 
 Directions U of the weights that change no equation are carried backwards in time as further columns
-beside the value: those of a window itself, and what the open directions of the next window do to the
-values at the boundary. The value of x is determined where (f(x), 1) U is 0.
+beside the value: those of a window itself, and what the open directions of the next window do to
+the values at the boundary. The value of x is determined where (f(x), 1) U is 0.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Solved:
 
 
 def opened(found: Minimizer, coordinates: Coordinates) -> FloatArray:
-    """Return the directions (d, q) that equations leave open, orthonormal for features of size 1."""
+    """Return directions (d, q) that equations leave open, orthonormal for features of size 1."""
     d, q = found.null.shape
     if not q:
         return found.null
     p = coordinates.turn.shape[-1] + 1
     scaled = coordinates.scaled(np.vstack((found.null, np.zeros((p - d, q)))))
-    R = np.linalg.qr(scaled, mode="r")
+    R: FloatArray = np.linalg.qr(scaled)[1]
     return np.asarray(np.linalg.solve(R.T, found.null.T).T)
 
 
@@ -55,8 +55,8 @@ def compressed(
 ) -> tuple[FloatArray, FloatArray]:
     """Return fewer columns, and the matrix (before, after) that makes them.
 
-    The first ``n_values`` stay. Of the open ones after them those remain that matter, no longer than
-    1: to the window's own weights and, where given, to numbers (m, before) in targets.
+    The first ``n_values`` stay. Of the open ones after them those remain that matter to the
+    window's own weights and, where given, to numbers (m, before) in targets. None is longer than 1.
     """
     both = coordinates.scaled(columns[:, n_values:])
     if numbers is not None:

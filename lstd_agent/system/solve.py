@@ -125,7 +125,7 @@ class Subsets:
         *,
         directions: bool = True,
     ) -> list[list[Solved]]:
-        """Solve the linked system of each subset.
+        """Solve the linked system of each subset (the weights of ``training_nbwpval``).
 
         Parameters
         ----------
@@ -143,18 +143,31 @@ class Subsets:
         if is_one_step(backup):
             return [
                 solve_linked(source, each, anchors, gain, zero, directions=directions and i == 0)
-                for i, (each, gain, zero) in enumerate(zip(self.segments, gains, zeros, strict=True))
+                for i, (each, gain, zero) in enumerate(
+                    zip(self.segments, gains, zeros, strict=True)
+                )
             ]
         assert isinstance(backup, MultiStep | LambdaReturn)
         if not source.are_places:
             return linked_by_targets(
-                source, anchors, backup, np.array(gains), np.stack(zeros),
-                groups=self._runs, subsets=self.totals, directions=directions,
+                source,
+                anchors,
+                backup,
+                np.array(gains),
+                np.stack(zeros),
+                groups=self._runs,
+                subsets=self.totals,
+                directions=directions,
             )
         return [
             linked_by_targets(
-                source, anchors, backup, np.array([gain]), zero[None],
-                group=group, directions=directions and i == 0,
+                source,
+                anchors,
+                backup,
+                np.array([gain]),
+                zero[None],
+                group=group,
+                directions=directions and i == 0,
             )[0]
             for i, (group, gain, zero) in enumerate(zip(self.groups, gains, zeros, strict=True))
         ]

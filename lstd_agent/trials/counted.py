@@ -184,8 +184,8 @@ class CountRecorder:
         # Transitions that wait to be counted, arrays (k, n): states, pairs, rewards, own ones.
         self._waiting: tuple[Any, Any, Any, Any] = (np.zeros((0, 0)),) * 4
         self._left = self._left_keys = np.zeros((0, 0), dtype=np.int64)
-        self._moves: list[tuple[IntArray, ...]] = []
-        self._paid: list[tuple[IntArray, ...]] = []
+        self._moves: list[tuple[NDArray[Any], ...]] = []
+        self._paid: list[tuple[NDArray[Any], ...]] = []
         self._is_cut = False
 
     def record(
@@ -309,11 +309,12 @@ def _counted(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
 def _sums_at(place: IntArray, key: IntArray, weights: FloatArray, n_keys: int) -> FloatArray:
     """Return the sums of weights of each of the distinct keys, which ascend."""
     if n_keys <= 4 * key.size + 4096:
-        return np.bincount(key, weights, minlength=n_keys)[place]
-    return np.bincount(np.searchsorted(place, key), weights, minlength=len(place))
+        return np.asarray(np.bincount(key, weights, minlength=n_keys)[place], dtype=np.float64)
+    found = np.searchsorted(place, key)
+    return np.asarray(np.bincount(found, weights, minlength=len(place)), dtype=np.float64)
 
 
-def _matrix(found: list[tuple[IntArray, ...]], shape: tuple[int, int]) -> sparse.csr_array:
+def _matrix(found: list[tuple[NDArray[Any], ...]], shape: tuple[int, int]) -> sparse.csr_array:
     """Make a matrix of entries (row, column, value) in order."""
     row, column, value = (np.concatenate(parts) for parts in zip(*found, strict=True))
     indptr = np.append(0, np.cumsum(np.bincount(row, minlength=shape[0])))

@@ -58,6 +58,8 @@ class KeptTrials:
         How many trials have each timestep.
     nbytes : int
         Memory that they take.
+    counts, kept : None, KeptTrials
+        Trials have no counts, and are kept as these.
 
     Methods
     -------
@@ -67,6 +69,8 @@ class KeptTrials:
         The trials of all portions.
     take(index)
         Some of the trials.
+    part(name)
+        One of the arrays, made up where it is None.
     states(n)
         The states of the first n trials, or of all.
     check_adds(other)
@@ -216,7 +220,16 @@ class KeptTrials:
         return cls(**parts)
 
     def part(self, name: str) -> NDArray[Any]:
-        """Return one of the arrays by its name, made up where it is None."""
+        """Return one of the arrays by its name, made up where it is None.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        ndarray
+        """
         held: NDArray[Any] | None = getattr(self, name)
         if held is not None:
             return held

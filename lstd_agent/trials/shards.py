@@ -8,9 +8,11 @@ died on the way.
 
 from __future__ import annotations
 
+import ctypes
+import os
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -43,9 +45,11 @@ EnvSource: TypeAlias = str | Callable[[], AnyEnv]
 _MAX_TRIALS = 50_000
 _SHARDS = 20
 
-# Copies of an environment that step together, at most. Arrays of more than 128 kB would be mapped
-# anew at each step by workers of dask, which keep no memory that is not used.
-_MAX_COPIES = 50_000
+# Copies of an environment that step together, at most.
+_MAX_COPIES = 25_000
+
+# Parameters of glibc's mallopt.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +180,7 @@ def collect_shard(shard: Shard) -> Outcome:
     def keep(finished: Portion) -> None:
         rounds[:] = [rounds[0] + finished if rounds else finished]
 
+    _keep_memory()
     error: BaseException | None = None
     try:
         with closing(make_env(shard.env, shard.request.n_trials)) as env:
@@ -183,6 +188,19 @@ def collect_shard(shard: Shard) -> Outcome:
     except (Exception, KeyboardInterrupt) as raised:
         error = _sendable(raised)
     return Outcome(shard.number, rounds[0] if rounds else None, error)
+
+
+def _keep_memory() -> None:
+    """Have arrays of a step take the memory that those of the last step left.
+
+    Workers of dask start with a small MALLOC_TRIM_THRESHOLD_, with which the C library asks the
+    system anew for each large array: at every step, which takes longer than the step.
+    """
+    if "MALLOC_TRIM_THRESHOLD_" in os.environ:
+        with suppress(OSError, AttributeError):  # another C library
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(_TRIM_THRESHOLD, 2**28)
+            mallopt(_MMAP_THRESHOLD, 2**25)
 
 
 def _sendable(error: BaseException) -> BaseException:

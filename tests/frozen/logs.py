@@ -282,16 +282,22 @@ def halves():
     return agents
 
 
+MERGED = *VALUES, *SHAPE
+"""Which trials are in a batch, and so standard errors, may differ after merging."""
+
+
 @case
 def merged_counts():
     first, second = halves()
-    return Case(agent=first.merge(second).fit(), at=[0, 1, 2, 3, 4], row="counts_for_merging")
+    agent = first.merge(second).fit()
+    return Case(agent=agent, at=[0, 1, 2, 3, 4], row="counts_for_merging", frozen=MERGED)
 
 
 @case
 def merged_counts_the_other_way_round():
     first, second = halves()
-    return Case(agent=second.merge(first).fit(), at=[0, 1, 2, 3, 4], row="counts_for_merging")
+    agent = second.merge(first).fit()
+    return Case(agent=agent, at=[0, 1, 2, 3, 4], row="counts_for_merging", frozen=MERGED)
 
 
 @case

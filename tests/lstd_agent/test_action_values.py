@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from gymnasium.wrappers.vector import TransformObservation
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import FitWarning, LambdaReturn, OneHot, RadialBasis, SeminormLSTDAgent
+from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
+from lstd_agent.actions.pair_rows import Transitions
+from lstd_agent.actions.vector_pairs import PairEquations
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.system.action_values import PolicyChain, evaluate_actions, main_state
 from lstd_agent.trials.action_counts import ActionCounts
 from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
 
@@ -32,6 +35,10 @@ def exact_counts(mdp: TabularMDP) -> ActionCounts:
     return ActionCounts(S, A, key, n.astype(float), rewards.astype(float), squares.astype(float))
 
 
+def evaluated(mdp: TabularMDP, policy: np.ndarray, main: int) -> ActionValues:
+    return ActionValues(PolicyChain(exact_counts(mdp), policy), main)
+
+
 def as_probabilities(policy: np.ndarray, n_actions: int) -> np.ndarray:
     return np.eye(n_actions)[policy] if policy.ndim == 1 else policy
 
@@ -43,7 +50,7 @@ def test_from_exact_counts_they_are_the_chains_action_bias(name: str, seed: int)
     policy = mdp.random_policy(seed, deterministic=bool(seed))
     chain = mdp.induce(policy)
     main = int(np.argmax(chain.stationary_distribution))
-    found = evaluate_actions(exact_counts(mdp), as_probabilities(policy, mdp.n_actions), main)
+    found = evaluated(mdp, as_probabilities(policy, mdp.n_actions), main)
     scale = max(1.0, np.abs(chain.bias).max())
     assert found.gain == pytest.approx(chain.gain, abs=1e-8)
     assert_allclose(found.action_values, chain.action_bias - chain.bias[main], atol=1e-8 * scale)
@@ -57,10 +64,10 @@ def test_many_states_have_by_iteration_what_few_have_by_elimination(
     mdp = make_mdp(name)
     policy = as_probabilities(mdp.random_policy(2), mdp.n_actions)
     main = int(np.argmax(mdp.induce(policy).stationary_distribution))
-    expected = evaluate_actions(exact_counts(mdp), policy, main)
-    monkeypatch.setattr("lstd_agent.statistics.dominant._MOST_FACTORED", 2)
-    monkeypatch.setattr("lstd_agent.statistics.dominant._LOCAL", 0.0)
-    found = evaluate_actions(exact_counts(mdp), policy, main)
+    expected = evaluated(mdp, policy, main)
+    monkeypatch.setattr("lstd_agent.system.absorption._MOST_FACTORED", 2)
+    monkeypatch.setattr("lstd_agent.system.absorption._LOCAL", 0.0)
+    found = evaluated(mdp, policy, main)
     scale = np.abs(expected.values).max()
     assert found.gain == pytest.approx(expected.gain, abs=1e-9 * scale)
     assert_allclose(found.action_values, expected.action_values, atol=1e-9 * scale)
@@ -73,18 +80,17 @@ def test_a_periodic_chain_is_no_different() -> None:
         [1, 0, 0],
     )  # fmt: skip
     chain = ring.induce([0, 0, 0])
-    found = evaluate_actions(exact_counts(ring), np.eye(2)[[0, 0, 0]], 0)
+    found = evaluated(ring, np.eye(2)[[0, 0, 0]], 0)
     assert found.gain == pytest.approx(1 / 3)
     assert_allclose(found.action_values, chain.action_bias - chain.bias[0], atol=1e-12)
 
 
 def test_the_state_that_values_are_relative_to_is_recurrent() -> None:
     mdp = make_mdp("h36c")
-    counts, policy = exact_counts(mdp), np.full((36, 2), 0.5)
-    chain = PolicyChain(counts, policy)
-    visits = np.ones(36) * 100
-    visits[0] = 1e6
-    assert main_state(chain, visits) in mdp.induce(policy).recurrent_states
+    exact, policy = exact_counts(mdp), np.full((36, 2), 0.5)
+    often = np.where(exact.pair // 2 == 0, 1e6, 100.0)
+    counts = dataclasses.replace(exact, count=exact.count * often)
+    assert PolicyChain(counts, policy).main_state() in mdp.induce(policy).recurrent_states
 
 
 def explored(
@@ -308,7 +314,9 @@ def test_vectors_and_counts_of_the_same_trials_cover_the_same_pairs() -> None:
     n = vectors.action_coverage(np.arange(12, dtype=np.float32)[:, None])
     assert_allclose(n, counted.action_coverage(np.arange(12)), atol=1e-9)
     assert n.sum() == pytest.approx(500 * 61)
-    assert_array_equal(vectors.statistics.trials_at, counted.counts.trials_at)
+    explored = vectors.kept_trials.explored
+    assert explored is not None
+    assert_array_equal(500 - explored.sum(axis=0), counted.counts.trials_at)
     assert (500 - counted.counts.trials_at).sum() == 500
 
 
@@ -319,23 +327,6 @@ def test_pairs_like_none_seen_are_nan() -> None:
     q = agent.action_values(x)
     assert np.isnan(q[np.arange(12), 1 - policy]).all()
     assert not np.isnan(q[np.arange(12), policy]).any()
-
-
-def test_condensed_vectors_leave_explored_transitions_out() -> None:
-    mdp = make_mdp("h12c")
-    policy = mdp.random_policy(3)
-    kept = of_vectors(policy, explore=1)
-    condensed = SeminormLSTDAgent(one_hot, max_bytes=2 * 10**6, n_stored_trials=100)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        condensed.collect(
-            as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], 4000, 60, seed=0,
-            batched=True, explore=1,
-        )  # fmt: skip
-    assert_array_equal(condensed.statistics.trials_at, kept.statistics.trials_at)
-    assert_allclose(condensed.statistics.mean_rewards, kept.statistics.mean_rewards)
-    with pytest.raises(NotFittedError, match="condensed into moments"):
-        condensed.fit().action_values(np.zeros((1, 1), np.float32))
 
 
 def logs(n: int, seed: int = 0, t_max: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -403,7 +394,7 @@ def test_vectors_of_logs_cut_short_tell_what_their_counts_tell() -> None:
 def test_a_policys_own_trials_tell_the_same_whichever_way_it_is_given() -> None:
     mdp, policy = make_mdp("h12c"), TARGET
     agent = SeminormLSTDAgent(OneHot())
-    agent.collect(TabularVectorEnv(mdp, 100), policy, 2000, 60, seed=0, explore=1).fit()
+    agent.collect(TabularVectorEnv(mdp, 100), policy, 2000, 60, seed=0, explore=3).fit()
     bias = agent.action_values(range(12), policy=policy)
     for same in (np.eye(2)[policy], lambda s: policy[s]):
         assert_array_equal(agent.action_values(range(12), policy=same), bias)
@@ -593,3 +584,66 @@ def test_without_recorded_actions_the_remedy_is_named() -> None:
         agent.action_values(0)
     with pytest.raises(InvalidInputError, match="t is one timestep, or one for each"):
         agent.action_values([0, 1], t=[1, 2, 3])
+
+
+@pytest.mark.parametrize("t", [-1, [0, -2], 0.5, True, "x", [[0], [0, 1]]])
+def test_what_is_no_timestep_is_refused_as_by_predict(t: Any) -> None:
+    agent, _, _ = explored(n_trials=500)
+    agent.fit()
+    with pytest.raises(
+        InvalidInputError, match=r"a timestep is an integer from 0|t is one timestep"
+    ):
+        agent.action_values([0, 1], t)
+
+
+def test_standard_errors_need_the_fit_of_all_trials() -> None:
+    agent, mdp, policy = explored(n_trials=3000)
+    agent.fit().collect(TabularVectorEnv(mdp, 100), policy, 100, 60, seed=9, explore=1)
+    with pytest.raises(NotFittedError, match="call fit again"):
+        agent.action_standard_errors(0)
+    assert np.isfinite(agent.fit().action_standard_errors(0)).all()
+
+
+def test_an_advantage_in_one_state_has_the_error_of_two_means() -> None:
+    rng = np.random.default_rng(0)
+    action = rng.integers(2, size=900)
+    reward = rng.normal(action, 1.0 + action)
+    counts = ActionCounts.of(1, 2, action * 0, action, action * 0, reward)
+    found = ActionValues(PolicyChain(counts, np.array([[1.0, 0.0]])), 0)
+    means, variances = (
+        [float(of(reward[action == a])) for a in (0, 1)] for of in (np.mean, np.var)
+    )
+    assert found.action_values[0, 1] == pytest.approx(means[1] - means[0])
+    error = np.sqrt(variances[0] / (action == 0).sum() + variances[1] / (action == 1).sum())
+    assert found.advantage_errors(np.array([0])).tolist() == [[0.0, pytest.approx(error, rel=0.01)]]
+
+
+def test_many_states_have_nearly_the_errors_of_few(monkeypatch: Any) -> None:
+    states, rewards, actions = logs(100)
+    moves = (part.astype(np.int64) for part in (states[:, :-1], actions, states[:, 1:]))
+    chain = PolicyChain(ActionCounts.of(12, 2, *moves, rewards), np.eye(2)[TARGET])
+    exact = ActionValues(chain, chain.main_state()).advantage_errors(TARGET)
+    monkeypatch.setattr("lstd_agent.actions.counted_pairs._MOST_STATES", 2)
+    drawn = ActionValues(chain, chain.main_state()).advantage_errors(TARGET)
+    assert_allclose(drawn, exact, rtol=0.15)
+
+
+def test_advantages_by_counts_have_the_errors_of_lstdq_in_one_hot_features() -> None:
+    states, rewards, actions = logs(400)
+    moves = states[:, :-1], actions, states[:, 1:]
+    counts = ActionCounts.of(12, 2, *(part.astype(np.int64) for part in moves), rewards)
+    chain = PolicyChain(counts, as_probabilities(TARGET, 2))
+    found = ActionValues(chain, chain.main_state())
+    q, every = found.action_values, np.arange(12)
+    pairs = np.eye(24).reshape(12, 2, 24)
+    trials = Transitions(states[..., None].astype(np.float64), actions, rewards)
+    policy = TARGET[states[:, 1:]]
+    rows = list(trials.rows(lambda s: pairs[s[:, 0].astype(int)], policy))
+    fit = PairEquations.of(rows, 24).fit(rows, found.gain)
+    difference = pairs - pairs[every, TARGET][:, None]
+    assert_allclose(difference @ fit.weights, q - q[every, TARGET][:, None], atol=1e-8)
+    # The gain of the counts has an error too, and each pair has one more sample of mean variance.
+    by_counts = found.advantage_errors(TARGET)[every, 1 - TARGET]
+    by_rows = fit.standard_errors(difference)[every, 1 - TARGET]
+    assert (by_counts > 0.99 * by_rows).all()
+    assert_allclose(by_counts, by_rows, rtol=0.05, atol=0.01 * by_rows.max())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import inspect
 import warnings
 from typing import Any
 
@@ -14,7 +13,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError, MissingDependencyError, NotFittedError
-from lstd_agent.fit import Fit
 from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import make_mdp
@@ -71,25 +69,32 @@ def test_without_a_timestep_the_neighborhood_with_most_visits_answers(agent: Any
 
 
 def test_visits_decide_and_not_their_share() -> None:
-    # Ten trials are in state 0 at t = 0 (all of 10 samples), and five of them stay until the
-    # last timestep (45 of 90).
+    # Twenty trials are in state 0 at t = 0 (all of 20 samples), and ten of them stay until the
+    # last timestep (90 of 180).
     agent = SeminormLSTDAgent(np.eye(2), anchors=[0, 1], gain=0.0)
-    states = np.array([[0] * 10] + [[0] * 5 + [1] * 5] * 9 + [[1] * 10])
+    states = np.array([[0] * 20] + [[0] * 10 + [1] * 10] * 9 + [[1] * 20])
     for t in range(10):
-        agent.observe(t, states[t], np.zeros(10), states[t + 1])
+        agent.observe(t, states[t], np.zeros(20), states[t + 1])
     agent.end_trial()
     agent.fit()
     assert agent.coverage(0) == 0.5
     assert agent.coverage(0, 0) == 1.0
 
 
+def visits(agent: SeminormLSTDAgent) -> Any:
+    """Visits (t_max + 1, S) of states."""
+    counts = agent.counts
+    moves = counts.transition_counts.toarray().reshape(-1, counts.n_states, counts.n_states)
+    return moves.sum(axis=2)
+
+
 def test_coverage_is_the_share_of_the_windows_visits(agent: Any) -> None:
     first = agent.neighborhoods_[0]
-    counts = agent.statistics.counted().visits.toarray()[slice(*first.window)].sum(axis=0)
+    counts = visits(agent)[slice(*first.window)].sum(axis=0)
     assert_allclose(agent.coverage(np.arange(6), 0), counts / counts.sum(), rtol=1e-12)
     late = agent.coverage(np.arange(6), 100)
     last = agent.neighborhoods_[-1]
-    counts = agent.statistics.counted().visits.toarray()[slice(*last.window)].sum(axis=0)
+    counts = visits(agent)[slice(*last.window)].sum(axis=0)
     assert_allclose(late, counts / counts.sum(), rtol=1e-12)
 
 
@@ -144,7 +149,7 @@ def test_impossible_options_are_refused(option: str, values: list[Any], message:
 def test_a_gain_for_each_neighborhood_is_refused_with_the_reason() -> None:
     with pytest.raises(InvalidInputError, match="one number for all states, the long-run average"):
         SeminormLSTDAgent(OneHot(), gain="per_neighborhood")  # type: ignore[arg-type]
-    for gain in (np.nan, np.inf, "mean", [1.0, 2.0]):
+    for gain in (np.nan, np.inf, "mean", [1.0, 2.0], 1e308, -1e101, 10**400):
         with pytest.raises(InvalidInputError, match="gain must be a finite number or None"):
             SeminormLSTDAgent(OneHot(), gain=gain)  # type: ignore[arg-type]
 
@@ -258,7 +263,7 @@ def test_standard_errors_need_batches() -> None:
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=100)
     counts = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 100, 20, seed=0).counts
     agent = SeminormLSTDAgent(OneHot()).add(counts).fit()
-    with pytest.raises(NotFittedError, match=r"there is 1: .* collect in several rounds"):
+    with pytest.raises(NotFittedError, match=r"there is 1: .* add counts in several portions"):
         agent.standard_errors(0)
     agent.collect(env, POLICY, 100, 20, seed=1).fit()
     assert np.isfinite(agent.standard_errors(0))
@@ -301,7 +306,7 @@ def test_the_figure_shows_values_occupancies_and_distances(agent: Any) -> None:
     lengths = [bar[1, 1] - bar[0, 1] for bar in bars]
     assert_allclose(lengths, 4.0 * agent.standard_errors(seen, 0), rtol=1e-9)
     shares = np.asarray(figure.axes[1].collections[0].get_array()).reshape(6, -1)
-    assert_allclose(np.nan_to_num(shares[:, 0]), agent.fitted_statistics_.distributions[0])
+    assert_allclose(np.nan_to_num(shares[:, 0]), visits(agent)[0] / agent.n_trials)
     assert figure.axes[2].lines[0].get_xdata()[-1] == first.stop - 1
 
 
@@ -353,15 +358,3 @@ def test_a_figure_without_matplotlib_names_the_extra(agent: Any, monkeypatch: An
     monkeypatch.setattr(builtins, "__import__", without_matplotlib)
     with pytest.raises(MissingDependencyError, match=r'pip install "unichain-gym\[plot\]"'):
         agent.plot()
-
-
-def test_methods_that_are_passed_on_show_what_those_that_do_the_work_take_and_say() -> None:
-    agent = SeminormLSTDAgent(OneHot())
-    assert agent.attach(gym.make("unichain_gym:Unichain-h6-v0")) is agent
-    assert inspect.signature(SeminormLSTDAgent.predict) == inspect.signature(Fit.predict)
-    assert SeminormLSTDAgent.predict.__doc__ == Fit.predict.__doc__
-    assert list(inspect.signature(SeminormLSTDAgent.plot).parameters) == ["self"]
-    with pytest.raises(AttributeError, match="n_batches"):  # of trials already collected
-        agent.n_batches = 3  # type: ignore[misc]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'when'"):
-        agent.attach(gym.make("unichain_gym:Unichain-h6-v0"), when=3)  # type: ignore[call-arg]

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lstd_agent.statistics.backups import LambdaReturn
+from lstd_agent.statistics.counts import CountStatistics
+from lstd_agent.system.fit_system import fit_system
 from numpy.testing import assert_allclose
 from scipy import sparse
 
-from lstd_agent import KeptTrials, TransitionCounts
+from lstd_agent import KeptTrials, LambdaReturn, SeminormLSTDAgent, TransitionCounts
 from lstd_agent.baselines import (
     average_reward_lstd,
     certainty_equivalence,
@@ -18,10 +21,7 @@ from lstd_agent.baselines import (
     monte_carlo,
 )
 from lstd_agent.errors import EvaluationError, InvalidInputError
-from lstd_agent.statistics.backups import LambdaReturn
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.study.problems import population_counts, random_chain, random_features
-from lstd_agent.system.fit_system import fit_system
+from lstd_agent.problems import population_counts, random_chain, random_features
 from lstd_agent.trials.counted import CountRecorder
 from unichain_gym import MarkovChain
 
@@ -106,9 +106,8 @@ def sampled(env: str, d: int, n_trials: int = 2_000) -> tuple[MarkovChain, Any, 
 @pytest.mark.parametrize("decay", [0.0, 0.9])
 def test_lstd_is_one_neighborhood_of_a_linked_system(d: int, decay: float) -> None:
     chain, counts, F = sampled("h36c", d)
-    system = fit_system(
-        CountStatistics(counts, F), np.array([0]), chain.gain, backup=LambdaReturn(decay)
-    )
+    agent = SeminormLSTDAgent(F, anchors=[0], gain=chain.gain, backup=LambdaReturn(decay))
+    system = agent.add(counts).fit().system_
     found = average_reward_lstd(counts, F, chain.gain, decay=decay)(F)
     expected = F @ system.weights[0]
     seen = np.flatnonzero(system.occupancy[0])

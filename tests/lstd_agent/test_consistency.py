@@ -13,9 +13,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.counts import CountStatistics
-from lstd_agent.study.exact import ExactStatistics
-from lstd_agent.study.problems import random_chain, random_features
+from lstd_agent.problems import random_chain, random_features
+from lstd_agent.rows.chain import ChainRows
+from lstd_agent.rows.counts import CountRows
+from lstd_agent.rows.factors import factor_of
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import make_encoding
 from lstd_agent.trials.recording import LockstepTrials, Recording
@@ -26,22 +27,40 @@ T_MAX = 12
 WINDOWS = np.array([[0, 1], [1, 6], [6, 13]])
 
 
+def moments_of(source: Any, of: Any, n: float) -> Any:
+    """Z, X and y of windows, each stacked, of features times ``of`` in n trials."""
+    found = []
+    for start, stop in WINDOWS:
+        factor = factor_of(source.merged(start, stop), source.p, False)
+        A, B, c = np.split(factor.held, [source.p, 2 * source.p], axis=1)
+        above = c[:, 0] - 2.0 * c[:, 1]
+        A, B = A @ of, B @ of
+        found.append((A.T @ A / n, A.T @ B / n, A.T @ above / n))
+    return [np.stack(parts) for parts in zip(*found, strict=True)]
+
+
 @pytest.fixture(scope="module")
 def problem() -> Any:
     chain = random_chain("h6", 0)
     features = random_features(6, 3, 0)
-    exact = ExactStatistics(chain, features, chain.stepwise_distributions(T_MAX))
-    return chain, features, exact.moments(WINDOWS, 2.0)
+    p = chain.stepwise_distributions(T_MAX)
+    exact = ChainRows(p, chain.transition_matrix, chain.reward, features)
+    return chain, features, moments_of(exact, in_features(exact, features), 1.0)
+
+
+def in_features(source: Any, features: Any) -> Any:
+    """The matrix that makes features of a source's rows."""
+    return np.linalg.lstsq(source.rows, features, rcond=None)[0]
 
 
 def sampled_moments(chain: Any, features: Any, n_trials: int, n_replicates: int) -> Any:
-    """X, Z and y of independent collections, each stacked along the first axis."""
+    """Z, X and y of independent collections, each stacked along the first axis."""
     rng = np.random.default_rng(n_trials)
     found = []
     for drawn in simulate_replicates(chain, n_trials, T_MAX, rng, n_replicates=n_replicates):
         counts = TransitionCounts(6, n_trials, drawn.transition_counts, drawn.reward_sums)
-        moments = CountStatistics(counts, features).moments(WINDOWS, 2.0)
-        found.append((moments.X, moments.Z, moments.y))
+        source = CountRows([counts], features)
+        found.append(moments_of(source, in_features(source, features), n_trials))
     return [np.stack(parts) for parts in zip(*found, strict=True)]
 
 
@@ -49,9 +68,7 @@ def sampled_moments(chain: Any, features: Any, n_trials: int, n_replicates: int)
 def test_moments_are_unbiased(problem: Any) -> None:
     """Over 2000 collections of 20 trials; 63 means within 5 of their standard errors."""
     chain, features, exact = problem
-    for found, expected in zip(
-        sampled_moments(chain, features, 20, 2000), (exact.X, exact.Z, exact.y), strict=True
-    ):
+    for found, expected in zip(sampled_moments(chain, features, 20, 2000), exact, strict=True):
         error = np.abs(found.mean(axis=0) - expected)
         assert (error <= 5 * found.std(axis=0) / np.sqrt(2000) + 1e-9).all()
 
@@ -64,8 +81,7 @@ def test_moments_converge_at_the_monte_carlo_rate(problem: Any) -> None:
     errors = []
     for n in sizes:
         found = sampled_moments(chain, features, int(n), 40)
-        expected = (exact.X, exact.Z, exact.y)
-        errors.append([np.sqrt(np.square(a - b).mean()) for a, b in zip(found, expected)])  # noqa: B905
+        errors.append([np.sqrt(np.square(a - b).mean()) for a, b in zip(found, exact)])  # noqa: B905
     slopes = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
     assert_allclose(slopes, -0.5, atol=0.06)
 
@@ -99,12 +115,14 @@ def test_a_collection_split_over_agents_merges_into_the_whole() -> None:
     for piece in pieces[1:]:
         merged.merge(agent_of(states, rewards, [piece]))
     merged.fit()
-    a, b = whole.statistics, merged.statistics
+    a, b = (each.collector.batches.sample for each in (whole, merged))
     assert merged.n_trials == 300
     for name, rtol in (("transition_counts", 0.0), ("reward_sums", 1e-12)):
         one, other = (getattr(each.counts, name).toarray() for each in (whole, merged))
         assert_allclose(one, other, rtol=rtol)
-    assert_array_equal(a.trials, b.trials)
+    assert a is not None
+    assert b is not None
+    assert_array_equal(a.states, b.states)
     assert_allclose(merged.predict(np.arange(36)), whole.predict(np.arange(36)), rtol=1e-10)
     assert [sums.n_trials for sums in merged.collector.batches.sums] == [15] * 20
 
@@ -131,7 +149,9 @@ def test_no_more_trials_are_stored_than_asked_for() -> None:
         agent.collect(env, np.zeros(6, int), 5, 3).collect(env, np.zeros(6, int), 1, 3)
     merged = agents[0].merge(agents[1])
     assert merged.counts.n_trials == 12
-    assert merged.statistics.trials.shape == (7, 4)
+    sample = merged.collector.batches.sample
+    assert sample is not None
+    assert len(sample.states) == 7
 
 
 def test_what_does_not_belong_together_does_not_merge() -> None:

@@ -10,17 +10,19 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-
-from lstd_agent.baselines.control import RULES, QLearning
-from lstd_agent.errors import InvalidInputError
-from lstd_agent.study.control_results import control_curves, markdown_control, summarize
-from lstd_agent.study.control_study import (
+from study import control as control_study
+from study.control import (
     METHODS,
     ControlSettings,
     ControlTask,
     control_rows,
     run_control_study,
 )
+from study.figures import control_curves
+from study.tables import control_summary, markdown_control
+
+from lstd_agent.baselines.control import RULES, QLearning
+from lstd_agent.errors import InvalidInputError
 from unichain_gym import TabularVectorEnv, make_mdp
 
 TAXI = max(name for name in gym.registry if name.startswith("Taxi-"))
@@ -125,8 +127,6 @@ SMALL = ControlSettings(checkpoints=(1000, 2000))
 
 
 def test_rows_hold_policies_to_the_exact_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lstd_agent.study import control_study
-
     mdp = make_mdp("c10")
     optimum = mdp.optimal_policy("bias")
     wrong_start = optimum.policy.copy()
@@ -153,8 +153,6 @@ def test_a_gain_that_samples_do_not_tell_from_the_optimal_one_counts_as_optimal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An action of q44 in a state that is visited once in 80,000 timesteps, and a costly one."""
-    from lstd_agent.study import control_study
-
     optimum = make_mdp("q44").optimal_policy("bias")
     policies = [optimum.policy.copy(), optimum.policy.copy()]
     policies[0][36] = 1 - policies[0][36]
@@ -183,7 +181,7 @@ def test_the_study_is_resumed_and_a_seed_does_not_hang_on_the_others(tmp_path: P
     assert (tmp_path / "a" / "control_rows.jsonl").read_bytes() == lines
     report = markdown_control(some)
     assert report.count("| policy iteration |") == 2
-    summary = summarize(some)["policy iteration", "h6", 2000]
+    summary = control_summary(some).loc[("policy iteration", "h6", 2000)]
     runs = [r for r in some if r["method"] == "policy iteration" and r["n_samples"] == 2000]
     assert summary.gain_optimal == np.mean([r["is_gain_optimal"] for r in runs])
     panels = control_curves(some).axes

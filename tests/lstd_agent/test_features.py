@@ -24,11 +24,11 @@ from lstd_agent import (
     Standardized,
     TileCoding,
 )
+from lstd_agent.actions.pair_rows import PairFeatureRows
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.parameters import same_features
 from lstd_agent.features.rows import as_rows, is_sparse
-from lstd_agent.system.pair_features import PairFeatureRows
 from lstd_agent.trials.encoding import VectorEncoding, make_encoding
 
 RNG = np.random.default_rng(0)

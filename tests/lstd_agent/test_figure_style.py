@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
+from study.figures import sampling_curves
+from study.sampling import PANELS, SCHEMES
 
 from lstd_agent.figure_style import COLORS, DASHES, MARKERS, label_ends, new_figure, spread
-from lstd_agent.study.figures import sampling_curves
-from lstd_agent.study.sampling_study import PANELS, SCHEMES
 
 PLACES = st.lists(st.floats(0.0, 1.0), max_size=8)
 

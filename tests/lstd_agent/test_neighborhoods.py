@@ -13,10 +13,10 @@ from scipy.stats import wasserstein_distance
 
 from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError
-from lstd_agent.statistics.pairs import paired_mean_discrepancy
 from lstd_agent.system.distances import (
     mean_discrepancy,
     optimal_transport,
+    paired_discrepancy,
     total_variation,
 )
 from lstd_agent.system.neighborhoods import AnchorSearch, check_anchors, find_anchors
@@ -116,9 +116,11 @@ def test_no_distance_is_computed_twice() -> None:
 
 
 def test_one_is_a_single_neighborhood_and_none_is_stepwise() -> None:
+    search: Any
     assert_array_equal(find_anchors(line(5), 5, 1), [0])
     assert_array_equal(find_anchors(line(5), 5, None), np.arange(6))
-    assert_array_equal(find_anchors(line(5), 5, 5), np.arange(6))
+    for search in ("doubling", "exact"):  # one a timestep would be six
+        assert find_anchors(line(5), 5, 5, search).size <= 5
 
 
 @pytest.mark.parametrize("anchors", [[], [1], [0, 0], [0, 3, 2], [0, 11], [0.0, 1.0], [[0]]])
@@ -156,7 +158,9 @@ def test_the_paired_estimator_is_unbiased() -> None:
     p = rng.dirichlet(np.ones(4), size=2)
     gram = Kernel()(np.arange(4.0)[:, None], np.arange(4.0)[:, None])
     trials = np.stack([rng.choice(4, size=200_000, p=q) for q in p], axis=1)
-    estimate = paired_mean_discrepancy(trials, gram)(0, 1, 2)[0]
+    estimate = paired_discrepancy(
+        trials, np.full(len(trials), trials.shape[1]), lambda x, y: gram[x, y]
+    )(0, 1, 2)[0]
     exact = mean_discrepancy(p, gram)(0, 1, 2)[0]
     # Terms lie within ±2, so that the standard error is below 2 / sqrt(100 000).
     assert abs(estimate - exact) < 5 * 2 / np.sqrt(100_000)

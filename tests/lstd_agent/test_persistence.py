@@ -312,6 +312,8 @@ def test_a_loaded_agent_knows_its_policy_and_its_options(tmp_path: Path) -> None
         loaded.collect(env, 1 - np.asarray(POLICY), 5, 30)
 
 
+# Coarse features, whose values are off, which is said.
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 @pytest.mark.parametrize(
     "features",
     [

@@ -342,6 +342,11 @@ def test_a_speed_is_chosen_as_well_as_on_a_fine_grid(backlog: TabularMDP, tmp_pa
     assert_array_equal(again.policy_(x), policy(x))  # type: ignore[operator]
     assert_allclose(again.action_values(x), search.action_values(x))
     assert np.isnan(search.action_values(np.array([9999.0], np.float32))).all()
+    # What is undecided is near where the fine grid's best policy changes its action.
+    undecided = [each for each in again.undecided if np.isfinite(each.standard_error)]
+    assert 0 < len(undecided) < 500
+    assert all(each.difference < 3.0 * each.standard_error for each in undecided)
+    assert all(each.observation.shape == (1,) for each in undecided)
 
 
 def test_vectors_in_pieces_are_the_same_search(tmp_path: Path) -> None:
@@ -382,6 +387,65 @@ def test_features_of_pairs_may_be_given() -> None:
     x = np.linspace(0, 15, 9)[:, None]
     one, other = (search.action_values(x) for search in searches)
     assert_allclose(one, other, atol=1e-6)
+
+
+def random_task(seed: int) -> TabularMDP:
+    """5 to 30 states with 2 or 3 actions, each of which leads to a few others, or back to 0."""
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.integers(5, 31)), int(rng.integers(2, 4))
+    P = np.zeros((n, k, n))
+    for s, a in np.ndindex(n, k):
+        P[s, a, rng.choice(n, 3, replace=False)] = rng.dirichlet(np.ones(3))
+    P = 0.97 * P
+    P[:, :, 0] += 0.03
+    return TabularMDP.from_arrays(P, rng.normal(size=(n, k)), rng.dirichlet(np.ones(n)))
+
+
+def test_whatever_is_better_is_undecided_and_errors_are_right() -> None:
+    ratios, n_better = [], 0
+    for seed in range(10):
+        mdp = random_task(seed)
+        search = PolicyIteration(TabularVectorEnv(mdp, 60), 100, 60, seed=seed).run()
+        policy, every = np.asarray(search.policy_), np.arange(mdp.n_states)
+        values = mdp.induce(policy).action_bias
+        right = values - values[every, policy][:, None]
+        found = search.action_values(every)
+        found = found - found[every, policy][:, None]
+        undecided = {(each.observation, each.action): each for each in search.undecided}
+        better = {(int(s), int(a)) for s, a in np.argwhere(right > 1e-9)}
+        assert better <= undecided.keys()
+        n_better += len(better)
+        for (s, a), each in undecided.items():
+            assert each.instead_of == policy[s]
+            if np.isfinite(each.standard_error):
+                assert each.difference == pytest.approx(found[s, a])
+                ratios.append((each.difference - right[s, a]) / each.standard_error)
+    assert n_better > 5
+    assert 0.5 < np.sqrt(np.mean(np.square(ratios))) < 1.5
+
+
+def test_more_trials_decide_more() -> None:
+    n_undecided = []
+    for n_trials in (20, 2000):
+        tasks = [TabularVectorEnv(random_task(seed), n_trials) for seed in range(4)]
+        searches = [PolicyIteration(env, 100, n_trials, seed=0).run() for env in tasks]
+        n_undecided.append(sum(len(search.undecided) for search in searches))
+    assert n_undecided[1] < 0.5 * n_undecided[0]
+
+
+def test_an_account_says_how_many_states_are_told_and_what_was_never_tried() -> None:
+    search = PolicyIteration(TabularVectorEnv(ring(), 10), 20, 50, seed=0).run()
+    assert search.undecided == []  # actions that are alike in every sample
+    assert "best actions told in 3 of 3 states" in str(search)
+    masked = TabularMDP.from_transitions(
+        [(0, 0, 1, 1, 0), (0, 1, 1, 1, 1), (1, 0, 0, 1, 0)], [1.0, 0.0]
+    )
+    search = PolicyIteration(TabularVectorEnv(masked, 20), 30, 40, seed=0).run()
+    assert "never tried, or do not exist: 1" in search.summary()
+    assert [(each.observation, each.action) for each in search.undecided] == [(1, 1)]
+    assert np.isnan(search.undecided[0].difference)
+    with pytest.raises(NotFittedError, match="call run first"):
+        small().summary()
 
 
 BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [

@@ -12,11 +12,14 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.statistics.equations import Moments
-from lstd_agent.system.calibration import calibrate_offsets
-from lstd_agent.system.fit_system import fit_system
 from lstd_agent.system.neighborhoods import neighborhood_windows
-from lstd_agent.system.references import ReferenceStates, assign_references, merge_neighborhoods
+from lstd_agent.system.references import (
+    ReferenceStates,
+    assign_references,
+    calibrate_offsets,
+    merge_neighborhoods,
+    neighborhoods_with_references,
+)
 
 
 def occupancies(*neighborhoods: dict[int, float], n_states: int = 6) -> Any:
@@ -143,52 +146,31 @@ def test_windows_only_grow_by_merging_unless_another_becomes_the_last() -> None:
 
 
 class VisitsByTimestep:
-    """Statistics of given distributions, one-hot features, and no reward."""
+    """A source of given states, one at each timestep."""
 
-    support_threshold = 0.0
-    reduction = None
     terminal = None
 
     def __init__(self, states: list[int]) -> None:
         self.distributions = np.eye(max(states) + 1)[states]
         self.t_max = len(states) - 1
-        self.settled = self.t_max + 1
-        self.candidate_features = np.eye(max(states) + 1)
 
-    def occupancy(self, windows: Any) -> Any:
+    def occupancy(self, windows: Any, segments: Any) -> Any:
         return np.stack([self.distributions[start:stop].mean(axis=0) for start, stop in windows])
-
-    def numbers_per_window(self, rcond: float) -> int:
-        return 1
-
-    def equations(self, windows: Any, gain: float, rcond: float) -> Moments:
-        n, d = len(windows), self.candidate_features.shape[1]
-        nothing = np.zeros((n, d, d))
-        return Moments(nothing, nothing, nothing[0], np.zeros(n, dtype=np.int64))
 
 
 def test_a_neighborhood_that_becomes_the_last_gets_a_reference_in_its_settled_tail() -> None:
     # Timesteps 0-2 are in state 0, 3-5 in 1, 6-9 in 2. All counts are one, so 0 is main and the
     # other two merge into the first. Its settled tail, 5-9, does not have 0: state 2, which is
     # there 4 times of 5, is chosen instead.
-    statistics: Any = VisitsByTimestep([0, 0, 0, 1, 1, 1, 2, 2, 2, 2])
+    source: Any = VisitsByTimestep([0, 0, 0, 1, 1, 1, 2, 2, 2, 2])
+    given: tuple[Any, ...] = (source, None, np.array([0, 3, 6]))
     rules: tuple[tuple[Any, int], ...] = (("occupancy", 2), ("most_common", 1))
     for rule, main in rules:
-        system = fit_system(
-            statistics,
-            np.array([0, 3, 6]),
-            0.0,
-            calibration="references",
-            reference=rule,
-            tail="settled",
-        )
-        assert_array_equal(system.anchors, [0])
-        assert_array_equal(system.windows, [[5, 10]])
-        assert system.references.main == main
-    system = fit_system(
-        statistics, np.array([0, 3, 6]), 0.0, calibration="references", reference="most_common"
-    )
-    assert system.references.main == 0
+        anchors, windows, references = neighborhoods_with_references(*given, rule, "settled")
+        assert_array_equal(anchors, [0])
+        assert_array_equal(windows, [[5, 10]])
+        assert references.main == main
+    assert neighborhoods_with_references(*given, "most_common", "window")[2].main == 0
 
 
 ONE_HOT = np.eye(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import re
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from lstd_agent.commands.main import main as unichain
+from lstd_agent.commands.main import dispatch as unichain
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.study import Budget, BudgetedEnv, BudgetError, ScoringError, score, trials
-from lstd_agent.study.methods import BUILT_IN, source_of
-from lstd_agent.study.metrics import root_errors
-from lstd_agent.study.problems import random_chain, random_policy
+from lstd_agent.problems import random_chain, random_policy, root_errors
+from lstd_agent.scored_methods import BUILT_IN, source_of
+from lstd_agent.scoring import Budget, BudgetedEnv, BudgetError, ScoringError, score, trials
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
 SMALL: dict[str, Any] = {"environments": ["h6"], "seeds": 2, "n_trials": 200, "t_max": 80}
@@ -278,3 +278,34 @@ def test_the_command_scores_a_method_of_a_module_here(
     assert "is no method: write module:function" in capsys.readouterr().err
     assert unichain(["score", "my_package_of_none:f", *small]) == 2
     assert "cannot import my_package_of_none" in capsys.readouterr().err
+
+
+def test_the_command_shows_where_a_method_failed_and_prints_one_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my_failing_package.py").write_text(
+        "def fails(env, policy, budget, seed):\n    return policy.no_such_attribute\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    small = ["--envs", "c5", "FrozenLake-v1", "--seeds", "1", "--trials", "40", "--quiet"]
+    small += ["--rhos", "0.49", "--against", "--workers", "1"]
+    assert unichain(["score", "my_failing_package:fails", *small]) == 2
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "return policy.no_such_attribute" in shown
+    assert shown.splitlines()[-1].startswith("error: fails on c5, ρ = 0.49, seed 0: AttributeError")
+    assert unichain(["score", *small, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {row["env"] for row in document["rows"]} == {"c5", "FrozenLake-v1"}
+    assert document["medians"]["certainty_equivalence"]["total_to_reference"] == 1.0
+
+
+def test_an_error_of_a_method_keeps_its_traceback_across_processes() -> None:
+    error = pickle.loads(pickle.dumps(ScoringError("it failed", "Traceback: here")))
+    assert (str(error), error.traceback) == ("it failed", "Traceback: here")
+
+
+def test_an_environment_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="CartPole-v1 has no exact model"):
+        score({}, environments=["CartPole-v1"], out=tmp_path)

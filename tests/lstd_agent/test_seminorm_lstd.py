@@ -1,4 +1,7 @@
-"""The minimiser, its projector and its error, held to independent figures and to algebra."""
+"""The minimizer, its projector and its error, held to algebra.
+
+Figures of independent programs are in `test_reference_figures.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from lstd_agent.statistics.equations import Moments
-from lstd_agent.study.exact import ExactStatistics
-from lstd_agent.system.minimizer import (
-    inverse_square_root,
-    minimize,
-    projected_bellman_error,
-    projector,
-)
-from unichain_gym import make_mdp
-
-
-def test_moments_weights_and_error_equal_the_reference_figures(reference: Any) -> None:
-    for case in reference("lstd")["cases"]:
-        chain = make_mdp(case["env"]).induce(np.array(case["policy"]))
-        features, p = np.array(case["features"]), np.array(case["distribution"])
-        statistics = ExactStatistics(chain, features, p[None])
-        moments = statistics.moments_of(p[None], case["gain"])
-        for name in ("X", "Z", "y"):
-            expected = np.array(case[name])
-            tolerance = 1e-8 * np.abs(expected).max()
-            assert_allclose(getattr(moments, name)[0], expected, rtol=0, atol=tolerance)
-        weights = minimize(moments, rcond=1e-12).weights
-        visited = p > 0.0
-        fitted = np.array(case["fitted"])[visited]
-        assert_allclose((features @ weights[0])[visited], fitted, rtol=1e-8)
-        # The reference errors are zero up to rounding of values of this size.
-        rounding = 1e-13 * np.abs(fitted).max()
-        repb = np.sqrt(projected_bellman_error(weights, moments, rcond=1e-12)[0])
-        assert abs(repb - case["repb"]) <= rounding
-        trace = np.trace(projector(features, p, rcond=1e-12))
-        assert trace == pytest.approx(case["projector_trace"], rel=1e-8)
+from lstd_agent.decompositions import svd
+from lstd_agent.rows.factors import Factor, Gathering, total, without_each
+from lstd_agent.system.minimizer import minimize, projected_bellman_error, projector, reduced
 
 
 @st.composite
@@ -57,10 +32,11 @@ def chains_with_features(draw: st.DrawFn) -> tuple[np.ndarray, ...]:
     return P, rng.standard_normal(n_states), p, F
 
 
-def moments_of(P: np.ndarray, r: np.ndarray, p: np.ndarray, F: np.ndarray) -> Moments:
-    D = np.diag(p)
-    X = F.T @ D @ (np.eye(len(P)) - P) @ F
-    return Moments(X[None], (F.T @ D @ F)[None], (F.T @ D @ r)[None], np.array([0]))
+def rows_of(problem: tuple[np.ndarray, ...]) -> Any:
+    """Root-weighted rows A, B and c of a chain."""
+    P, r, p, F = problem
+    root = np.sqrt(p)[:, None]
+    return root * F, root * (F - P @ F), root * r[:, None]
 
 
 @settings(deadline=None, max_examples=60)
@@ -78,85 +54,132 @@ def test_the_projector_is_idempotent_and_keeps_representable_values(
 
 @settings(deadline=None, max_examples=60)
 @given(chains_with_features())
-def test_the_factors_give_the_moore_penrose_inverse(problem: tuple[np.ndarray, ...]) -> None:
-    P, r, p, F = problem
-    Z = moments_of(P, r, p, F).Z
-    M = inverse_square_root(Z)
-    expected = np.linalg.pinv(Z[0], rcond=1e-10, hermitian=True)
-    scale = max(1.0, np.abs(expected).max())
-    assert_allclose(M[0].T @ M[0], expected, atol=1e-7 * scale)
+def test_weights_are_those_of_the_theorem(problem: tuple[np.ndarray, ...]) -> None:
+    """(Z^{†/2} X)† Z^{†/2} y, by eigenvalues of Z, wherever nothing is near a cutoff."""
+    A, B, c = rows_of(problem)
+    eigenvalue, U = np.linalg.eigh(A.T @ A)
+    keep = eigenvalue > 1e-12 * eigenvalue[-1]
+    M = (U[:, keep] / np.sqrt(eigenvalue[keep])).T
+    singular = np.linalg.svd(M @ A.T @ B, compute_uv=False)
+    kept = singular > 1e-9 * max(singular[0], 1e-5)
+    small = singular[~kept].max(initial=0.0)
+    if eigenvalue[keep].min() < 1e-6 * eigenvalue[-1] or not kept.any() or small > 1e-12:
+        return  # rounding would decide
+    if singular[kept].min() < 1e-4 * singular[0]:
+        return
+    expected = np.linalg.pinv(M @ A.T @ B, rcond=1e-9) @ M @ (A.T @ c)
+    found = minimize(reduced(A, B, c))
+    assert found.rank == kept.sum()
+    assert_allclose(found.weights, expected, atol=1e-7 * max(1.0, np.abs(expected).max()))
+    assert found.condition == pytest.approx(singular[kept].max() / singular[kept].min(), rel=1e-5)
 
 
 @settings(deadline=None, max_examples=60)
 @given(chains_with_features())
 def test_no_other_weights_have_a_smaller_error(problem: tuple[np.ndarray, ...]) -> None:
-    moments = moments_of(*problem)
-    weights = minimize(moments).weights
-    least = projected_bellman_error(weights, moments)[0]
+    A, B, c = rows_of(problem)
+    w = minimize(reduced(A, B, c)).weights[:, 0]
+    least = projected_bellman_error(A, B, c[:, 0], w)
     rng = np.random.default_rng(0)
     for scale in (1e-4, 1e-2, 1.0):
-        others = weights + scale * rng.standard_normal((1, weights.shape[1]))
-        assert projected_bellman_error(others, moments)[0] >= least * (1 - 1e-8) - 1e-12
+        other = w + scale * rng.standard_normal(len(w))
+        error = projected_bellman_error(A, B, c[:, 0], other)
+        assert error >= least * (1 - 1e-8) - 1e-12
+
+
+@settings(deadline=None, max_examples=60)
+@given(chains_with_features())
+def test_null_directions_change_no_equation_and_weights_have_no_part_in_them(
+    problem: tuple[np.ndarray, ...],
+) -> None:
+    A, B, c = rows_of(problem)
+    equations = reduced(A, B, c)
+    found = minimize(equations)
+    scale = max(1.0, np.abs(found.weights).max())
+    assert_allclose(equations.B @ found.null, 0.0, atol=1e-9 * max(np.abs(A).max(), 1e-9))
+    assert_allclose(found.null.T @ found.weights, 0.0, atol=1e-8 * scale)
+    assert found.null.shape[1] == B.shape[1] - found.rank
+
+
+def test_of_all_minimizers_the_smallest_by_a_metric_is_found() -> None:
+    rng = np.random.default_rng(0)
+    A, B, c = rng.normal(size=(4, 9)), rng.normal(size=(4, 9)), rng.normal(size=(4, 1))
+    metric = rng.normal(size=(9, 9))
+    equations = reduced(A, B, c)
+    plain, found = (minimize(equations, metric=each).weights for each in (None, metric))
+    assert_allclose(equations.B @ found, equations.B @ plain, atol=1e-9)
+    # w = V (V^T M^T M V)^{-1} ... : the gradient of |M w|² has no part along what is open.
+    null = minimize(equations).null
+    assert_allclose(null.T @ metric.T @ metric @ found, 0.0, atol=1e-8)
+    assert np.linalg.norm(metric @ found) < np.linalg.norm(metric @ plain)
 
 
 def test_weights_of_rank_zero_are_zero() -> None:
-    zero = Moments(np.zeros((1, 3, 3)), np.zeros((1, 3, 3)), np.zeros((1, 3)), np.array([0]))
-    solution = minimize(zero)
-    assert (solution.weights == 0).all()
-    assert solution.rank.tolist() == [0]
-    assert solution.condition.tolist() == [1.0]
+    found = minimize(reduced(np.zeros((4, 3)), np.zeros((4, 3)), np.zeros((4, 1))))
+    assert (found.weights == 0).all()
+    assert (found.rank, found.condition) == (0, 1.0)
 
 
-def test_fewer_visited_states_than_features_fits_the_visited_ones() -> None:
-    rng = np.random.default_rng(3)
-    chain = make_mdp("h36c").induce(np.zeros(36, dtype=int))
-    features = rng.standard_normal((36, 20))
-    p = np.zeros(36)
-    p[33:] = chain.stationary_distribution[33:]
-    statistics = ExactStatistics(chain, features, p[None])
-    solution = minimize(statistics.moments_of(p[None], chain.gain))
-    values = features @ solution.weights[0]
-    exact = chain.bias
-    assert_allclose((values - values[33])[33:], (exact - exact[33])[33:], rtol=1e-8)
-    assert np.abs(solution.weights).max() < 1e3
+def test_rounding_errors_are_not_taken_for_differences() -> None:
+    """A constant feature's B is 0 but for rounding, and there is nothing to compare it to."""
+    one = np.ones((1, 1))
+    found = minimize(reduced(one, 1e-17 * one, 0.5 * one))
+    assert found.weights.tolist() == [[0.0]]
+    assert found.rank == 0
 
 
-def test_distributions_of_every_rank_are_minimized_as_if_they_were_alone() -> None:
-    rng = np.random.default_rng(5)
-    n, n_states, d = 150, 30, 17
-    F = rng.standard_normal((n_states, d))
-    p = rng.dirichlet(np.ones(n_states), size=n)
-    n_visited = rng.integers(0, n_states + 1, size=n)
-    n_visited[:70] = 2  # all of the first ones are of a small rank
-    p[np.arange(n_states) >= n_visited[:, None]] = 0.0
-    P = rng.dirichlet(np.ones(n_states), size=n_states)
-    weight = p[:, :, None]
-    X, Z = F.T @ (weight * (F - P @ F)), F.T @ (weight * F)
-    y = (p * rng.standard_normal(n_states)) @ F
-    solution = minimize(Moments(X, Z, y, np.zeros(n, dtype=np.int64)))
-    for k in range(n):
-        # With Z† = M^T M, the minimizer is (M X)† M y, and any such M gives the same.
-        eigenvalue, U = np.linalg.eigh(Z[k])
-        keep = eigenvalue > 1e-10 * eigenvalue[-1]
-        M = (U[:, keep] / np.sqrt(eigenvalue[keep])).T
-        expected = np.linalg.pinv(M @ X[k], rcond=1e-10) @ M @ y[k]
-        assert_allclose(solution.weights[k], expected, rtol=1e-6, atol=1e-9)
-        assert solution.rank[k] <= min(n_visited[k], d)
-
-
-def test_sizes_of_features_change_no_fitted_value_of_one_or_of_several_right_sides() -> None:
+def test_sizes_of_features_change_no_fitted_value() -> None:
     rng = np.random.default_rng(0)
     F, noise = rng.standard_normal((2, 40, 4))
     sizes = np.array([1e-3, 1.0, 50.0, 1e4])
     y = rng.standard_normal((40, 2))
-    fitted = []
+    expected = F @ np.linalg.solve(F.T @ (F - noise), F.T @ y)
     for scale in (np.ones(4), sizes):
         G, H = F * scale, noise * scale
-        for right in (y, y[:, 0]):
-            moments = Moments(
-                (G.T @ (G - H))[None], (G.T @ G)[None], (G.T @ right)[None], np.array([40]), scale
-            )
-            fitted.append(G @ minimize(moments).weights[0])
-    expected = F @ np.linalg.solve(F.T @ (F - noise), F.T @ y)
-    for found in fitted:
-        assert_allclose(found, expected if found.ndim == 2 else expected[:, 0], rtol=1e-8)
+        assert_allclose(G @ minimize(reduced(G, G - H, y)).weights, expected, rtol=1e-7)
+
+
+def gathered(rows: Any, weights: Any, p: int, q: int, are_trials: bool) -> Factor:
+    gathering = Gathering(p, q, are_trials)
+    for part in np.array_split(np.arange(len(rows)), 3):
+        gathering.add(rows[part], weights[part])
+    return gathering.factor()
+
+
+@pytest.mark.parametrize("are_trials", [False, True])
+@pytest.mark.parametrize("p", [3, 40])
+def test_factors_of_parts_stack_to_the_factor_of_the_whole(p: int, are_trials: bool) -> None:
+    """They have the same equations, with some parts or without, whatever is kept of them."""
+    rng = np.random.default_rng(p)
+    rows, weights = rng.normal(size=(600, 2 * p + 2)), rng.integers(1, 5, 600) * 1.0
+    parts = np.array_split(np.arange(600), 4)
+    factors = [gathered(rows[i], weights[i], p, 2, are_trials) for i in parts]
+    rest = [np.setdiff1d(np.arange(600), i) for i in parts]
+    for found, which in zip(
+        [total(factors), *without_each(factors)], [np.arange(600), *rest], strict=True
+    ):
+        root = np.sqrt(weights[which])[:, None]
+        A, B, c = np.split(root * rows[which], [p, 2 * p], axis=1)
+        expected = minimize(reduced(A, B, c)).weights
+        equations = found.reduced(p, 1e-10)
+        assert_allclose(minimize(equations).weights, expected, rtol=1e-7, atol=1e-9)
+        assert found.n == weights[which].sum()
+        assert_allclose(found.sums, weights[which] @ rows[which], atol=1e-9)
+        assert len(found.held) <= p
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4), (2, 4, 6), (5, 3)])
+def test_matrices_are_decomposed_where_divide_and_conquer_does_not_converge(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it did not for the equations of 200 bumps, finite and of full rank."""
+
+    def fails(*args: Any, **options: Any) -> None:
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    matrices = np.random.default_rng(0).normal(size=shape)
+    expected = np.linalg.svd(matrices, compute_uv=False)
+    monkeypatch.setattr(np.linalg, "svd", fails)
+    U, singular, Vt = svd(matrices)
+    assert_allclose(singular, expected, rtol=1e-13)
+    assert_allclose((U * singular[..., None, :]) @ Vt, matrices, atol=1e-13)

@@ -13,8 +13,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from lstd_agent import OneHot, SeminormLSTDAgent
-from lstd_agent.study.exact import ExactStatistics
-from lstd_agent.system.fit_system import fit_system
+from lstd_agent.rows.chain import ChainRows
+from lstd_agent.rows.factors import Segments, factor_of
+from lstd_agent.system.linked import solve_alone, solve_linked, zero_of
 from unichain_gym import make_mdp
 
 
@@ -36,16 +37,14 @@ def test_one_neighborhood_on_p_star_is_average_reward_lstd(mnemonic: str, d: int
     X = F.T @ np.diag(p) @ (np.eye(len(p)) - P) @ F
     y = F.T @ np.diag(p) @ (r - p @ r)
     w = np.linalg.solve(X, y)
-    statistics = ExactStatistics(chain, F, chain.stepwise_distributions(400))
-    for tail in ("settled", "stationary"):
-        system = fit_system(
-            statistics, np.array([0]), chain.gain, calibration="references", tail=tail
-        )
-        assert_allclose(system.weights[0], w, rtol=1e-8)
-        main = system.references.main
-        assert_allclose(
-            system.values(F, np.zeros(len(F), dtype=int)), F @ w - F[main] @ w, atol=1e-8
-        )
+    source = ChainRows(
+        chain.stepwise_distributions(400), chain.transition_matrix, chain.reward, F, stationary=p
+    )
+    for start, stop in ((200, 401), (401, 402)):  # the settled tail, and p* itself
+        factor = factor_of(source.merged(start, stop), source.p, False)
+        found = solve_alone(source, factor, chain.gain).weights
+        in_features = source.coordinates.of_features(np.vstack((found, np.zeros((1, 1)))))
+        assert_allclose(in_features[:-1, 0], w, rtol=1e-8)
 
 
 @pytest.mark.parametrize("d", [1, 3, 5])
@@ -62,20 +61,19 @@ def test_one_neighborhood_without_the_terminal_state_is_transient_lstd(d: int) -
     # The system: zero features in the terminal state, whose value 0 is known, and gain 0.
     F[end] = 0.0
     t_max = chain.max_absorption_time(1e-15)
-    statistics = ExactStatistics(
-        chain, F, chain.stepwise_distributions(t_max), terminal=int(end[0])
+    source = ChainRows(
+        chain.stepwise_distributions(t_max),
+        chain.transition_matrix,
+        chain.reward,
+        F,
+        terminal=int(end[0]),
     )
-    for calibration in ("linked", "references"):
-        one = fit_system(statistics, np.array([0]), 0.0, calibration=calibration)
-        assert_allclose(one.weights[0], w, rtol=1e-8)
-        assert_allclose(one.offsets, 0.0, atol=1e-12)
-    # And as the paper has it: two neighbourhoods, the second from the absorption time on.
-    two = fit_system(
-        statistics, np.array([0, t_max]), 0.0, calibration="references", tail="stationary"
-    )
-    assert_allclose(two.weights[0], w, rtol=1e-8)
-    values = two.values(F, np.zeros(len(F), dtype=int))
-    assert_allclose(values - values[end], F @ w, atol=1e-8)
+    anchors = np.array([0])
+    segments = Segments.of(source, anchors)
+    [found] = solve_linked(source, segments, anchors, 0.0, zero_of(source, segments, 0))
+    in_features = source.coordinates.of_features(found.columns)[:, 0]
+    assert_allclose(in_features[:-1], w, rtol=1e-8)
+    assert in_features[-1] == pytest.approx(0.0, abs=1e-12)
 
 
 def recorded(mnemonic: str, policy: Any, n: int, t_max: int) -> tuple[Any, Any]:
@@ -101,7 +99,7 @@ def observed(agent: SeminormLSTDAgent, states: Any, rewards: Any, *ended: Any) -
 
 
 # Weights are what counts; a few random features cannot hold the values.
-@pytest.mark.filterwarnings("ignore:.*mean value of the start:lstd_agent.errors.FitWarning")
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 @pytest.mark.parametrize("mnemonic", ["h3", "c5"])
 def test_the_average_reward_constructor_is_lstd_on_settled_samples(mnemonic: str) -> None:
     chain, F = random_problem(mnemonic, 2)
@@ -115,7 +113,7 @@ def test_the_average_reward_constructor_is_lstd_on_settled_samples(mnemonic: str
     assert agent.gain_ == pytest.approx(rewards[late].mean(), rel=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:.*mean value of the start:lstd_agent.errors.FitWarning")
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_the_transient_constructor_is_lstd_on_samples_before_the_end() -> None:
     chain, F = random_problem("x9d", 3)
     states, rewards = recorded("x9d", chain.policy.argmax(axis=1), 300, 150)
@@ -145,7 +143,7 @@ def test_one_hot_transient_lstd_approaches_the_total_rewards() -> None:
     assert_allclose(agent.predict(transient), chain.bias[transient], rtol=0.05, atol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:.*mean value of the start:lstd_agent.errors.FitWarning")
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_the_stepwise_constructor_fits_each_timestep_alone() -> None:
     chain, F = random_problem("h3", 2)
     states, rewards = recorded("h3", chain.policy.argmax(axis=1), 500, 9)

@@ -7,19 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from lstd_agent import OneHot, Polynomial, RadialBasis, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning
-from lstd_agent.statistics.counted_starts import group_counts
-from lstd_agent.statistics.start_groups import (
-    MIN_TRIALS,
-    cells_of,
-    group_trials,
-    horizons_to,
-)
-from lstd_agent.trials.counting import TransitionCounts
-from lstd_agent.trials.kept_trials import KeptTrials
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
 
@@ -121,36 +111,6 @@ def test_a_right_fit_of_few_trials_is_none_to_warn_of(collected: Any, vectors: b
         assert agent.diagnostics().start_agrees
 
 
-def test_cells_split_all_vectors_and_no_equal_ones() -> None:
-    rng = np.random.default_rng(0)
-    vectors = np.column_stack([rng.integers(3, size=500), rng.integers(4, size=500) * 100.0])
-    cells, parent = cells_of(vectors)
-    assert len(cells[0]) == 500
-    assert parent[0] == -1
-    for i in np.unique(parent[1:]):
-        parts = [cells[j] for j in np.flatnonzero(parent == i)]
-        assert sorted(np.concatenate(parts).tolist()) == sorted(cells[i].tolist())
-        assert min(map(len, parts)) >= MIN_TRIALS
-    leaves = np.setdiff1d(np.arange(len(cells)), parent)
-    assert len(leaves) == 12
-    assert all(len(np.unique(vectors[cells[i]], axis=0)) == 1 for i in leaves)
-
-
-@pytest.mark.parametrize("vectors", [np.zeros((100, 2)), np.arange(39.0)[:, None]])
-def test_equal_or_few_vectors_are_one_cell(vectors: Any) -> None:
-    assert [len(cell) for cell in cells_of(vectors)[0]] == [len(vectors)]
-
-
-def test_horizons_double_up_to_the_last_timestep() -> None:
-    assert [horizons_to(t).tolist() for t in (0, 1, 2, 5, 8)] == [
-        [0],
-        [1],
-        [1, 2],
-        [1, 2, 4, 5],
-        [1, 2, 4, 8],
-    ]
-
-
 def test_bumps_far_from_all_that_was_seen_leave_values_undetermined_without_a_warning(
     collected: Any,
 ) -> None:
@@ -161,40 +121,3 @@ def test_bumps_far_from_all_that_was_seen_leave_values_undetermined_without_a_wa
         far = np.array([[30.0], [60.0], [100.0]])
         assert np.isinf(agent.standard_errors(far)).all()
         assert not agent.determined(far).any()
-
-
-def test_a_trial_that_was_cut_short_is_compared_with_the_value_where_it_was() -> None:
-    """From 0 with 10 a step for two timesteps, and from 1 with 1 a step for four."""
-    observations = np.array([[0.0, 5.0, 6.0, 0.0, 0.0], [1.0, 5.0, 6.0, 7.0, 8.0]])
-    rewards = np.array([[10.0, 10.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
-    kept = KeptTrials.of(observations[:, :, None], rewards, lengths=[2, 4])
-    groups = group_trials([kept], lambda states, t: 100.0 * states[:, 0] + t, gain=0.5)
-    assert groups.horizons.tolist() == [1, 2, 3]
-    direct = np.array([[10.0, 20.0, 20.0], [1.0, 2.0, 3.0]])
-    time = np.array([[1, 2, 2], [1, 2, 3]])
-    expected = direct - 0.5 * time + [[500, 600, 600], [500, 600, 700]] + time
-    np.testing.assert_allclose(groups.direct[0], expected.mean(axis=0))
-    assert groups.predicted.tolist() == [50.0]
-
-
-def test_counts_of_trials_that_were_cut_short_go_on_with_the_value_where_they_were() -> None:
-    """One of two trials from 0 goes on from 1; all that came to 2 were cut short there."""
-    counts = TransitionCounts.of(
-        TransitionCounts(
-            3,
-            2,
-            sparse.csr_array(
-                np.array([[0, 1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0, 0, 0, 0], [0] * 9])
-            ),
-            sparse.csr_array(np.array([[6.0, 0, 0], [0, 4.0, 0], [0, 0, 0]])),
-            np.array([2, 1, 0]),
-        )
-    )
-    groups = group_counts(
-        [counts], counts, None, lambda states, t: 10.0 * states + t, 0.5, None, lambda found: True
-    )
-    # At timestep 1 the states 1 and 2 are worth 11 and 21; rewards are 3 on average before. Then
-    # state 1 pays 4 and leads to itself, worth 12 at timestep 2.
-    assert groups.horizons.tolist() == [1, 2]
-    expected = [3.0 - 0.5 + (11.0 + 21.0) / 2, 3.0 - 0.5 + (4.0 - 0.5 + 12.0 + 21.0) / 2]
-    assert groups.direct.tolist() == [expected]

@@ -24,7 +24,9 @@ def continuing(name: str, **options: Any) -> tuple[Any, TabularMDP]:
 
 def z_scores(agent: SeminormLSTDAgent, chain: Any, at_least: int) -> Any:
     """Errors in standard errors, of states that were visited often enough."""
-    visits = agent.n_trials * agent.statistics.distributions.sum(axis=0)
+    counts = agent.counts
+    shape = counts.n_states, counts.n_states
+    visits = counts.transition_counts.sum(axis=0).reshape(shape).sum(axis=1)
     states = np.flatnonzero(visits >= at_least)
     states = states[states != agent.main_reference_]
     exact = chain.bias - chain.bias[agent.main_reference_]

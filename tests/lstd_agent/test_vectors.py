@@ -23,10 +23,10 @@ from lstd_agent import (
     TileCoding,
 )
 from lstd_agent.errors import FitWarning, InvalidInputError
-from lstd_agent.statistics.moments import MomentStatistics
-from lstd_agent.statistics.pairs import paired_mean_discrepancy, paired_vector_discrepancy
-from lstd_agent.statistics.stored_vectors import choose_candidates
+from lstd_agent.rows.kept import TrialRows
+from lstd_agent.system.distances import paired_discrepancy
 from lstd_agent.trials.encoding import make_encoding
+from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.spaces import flatten_batch, is_batch, replace
 
 SPACES = [
@@ -151,29 +151,18 @@ def both_kinds(n_trials: int = 400, n_anchors: int | None = 2) -> Any:
     return a, b
 
 
-def test_moments_of_vectors_equal_those_from_counts() -> None:
-    a, b = both_kinds()
-    windows = np.array([[0, 5], [5, 41], [40, 41]])
-    expected, moments = (agent.statistics.moments(windows, 3.0) for agent in (a, b))
-    for name in ("X", "Z", "y"):
-        assert_allclose(getattr(moments, name), getattr(expected, name), atol=1e-12)
-    assert_array_equal(moments.n_samples, expected.n_samples)
-    assert b.statistics.mean_reward(3, 9) == pytest.approx(a.statistics.mean_reward(3, 9))
-
-
 @pytest.mark.parametrize("calibration", ["linked", "references"])
 def test_with_the_dirac_kernel_vectors_give_the_values_of_counts(calibration: str) -> None:
     a, b = both_kinds()
     for agent in (a, b):
-        agent.calibration, agent.backup = calibration, "one_step"
+        agent.calibration, agent.backup, agent.anchors = calibration, "one_step", [0, 10]
         agent.fit()
-    assert [n.anchor for n in a.neighborhoods_] == [n.anchor for n in b.neighborhoods_]
     states = np.arange(6)
     if calibration == "references":
         assert a.main_reference_ == b.main_reference_
     else:  # a value of vectors is the bias: its mean over the settled tail is 0
         assert b.main_reference_ is None
-        tail = a.statistics.counted().visits[20:].sum(axis=0)
+        tail = a.counts.transition_counts.toarray().reshape(41, 6, 6)[20:].sum(axis=(0, 2))
         values = b.predict(states[:, None], 40)
         assert tail @ values == pytest.approx(0.0, abs=1e-6 * np.ptp(values) * tail.sum())
     for t in (0, 40):
@@ -189,27 +178,26 @@ def test_the_linear_mmd_of_vectors_is_that_of_their_numbers() -> None:
     trials = np.random.default_rng(0).integers(6, size=(41, 9))
     features = np.random.default_rng(1).normal(size=(6, 3))
     kernel = Kernel(width=0.7)
-    numbers = paired_mean_discrepancy(trials, kernel(features, features))
-    vectors = paired_vector_discrepancy(features[trials.T], kernel)
+    gram, whole = kernel(features, features), np.full(41, 9)
+    numbers = paired_discrepancy(trials, whole, lambda x, y: gram[x, y])
+    vectors = paired_discrepancy(features[trials], whole, kernel.paired)
     assert_allclose(vectors(2, 3, 9), numbers(2, 3, 9), atol=1e-12)
 
 
-def test_candidates_are_stored_observations_of_all_times(walk: Any) -> None:
-    features = RadialBasis.grid(0.0, 10.0, 3)
-    agent = SeminormLSTDAgent(features, 2, n_stored_trials=2)
+def candidates_of(observations: Any, ends: bool = False) -> Any:
+    rewards = np.zeros((observations.shape[0], observations.shape[1] - 1))
+    trials = KeptTrials(observations, rewards)
+    return TrialRows(trials, Polynomial(1), ends).candidates
+
+
+def test_candidates_are_kept_observations_of_all_times(walk: Any) -> None:
+    agent = SeminormLSTDAgent(RadialBasis.grid(0.0, 10.0, 3), 2)
     agent.collect(walk(n=11, kind="box"), lambda x: 0, 5, 20, batched=False)
-    statistics = agent.statistics
-    assert isinstance(statistics, MomentStatistics)
-    assert statistics.trials.shape == (2, 21, 1)
-    assert_array_equal(statistics.candidates[:, 0], np.arange(11))
-    # Timesteps 10 to 20 are all at 10, and nowhere else.
-    window = statistics.occupancy(np.array([[10, 21]]))[0]
-    assert_allclose(window, np.arange(11) == 10, rtol=1e-12)
+    assert_array_equal(candidates_of(agent.kept_trials.observations)[:, 0], np.arange(11))
 
 
 def test_candidates_do_not_miss_short_transients() -> None:
-    trial = np.arange(5001.0).reshape(1, -1, 1)
-    candidates = choose_candidates(trial)[:, 0]
+    candidates = candidates_of(np.arange(5001.0).reshape(1, -1, 1))[:, 0]
     assert candidates.size <= 200
     assert (candidates < 50).sum() > 20, "evenly spaced ones would leave a single one"
     assert (candidates > 2500).sum() > 40
@@ -220,8 +208,8 @@ def test_the_terminal_state_has_zero_features_and_is_the_first_candidate() -> No
     nan = np.nan
     assert_array_equal(encoding.features(np.array([[2.0], [nan]])), [[1.0, 2.0], [0.0, 0.0]])
     assert_array_equal(encoding.features(np.array([[nan], [nan]])), np.zeros((2, 2)))
-    candidates = choose_candidates(np.array([[[2.0], [nan], [nan]], [[2.0], [3.0], [nan]]]))
-    assert_array_equal(candidates, [[nan], [2.0], [3.0]])
+    seen = np.array([[[2.0], [nan], [nan]], [[2.0], [3.0], [nan]]])
+    assert_array_equal(candidates_of(seen, ends=True), [[nan], [2.0], [3.0]])
 
 
 def test_observations_that_are_not_finite_are_refused() -> None:
@@ -259,7 +247,6 @@ def test_scikit_learn_transformers_are_features() -> None:
         ({"features": np.eye(3)}, "ndarray features need Discrete observations"),
         ({"distance": "tv"}, "compares distributions over countable states"),
         ({"distance": MMD("quadratic")}, "compares distributions over countable states"),
-        ({"n_stored_trials": 0}, "n_stored_trials must be at least 1"),
         ({"features": lambda x: x[:, 0]}, r"features must have shape \(1, d\)"),
         ({"features": lambda x: x * np.nan}, "features must be finite"),
     ],
@@ -272,6 +259,7 @@ def test_what_vectors_cannot_have_is_refused(options: dict[str, Any], message: s
         agent.collect(env, lambda x: np.zeros((len(x), 1)), 400, 6, seed=0).fit()
 
 
+@pytest.mark.filterwarnings("ignore:.*do not determine the values of starts:UserWarning")
 def test_pendulum_is_evaluated_from_vectors() -> None:
     """The difference of two states' values is what simulated totals from there differ by."""
     env = SyncVectorEnv([lambda: gym.make("Pendulum-v1", max_episode_steps=-1)] * 50)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from lstd_agent import PolicyIteration
+from lstd_agent.actions.policy_iteration import PolicyIteration as Search
 from lstd_agent.commands import improve
-from lstd_agent.improvement.policy_iteration import PolicyIteration as Search
 from unichain_gym import make_mdp
 
 QUICK = ("--trials", "200", "--quiet")

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from study import exact as exact_study
+from study import pages, studies, tables
+from study.pages import BEGIN, END, GLOSSARY
+from study.references import COMBINATIONS
+from study.studies import STUDIES
 
-from lstd_agent.commands import study, update_results
 from lstd_agent.commands.main import COMMANDS
-from lstd_agent.commands.main import main as unichain
+from lstd_agent.commands.main import dispatch as unichain
 from lstd_agent.commands.outputs import put_out
 from lstd_agent.commands.running import run
-from lstd_agent.commands.studies import STUDIES
-from lstd_agent.study import exact_study
-from lstd_agent.study.pages import GLOSSARY, reference_table
-from lstd_agent.study.reference_study import COMBINATIONS, combination_name, median_multiples
-from lstd_agent.study.rows import RowStore
+from lstd_agent.results import RowStore
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
@@ -33,7 +33,7 @@ SMALL = ("--envs", "h6", "--rhos", "0.19", "--schemes", "p01", "pinf", "--seeds"
 
 
 def exact(out: Path, *argv: str) -> int:
-    return study.main(["exact", *SMALL, "--workers", "1", "--out", str(out), *argv])
+    return studies.main("exact", [*SMALL, "--workers", "1", "--out", str(out), *argv])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_impossible_numbers_and_names_are_refused(
     argv: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
-        study.main(argv)
+        studies.main(argv[0], argv[1:])
     assert stop.value.code == 2
     assert message in capsys.readouterr().err
 
@@ -117,8 +117,8 @@ def test_progress_goes_to_stderr_only_when_asked_and_slow(
 def test_an_environment_that_is_not_studied_at_that_rho_is_refused_with_those_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["exact", "--envs", "h6", "--rhos", "0.33", "--out", str(tmp_path / "out")]
-    assert study.main(argv) == 2
+    argv = ["--envs", "h6", "--rhos", "0.33", "--out", str(tmp_path / "out")]
+    assert studies.main("exact", argv) == 2
     message = "none of these environments is studied at ρ = 0.33, but h6 at ρ = 0.49, 0.19"
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -246,34 +246,30 @@ def test_an_ascii_locale_gets_every_result(tmp_path: Path) -> None:
     assert "ε_PB" in (tmp_path / "claims.md").read_text("utf-8")
 
 
-# The README's section
+# The page of results
 
 
-def test_the_section_replaces_what_stands_between_its_markers() -> None:
-    before, after = "Title\n" + update_results.BEGIN, update_results.END + "## Citation\n"
-    assert update_results.replace_section(before + "old\n" + after, "new\n") == (
-        before + "new\n" + after
-    )
-
-
-BEGIN, END = update_results.BEGIN, update_results.END
+def test_the_section_replaces_the_text_between_its_markers() -> None:
+    before, after = "Title\n" + BEGIN, END + "More\n"
+    assert pages.replace_section(before + "old\n" + after, "new\n") == before + "new\n" + after
 
 
 @pytest.mark.parametrize("text", ["", BEGIN, END, END + BEGIN, BEGIN + BEGIN + END])
 def test_markers_that_are_missing_doubled_or_turned_round_are_refused(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "README.md").write_text(text + "Citation\n", "utf-8")
-    (tmp_path / "docs").mkdir()
-    assert update_results.main(tmp_path, ["--out", str(tmp_path / "rows")]) == 2
-    assert "README.md must have the line <!-- results:" in capsys.readouterr().err
-    assert (tmp_path / "README.md").read_text("utf-8") == text + "Citation\n"
+    page = tmp_path / "docs" / "results.md"
+    page.parent.mkdir()
+    page.write_text(text + "More\n", "utf-8")
+    assert pages.main(tmp_path, ["--out", str(tmp_path / "rows")]) == 2
+    assert "docs/results.md must have the line <!-- results:" in capsys.readouterr().err
+    assert page.read_text("utf-8") == text + "More\n"
     assert not (tmp_path / "rows").exists()
 
 
-def test_the_readme_has_both_markers_once_and_explains_every_symbol() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
-    update_results.replace_section(text, "")
+def test_the_page_has_both_markers_once_and_explains_every_symbol() -> None:
+    text = (ROOT / "docs" / "results.md").read_text("utf-8")
+    pages.replace_section(text, "")
     section = text.partition(BEGIN)[2].partition(END)[0]
     assert [name for name in GLOSSARY if f"| {name} | " not in section] == []
 
@@ -290,12 +286,14 @@ def test_best_counts_a_tie_for_nobody_alone() -> None:
 
     values = {combination: 2.0 + k for k, combination in enumerate(COMBINATIONS)}
     tied = next(c for c in COMBINATIONS if c[0] != "linked")
-    values[tied] = values[COMBINATIONS[0]] = 1.0
-    text = reference_table(median_multiples(rows(values)))
+    default = next(iter(COMBINATIONS))
+    values[tied] = values[default] = 1.0
+    found = tables.multiples(rows(values), tables.combination_of)
+    text = tables.reference_table(tables.medians(found))
     by_rule = {line.split(" | ")[0][2:]: line.split(" | ")[1:] for line in text.splitlines()[2:]}
     # On h6 the two are equal; on h36 the linked system's values are larger by one.
-    assert by_rule[combination_name(COMBINATIONS[0])] == ["1.5", "0 of 2 rows", "1 of 2 rows |"]
-    assert by_rule[combination_name(tied)] == ["1", "1 of 2 rows", "1 of 2 rows |"]
+    assert by_rule[COMBINATIONS[default]] == ["1.5", "0 of 2 rows", "1 of 2 rows |"]
+    assert by_rule[COMBINATIONS[tied]] == ["1", "1 of 2 rows", "1 of 2 rows |"]
 
 
 # The command
@@ -310,29 +308,40 @@ def test_the_command_names_its_commands_version_and_statuses(
     assert capsys.readouterr().out == f"unichain {__version__}\n"
     assert unichain([]) == 0
     shown = capsys.readouterr().out
-    for word in ("evaluate", "study", "bench", "list", "exit status", "example:"):
+    for word in ("evaluate", "score", "list", "exit status", "example:"):
         assert word in shown
     assert unichain(["evalute"]) == 2
     assert "did you mean evaluate?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", [*sorted(COMMANDS), *(f"study {name}" for name in STUDIES)])
-def test_every_command_explains_itself_with_an_example(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_explains_itself_with_an_example(
+    name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        monkeypatch.setenv(variable, "1")
+    with pytest.raises(SystemExit) as stop:
+        studies.main(name, ["--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert "example: --seeds 5" in shown
+    assert "--quiet" in shown
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_explains_itself_with_an_example(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stop:
         unichain([*name.split(), "--help"])
     assert stop.value.code == 0
     shown = capsys.readouterr().out
     assert f"usage: unichain {name}" in shown
     assert f"  unichain {name}" in shown.partition("example")[2]
-    assert "--quiet" in shown or name in ("list", "optimal", "study")  # study's own have it
+    assert "--quiet" in shown or name in ("list", "optimal")
 
 
 INTERRUPTED_IMPORT = """
-import os, signal, sys, unichain
+import os, signal, sys
+from lstd_agent.commands import main as unichain
 for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have had them ignored
     signal.signal(number, signal.SIG_DFL)
 class Interrupting:
@@ -350,6 +359,22 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(number: int, status
     command = [sys.executable, "-c", INTERRUPTED_IMPORT, str(int(number))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "interrupted\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX shells only")
+@pytest.mark.parametrize(
+    ("shell", "error"),
+    [
+        ("{} list >&-", "error: standard output is closed: redirect it, to /dev/null for example"),
+        ("ulimit -v 200000; {} list", "error: 195 MiB of memory are allowed (ulimit -v): allow"),
+    ],
+)
+def test_a_closed_output_and_too_little_memory_are_one_line(shell: str, error: str) -> None:
+    command = shell.format(f"{sys.executable} -m lstd_agent")
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(error)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends the process there")
@@ -386,7 +411,7 @@ def test_the_list_has_every_registered_mnemonic(capsys: pytest.CaptureFixture[st
 def test_as_many_repeats_are_measured_as_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from lstd_agent.benchmarks import command, timing
+    from benchmark import command, timing
 
     for variable in command.THREADS:
         monkeypatch.setenv(variable, "1")
@@ -398,6 +423,6 @@ def test_as_many_repeats_are_measured_as_asked_for(
 
     monkeypatch.setitem(command.GROUPS, "imports", group)
     path = tmp_path / "benchmark.json"
-    assert unichain(["bench", "--only", "imports", "--repeats", "1", "--json", str(path)]) == 0
+    assert command.main(["--only", "imports", "--repeats", "1", "--json", str(path)]) == 0
     assert len(calls) == 2  # one to warm up
     assert len(json.loads(path.read_text("utf-8"))["rows"]) == 1

@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from unichain_gym import MarkovChain, linear, make_mdp, sparse_elimination
-from unichain_gym.elimination import GthFactors
+from unichain_gym import MarkovChain, elimination, linear, make_mdp
+from unichain_gym.elimination import GthFactors, eliminate
 from unichain_gym.errors import ConvergenceError
-from unichain_gym.sparse_elimination import eliminate
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -57,20 +56,30 @@ def test_a_nearly_closed_transient_block_is_left_after_the_exact_time() -> None:
 
 
 def choose(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """Have chains of a few hundred states solved as if they were too large for the rest."""
-    monkeypatch.setattr(linear, "DENSE_STATES", 1)
-    monkeypatch.setattr(linear, "ELIMINATION_WORK", np.inf if method == "sparse LU" else 0.0)
-    if method == "BiCGStab":
-        monkeypatch.setattr(linear, "eliminate", lambda *_, **__: None)
-    else:
-        monkeypatch.setattr(sparse_elimination, "SMALL_CORE", 50)
-        monkeypatch.setattr(linear, "eliminate", lambda N, e, *_, **__: eliminate(N, e))
+    """Have chains of a few hundred states solved by the method, whatever would suit them."""
+    work = {"sparse LU": np.inf, "dense LU": np.inf}.get(method, 0.0)
+    for name, value in {
+        "SMALL_STATES": 10_000 if method == "GTH" else 1,
+        "DENSITY": 0.0 if method == "dense LU" else 2.0,
+        "LITTLE_WORK": work,
+        "GRID_WORK": work,
+        "ELIMINATION_WORK": work,
+        "AFFORDABLE_STATES": 0 if method == "sparse GTH" else 3_000,
+    }.items():
+        monkeypatch.setattr(linear, name, value)
+    monkeypatch.setattr(elimination, "SMALL_CORE", 50)
+    none = method in ("BiCGStab", "sparse LU")
+    monkeypatch.setattr(
+        linear, "eliminate", lambda N, e, *_, **__: None if none else eliminate(N, e)
+    )
 
 
-@pytest.mark.parametrize("method", ["sparse LU", "sparse GTH", "BiCGStab"])
+@pytest.mark.parametrize("method", ["sparse LU", "dense LU", "sparse GTH", "BiCGStab"])
 def test_all_methods_agree_on_the_same_chain(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    choose(monkeypatch, "GTH")
     by_gth = random_sparse_chain(600)
     assert {e.method for e in by_gth.solver_report.entries[:2]} == {"GTH"}
+    expected = by_gth.discounted_value(0.99)
     choose(monkeypatch, method)
     chain = random_sparse_chain(600)
     assert {e.method for e in chain.solver_report.entries[:2]} == {method}
@@ -81,7 +90,6 @@ def test_all_methods_agree_on_the_same_chain(monkeypatch: pytest.MonkeyPatch, me
     start = np.eye(600)[0]
     ours, theirs = (of._limits.left_potential(start) for of in (chain, by_gth))
     np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-13)
-    expected = by_gth.discounted_value(0.99)
     np.testing.assert_allclose(chain.discounted_value(0.99), expected, rtol=1e-12)
 
 
@@ -149,7 +157,7 @@ def grid_share(grid: sparse.csr_array) -> float:
 def halves_by(method: str, leave: float, monkeypatch: pytest.MonkeyPatch) -> MarkovChain:
     """Two halves that are left with these probabilities, by a method that has error bounds."""
     choose(monkeypatch, method)
-    monkeypatch.setattr(linear, "eliminate", lambda *_, **__: None)
+    monkeypatch.setattr(linear, "MAX_ERROR_AFFORDABLE", linear.MAX_ERROR)
     return two_halves([expander(200, 2), expander(200, 3)], leave, leave / 4.0)
 
 
@@ -158,6 +166,7 @@ def halves_by(method: str, leave: float, monkeypatch: pytest.MonkeyPatch) -> Mar
 def test_errors_are_within_the_bounds_that_are_reported(
     monkeypatch: pytest.MonkeyPatch, method: str, leave: float
 ) -> None:
+    choose(monkeypatch, "GTH")
     exact = two_halves([expander(200, 2), expander(200, 3)], leave, leave / 4.0)
     assert exact.solver_report.entries[0].method == "GTH"
     chain = halves_by(method, leave, monkeypatch)
@@ -359,3 +368,38 @@ def test_halves_linked_by_less_than_elimination_can_see_have_their_shares() -> N
     grid = walk_on(one, other, np.ones(one.size), 1_600)
     chain = two_halves([grid, grid], 1e-30, 0.25e-30)
     assert chain.gain == pytest.approx(0.2, rel=1e-10)
+
+
+@pytest.mark.parametrize("n", [10, 100, 1_000, 3_000])
+@pytest.mark.parametrize("leave", [1e-6, 1e-12, 1e-30, 1e-300])
+@pytest.mark.parametrize("kind", ["random", "line"])
+def test_halves_of_every_size_have_their_shares_or_are_refused(
+    n: int, leave: float, kind: str
+) -> None:
+    m = n // 2
+    if kind == "random":
+        half = expander(m, n)
+    else:
+        one, other = grid_edges(m)
+        half = walk_on(one, other, np.ones(m - 1), m)
+    chain = two_halves([half, half], leave, 0.25 * leave)
+    try:
+        gain, error = chain.gain, chain.solver_report.entries[0].error_bound
+    except ConvergenceError as refusal:
+        assert leave == 1e-300
+        assert "range of doubles" in str(refusal)  # noqa: PT017
+        return
+    # The halves themselves change by `leave`.
+    assert gain == pytest.approx(0.2, rel=1e-9 + leave)
+    assert error < 1e-8
+
+
+@pytest.mark.parametrize("n", [10, 100, 1_000, 3_000])
+def test_a_line_that_is_hardly_ever_climbed_has_its_frequencies(n: int) -> None:
+    up, down = 1e-3, 0.5
+    P = sparse.diags_array([up, down], offsets=[1, -1], shape=(n, n))
+    P = sparse.csr_array(P + sparse.diags_array(1.0 - P.sum(axis=1)))
+    p = MarkovChain(P, np.arange(n) == 0, np.eye(n)[n - 1]).stationary_distribution
+    seen = min(n, 50)
+    expected = (up / down) ** np.arange(seen)
+    np.testing.assert_allclose(p[:seen] / p[0], expected, rtol=1e-10)

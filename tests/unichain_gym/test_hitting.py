@@ -226,3 +226,51 @@ def test_a_fundamental_matrix_too_large_is_refused_with_its_size() -> None:
     chain = make_mdp("h10003").induce(np.zeros(10_003, dtype=int))
     with pytest.raises(ModelTooLargeError, match=r"fundamental_matrix of 10003 states .* 0\.8 GB"):
         _ = chain.fundamental_matrix
+
+
+def transient_walk(seed: int) -> MarkovChain:
+    """A random chain of eight states, of which the last two absorb."""
+    rng = np.random.default_rng(seed)
+    P = np.zeros((8, 8))
+    P[:6] = rng.dirichlet(np.full(8, 0.5), 6)
+    P[6, 6] = P[7, 7] = 1.0
+    return MarkovChain(P, rng.normal(size=8), np.full(8, 1 / 8), state_names=list("abcdefgh"))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rewards_and_times_until_a_hit_are_sums_over_the_steps_before(seed: int) -> None:
+    chain = transient_walk(seed)
+    P, r = chain.transition_matrix.toarray(), chain.reward
+    inside = np.eye(8) - P * (np.arange(8) < 6)[:, None]
+    inside[6:] = np.eye(8)[6:]
+    pay = np.where(np.arange(8) < 6, r, 0.0)
+    np.testing.assert_allclose(
+        chain.hitting_reward(["g", "h"]), np.linalg.solve(inside, pay), rtol=1e-12, atol=1e-12
+    )
+    assert np.isnan(chain.hitting_reward("g")[:6]).all()
+    # By the walk conditioned on its end, which is a chain of its own (Doob).
+    f = chain.hitting_probability("h")
+    conditioned = P[:6, :6] * f[:6] / f[:6, None]
+    expected = np.linalg.solve(np.eye(6) - conditioned, np.ones(6))
+    time = chain.hitting_time(chain.recurrent_classes[1], given_hit=True)
+    np.testing.assert_allclose(time[:6], expected, rtol=1e-12)
+    assert time[7] == 0.0
+    assert np.isnan(time[6])
+
+
+def test_a_hit_that_is_sure_conditions_nothing(chain: MarkovChain) -> None:
+    time, given = chain.hitting_time(0), chain.hitting_time(0, given_hit=True)
+    sure = np.isfinite(time)
+    np.testing.assert_allclose(given[sure], time[sure], rtol=1e-9, atol=1e-12)
+    counted = MarkovChain(
+        chain.transition_matrix, np.ones(chain.n_states), chain.initial_distribution
+    )
+    np.testing.assert_allclose(counted.hitting_reward(0)[sure], time[sure], rtol=1e-12)
+
+
+def test_the_return_time_is_a_step_and_the_time_to_hit_from_there(chain: MarkovChain) -> None:
+    for state in range(chain.n_states):
+        expected = 1.0 + chain.transition_matrix[[state]] @ chain.hitting_time(state)
+        if state in chain.transient_states:
+            expected = np.array([np.inf])
+        np.testing.assert_allclose(chain.mean_return_time[state], expected[0], rtol=1e-9)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import sparse
 
-from unichain_gym import MarkovChain, make_mdp
-from unichain_gym.errors import ConvergenceError, InvalidArgumentError
+from unichain_gym import MarkovChain, TabularMDP, make_mdp
+from unichain_gym.errors import ConvergenceError, InvalidArgumentError, ModelTooLargeError
 
 
 def ring(n: int) -> MarkovChain:
@@ -126,3 +129,59 @@ def test_horizons_and_ends_that_do_not_fit_are_refused() -> None:
             chain.finite_horizon_value(1, end)
     with pytest.raises(InvalidArgumentError, match="terminal must be an array of real numbers"):
         chain.finite_horizon_value(1, ["a", "b", "c"])
+
+
+def small_mdp(seed: int) -> TabularMDP:
+    rng = np.random.default_rng(seed)
+    P = rng.dirichlet(np.ones(3), (3, 2))
+    allowed = np.array([[True, True], [True, False], [True, True]])
+    return TabularMDP.from_arrays(P, rng.normal(size=(3, 2, 3)), [1, 0, 0], allowed=allowed)
+
+
+@pytest.mark.parametrize("discount", [None, 1.0, 0.7, 0.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_horizon_s_policy_is_the_best_of_all_sequences(seed: int, discount: float | None) -> None:
+    mdp, n, terminal = small_mdp(seed), 3, np.array([1.0, -2.0, 0.5])
+    gamma = 1.0 if discount is None else discount
+    chains = [mdp.induce(policy) for policy in mdp.policies()]
+    largest = np.full(3, -np.inf)
+    for sequence in itertools.product(chains, repeat=n):
+        value = terminal
+        for chain in sequence[::-1]:
+            value = chain.reward + gamma * (chain.transition_matrix @ value)
+        largest = np.maximum(largest, value)
+    best = mdp.optimal_policy(horizon=n, terminal=terminal, discount=discount)
+    np.testing.assert_allclose(best.values[0], largest, rtol=1e-13, atol=1e-13)
+    np.testing.assert_array_equal(best.values[n], terminal)
+    value = terminal
+    for t in range(n - 1, -1, -1):  # what the actions are worth is what the values say
+        chain = mdp.induce(best.actions[t])
+        value = chain.reward + gamma * (chain.transition_matrix @ value)
+        np.testing.assert_allclose(best.values[t], value, rtol=1e-13, atol=1e-13)
+
+
+def test_over_many_steps_the_values_grow_by_the_largest_gain() -> None:
+    mdp = make_mdp("h36c")
+    best = mdp.optimal_policy(horizon=2_000)
+    gain = mdp.optimal_policy("bias").gain
+    np.testing.assert_allclose(best.values[0] - best.values[1], gain, rtol=1e-9)
+    assert mdp.optimal_policy(horizon=0).values.tolist() == [[0.0] * 36]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"horizon": -1}, InvalidArgumentError, "horizon must not be negative; got -1"),
+        ({"horizon": 2.5}, InvalidArgumentError, "horizon must be an integer; got 2.5"),
+        ({"horizon": 3, "discount": 1.5}, InvalidArgumentError, "discount must be from 0 to 1"),
+        ({"horizon": 3, "criterion": "bias"}, InvalidArgumentError, "horizon= goes with terminal="),
+        ({"terminal": [0, 0, 0]}, InvalidArgumentError, "terminal= needs it; got horizon=None"),
+        ({"horizon": 3, "terminal": [0, 0]}, InvalidArgumentError, "terminal must be 3 finite"),
+        ({"horizon": 10**9}, ModelTooLargeError, "a policy of as many steps would be an array"),
+    ],
+)
+def test_a_horizon_that_makes_no_sense_is_refused(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        small_mdp(0).optimal_policy(**arguments)

@@ -13,8 +13,8 @@ from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from unichain_gym import TabularMDP, make_mdp
-from unichain_gym.drawing import draw_mdp
+from unichain_gym import MarkovChain, TabularMDP, make_mdp
+from unichain_gym.drawing import Diagram, draw_mdp
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS, lay_out
 from unichain_gym.legend import ACTION_COLORS, RECURRENT_COLOR, TRANSIENT_COLOR
@@ -66,8 +66,10 @@ def test_values_color_the_states_by_their_place_between_the_extremes():
 
 def test_the_color_bar_says_what_the_values_are():
     mdp = make_mdp("h6")
-    for arguments, label in (({}, "value"), ({"value_label": "bias"}, "bias")):
-        figure = mdp.plot(values=np.arange(6), **arguments)
+    for figure, label in (
+        (mdp.plot(values=np.arange(6)), "value"),
+        (mdp.plot(values=np.arange(6), value_label="bias"), "bias"),
+    ):
         (bar,) = figure.axes[0].child_axes
         assert bar.get_ylabel() == label
         figure.canvas.draw()
@@ -143,6 +145,45 @@ def test_there_is_an_edge_for_every_possible_transition():
     assert n_edges(draw_mdp(mdp)) == 3 * 2 * 2 + 3 * 2 * 3 - 1
     # From the start to the third state by action 0, then the core by action 1.
     assert n_edges(draw_mdp(mdp, policy=[0, 0, 0, 1, 1, 1])) == 3 * 2 + 3 * 3
+
+
+def test_of_many_transitions_the_likely_ones_are_drawn_and_the_title_says_which():
+    mdp = make_mdp("q44")
+    figure = mdp.plot()
+    n_rows = mdp.n_states * mdp.n_actions
+    assert n_rows <= n_edges(figure) <= 5 * n_rows < n_edges(mdp.plot(above=0.0))
+    assert title_of(figure) == "q44: probabilities ≥ 0.1, and the likeliest"
+    assert title_of(mdp.plot(above=0.0)) == "q44"
+    # Everywhere the likeliest transition of a state and action stays.
+    assert n_edges(mdp.plot(above=1.0)) == n_rows
+    assert title_of(make_mdp("h36c").plot()) == "h36c"
+
+
+def title_of(figure):
+    return figure.axes[0].get_title(loc="left")
+
+
+def test_a_chain_is_drawn_by_its_own_transitions_and_its_bias(tmp_path):
+    P = [[0.5, 0.5, 0.0], [0.2, 0.3, 0.5], [0.0, 0.0, 1.0]]
+    chain = MarkovChain(P, [1.0, 2.0, 0.0], [1, 0, 0])
+    figure = chain.plot(tmp_path / "chain.png")
+    assert (tmp_path / "chain.png").exists()
+    assert n_edges(figure) == 6
+    assert figure.axes[0].child_axes[0].get_ylabel() == "bias"
+    assert "transition" in legend_of(figure)
+    mdp = make_mdp("h6")
+    policy = [0, 0, 0, 1, 1, 1]
+    assert n_edges(mdp.induce(policy).plot()) == n_edges(mdp.plot(policy=policy))
+    # An action that is never taken does not make a state recurrent.
+    both = np.array([[[1, 0], [0, 1]], [[0, 1], [1, 0]]])
+    stays = TabularMDP.from_arrays(both, np.zeros(2), [1, 0], order="ass")
+    by_chain = Diagram.of_chain(stays.induce([0, 1])).layout.is_recurrent
+    assert by_chain.tolist() == [True, False]
+
+
+def test_the_legend_calls_actions_by_their_names():
+    mdp = TabularMDP.from_transitions([(0, "wait", 0, 1.0, 0.0), (0, "go", 0, 1.0, 0.0)], [1.0])
+    assert {"wait", "go"} < set(legend_of(mdp.plot()))
 
 
 def test_outcomes_that_differ_in_reward_alone_share_an_edge():
@@ -221,8 +262,11 @@ def test_any_number_of_actions_can_be_drawn(n_actions):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"values": [1.0, 2.0]}, r"values must have shape \(6,\), a number a state; got \(2,\)"),
-        ({"values": [0, 0, np.nan, 0, 0, 0]}, "values must be finite .* state 2 has nan"),
+        ({"values": [1.0, 2.0]}, r"values must be 6 finite numbers, one a state; got \[1.0, 2.0\]"),
+        (
+            {"values": [0, 0, np.nan, 0, 0, 0]},
+            "values must be 6 finite numbers, one a state; got .*nan",
+        ),
         ({"state": 6}, "state must be from 0 to 5; got 6"),
         ({"state": 0, "action": -1}, "action must be from 0 to 1; got -1"),
     ],

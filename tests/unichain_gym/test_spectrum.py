@@ -183,3 +183,15 @@ def test_a_gap_that_is_not_found_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("unichain_gym.spectrum.ARPACK_WORK", 1.0)
     with pytest.raises(ConvergenceError, match=r"component of 3000 states is not found within 10"):
         _ = of_matrix(path(3_000)).spectral_gap
+
+
+@pytest.mark.parametrize(
+    ("eigenvalue", "steps"), [(0.9, -1 / np.log(0.9)), (-0.5, 1 / np.log(2.0)), (0.0, 0.0)]
+)
+def test_the_implied_timescale_is_that_of_the_slowest_eigenvalue(
+    eigenvalue: float, steps: float
+) -> None:
+    move = (1.0 - eigenvalue) / 2
+    chain = MarkovChain([[1 - move, move], [move, 1 - move]], [0.0, 1.0], [1.0, 0.0])
+    assert chain.implied_timescale == pytest.approx(steps, rel=1e-9)
+    assert MarkovChain([[0, 1], [1, 0]], [0, 1], [1, 0]).implied_timescale == np.inf

@@ -264,9 +264,9 @@ def test_render_needs_a_mode_and_a_reset():
     [
         ({"max_episode_steps": 0}, "max_episode_steps must be at least 1; got 0"),
         ({"max_episode_steps": 2.5}, "max_episode_steps must be an integer; got 2.5"),
-        ({"autoreset_mode": "next_step"}, r"mode 'next_step' \(did you mean 'NextStep'\?\)"),
-        ({"autoreset_mode": None}, "one of NextStep, SameStep, Disabled"),
-        ({"render_mode": "human"}, "unknown render_mode 'human'; it is one of rgb_array, ansi"),
+        ({"autoreset_mode": "next_step"}, r"got 'next_step' \(did you mean 'NextStep'\?\)"),
+        ({"autoreset_mode": None}, "one of 'NextStep', 'SameStep', 'Disabled'; got None"),
+        ({"render_mode": "human"}, "render_mode must be 'rgb_array' or 'ansi'; got 'human'"),
         ({"info_level": "fill"}, r"did you mean 'full'\?"),
     ],
 )

@@ -181,7 +181,7 @@ def test_a_start_comes_before_steps_and_partial_resets():
 def test_wrong_arguments_are_errors():
     with pytest.raises(InvalidArgumentError, match="num_envs must be at least 1; got 0"):
         gym.make_vec("Unichain-h6-v0", num_envs=0)
-    with pytest.raises(InvalidArgumentError, match="unknown info_level 'all'"):
+    with pytest.raises(InvalidArgumentError, match="info_level must be 'minimal' or 'full'"):
         UnichainVectorEnv(2, info_level="all")  # type: ignore[arg-type]
     with pytest.raises(InvalidModelError, match="above 0 and at most 1"):
         gym.make_vec("Unichain-h6-v0", num_envs=2, advance_probs=(0.3, 2.0))

@@ -1,0 +1,170 @@
+"""The record of policy iteration: what each iteration found, the best policy, and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# A policy is worse than another if its trials earn less by this many standard errors.
+_WORSE = 3.0
+
+_SHOWN = {
+    "gain": "gain",
+    "start_value": "start value (in units of reward)",
+    "n_changes": "changed actions",
+}
+
+
+class Earned(NamedTuple):
+    """Mean rewards of trials: over the second half of all timesteps, and over all, (n,)."""
+
+    tail: FloatArray
+    whole: FloatArray
+
+    def figures(self) -> dict[str, float]:
+        """Return the mean of both over trials, and their standard errors, as of an `Iteration`."""
+        root = np.sqrt(len(self.whole))
+        return {
+            "tail_reward": float(self.tail.mean()),
+            "tail_error": float(self.tail.std(ddof=1) / root),
+            "reward": float(self.whole.mean()),
+            "reward_error": float(self.whole.std(ddof=1) / root),
+        }
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What an iteration found of the policy that its trials followed.
+
+    Attributes
+    ----------
+    number : int
+        From 0.
+    n_trials, n_steps : int
+        Trials and timesteps up to here, those of earlier iterations included.
+    gain : float
+        The policy's, by all samples.
+    start_value : float
+        The mean bias of the start: its value, less that of the long run. NaN where the samples
+        do not determine it.
+    tail_reward, tail_error : float
+        Mean reward of the second half of this iteration's trials, which are the policy's own, and
+        its standard error.
+    reward, reward_error : float
+        Mean reward over all timesteps of this iteration's trials, exploratory actions included.
+    n_changes : int
+        In how many states another action turned out to be better: with vectors, of how many of
+        1000 observations.
+
+    Examples
+    --------
+    >>> from lstd_agent import PolicyIteration
+    >>> first = PolicyIteration("unichain_gym:Unichain-h6-v0", t_max=50, n_trials=100).iterate()
+    >>> first.number, first.n_trials, first.n_steps
+    (0, 100, 5100)
+    """
+
+    number: int
+    n_trials: int
+    n_steps: int
+    gain: float
+    start_value: float
+    tail_reward: float
+    tail_error: float
+    reward: float
+    reward_error: float
+    n_changes: int
+
+
+def checked_iteration(**parts: Any) -> Iteration:
+    """Return a record that comes from elsewhere, or raise unless it holds numbers."""
+    for field in fields(Iteration):
+        value = parts[field.name]
+        if field.type == "int":
+            check_integer(field.name, value, 0)
+        elif not isinstance(value, float | int) or isinstance(value, bool):
+            raise InvalidInputError(f"{field.name} must be a number; got {value!r}")
+    return Iteration(**parts)
+
+
+@dataclass(frozen=True, eq=False)
+class SavedSearch:
+    """What a file holds of a policy iteration.
+
+    Attributes
+    ----------
+    options : dict
+        What it was made with.
+    explore : int, float or function
+    entropy : int
+        Of all its trials.
+    space : Space
+        Of observations.
+    iterations : tuple of Iteration
+    converged, begins_with_policy : bool
+    tried : tuple of ndarray
+        The policy of each iteration.
+    samples : CountedSamples or VectorSamples
+    """
+
+    options: dict[str, Any]
+    explore: Any
+    entropy: int
+    space: Any
+    iterations: tuple[Iteration, ...]
+    converged: bool
+    begins_with_policy: bool
+    tried: tuple[IntArray, ...]
+    samples: Any
+
+    def check(self) -> None:
+        """Raise `InvalidInputError` unless parts are of their types, and as many as others."""
+        check_integer("entropy", self.entropy, 0)
+        flags = self.converged, self.begins_with_policy
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise InvalidInputError(f"flags are true or false; got {flags}")
+        records, tried = self.iterations, self.tried
+        if not all(isinstance(each, tuple) for each in (records, tried)):
+            raise InvalidInputError("it has no list of iterations")
+        numbers = [each.number for each in records]
+        if numbers != list(range(len(tried))):
+            raise InvalidInputError(f"its {len(tried)} iterations are numbered {numbers}")
+
+
+def best_of(records: Sequence[Iteration]) -> int:
+    """Return the place of the latest policy whose trials earned no less than another's."""
+    rewards = np.array([each.reward for each in records])
+    errors = np.array([each.reward_error for each in records])
+    top = int(np.argmax(rewards))
+    worse = rewards[top] - rewards > _WORSE * np.hypot(errors, errors[top])
+    return int(np.flatnonzero(~worse)[-1])
+
+
+@styled
+def draw_learning(
+    iterations: Sequence[Iteration], optimum: tuple[float, float] | None = None
+) -> Figure:
+    """Return a figure of gain, start value and changes over samples; see `PolicyIteration.plot`."""
+    figure = new_figure(WIDTH, 7.5)
+    axes: Any = figure.subplots(3, 1, sharex=True)
+    n_steps = [each.n_steps for each in iterations]
+    for axis, (name, label) in zip(axes, _SHOWN.items(), strict=True):
+        shown = [getattr(each, name) for each in iterations]
+        axis.plot(n_steps, shown, "o-", color=COLORS[0], label="by samples")
+        axis.set_ylabel(label)
+    for axis, value in zip(axes, optimum or (), strict=False):
+        axis.axhline(value, color=COLORS[-1], linestyle=DASHES[1], label="optimum")
+        axis.legend()
+    axes[-1].set_xlabel("timesteps")
+    axes[-1].yaxis.get_major_locator().set_params(integer=True)
+    return figure

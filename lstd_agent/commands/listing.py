@@ -1,0 +1,44 @@
+"""List this package's registered environments and their sizes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from lstd_agent.commands.arguments import new_parser
+from lstd_agent.commands.running import run
+from unichain_gym import make_mdp
+from unichain_gym.streams import MNEMONICS
+
+_EPILOG = """example:
+  unichain list
+
+Any other mnemonic is an id too: a core letter, the number of states, and a letter for the number
+of streams of transient states (none: one, b: two, c: three), such as Unichain-r20b-v0.
+Commands take the mnemonic alone, too: r20b."""
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Print a line for each environment; return the exit status."""
+    parser = new_parser(prog, __doc__, _EPILOG)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    args = parser.parse_args(argv)
+    return run(lambda: show(args.json))
+
+
+def show(as_json: bool) -> int:
+    """Print id and sizes of each environment that has an id from the start."""
+    found = []
+    for mnemonic in MNEMONICS:
+        mdp = make_mdp(mnemonic)
+        every_action = mdp.random_policy(0, deterministic=False)
+        transient = int(mdp.induce(every_action).transient_states.size)
+        sizes = {"states": mdp.n_states, "transient": transient, "actions": mdp.n_actions}
+        found.append({"id": f"Unichain-{mnemonic}-v0", **sizes})
+    if as_json:
+        print(json.dumps(found))
+        return 0
+    print(f"{'id':20} {'states':>7} {'transient':>9} {'actions':>7}")
+    for e in found:
+        print(f"{e['id']:20} {e['states']:7} {e['transient']:9} {e['actions']:7}")
+    return 0

@@ -1,0 +1,141 @@
+"""Environments by name, and their exact models: ids, mnemonics, ids of a module to import."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from importlib import import_module
+from typing import Any, Literal
+
+import gymnasium as gym
+
+import unichain_gym
+from lstd_agent.errors import InvalidInputError
+from unichain_gym import TabularMDP
+
+# Of a model's tables and an induced chain.
+_BYTES_PER_STATE = 500
+
+# A core letter, the number of states, and perhaps a letter for the number of streams.
+_MNEMONIC = re.compile(r"[a-z]\d+[a-z]?")
+
+
+def find_id(name: str) -> str:
+    """Return a registered id.
+
+    Parameters
+    ----------
+    name : str
+        An id, a mnemonic such as ``"h36c"``, or ``module:id`` to import a module before.
+
+    Raises
+    ------
+    InvalidInputError
+        If the module cannot be imported, or a mnemonic's model does not fit into memory.
+    """
+    module, _, env_id = name.rpartition(":")
+    if module:
+        import_here(module, name)
+    if _MNEMONIC.fullmatch(env_id) and env_id not in gym.registry:
+        env_id = f"Unichain-{env_id}-v0"
+    mnemonic = re.fullmatch(r"Unichain-(\w+)-v0", env_id)
+    if mnemonic and env_id not in gym.registry:
+        number = re.search(r"\d+", mnemonic[1])
+        needed, free = int(number[0] if number else 0) * _BYTES_PER_STATE, available_memory()
+        if needed > free:
+            raise InvalidInputError(
+                f"{mnemonic[1]} would take about {with_unit(needed)} of memory, and "
+                f"{with_unit(free)} are free: take fewer states"
+            )
+        unichain_gym.register_mnemonics([mnemonic[1]])
+    return env_id
+
+
+def has_table(env: gym.Env[Any, Any]) -> bool:
+    """Whether an environment carries its model as a table P, as Gymnasium's toy-text ones do."""
+    return hasattr(env.unwrapped, "P")
+
+
+def exact_model(
+    env: gym.Env[Any, Any], on_termination: Literal["restart", "absorb"] | None
+) -> TabularMDP | None:
+    """Return the environment's exact model, if it has one.
+
+    Parameters
+    ----------
+    env : Env
+        With a `TabularMDP` as ``env.unwrapped.mdp``, or a table ``env.unwrapped.P``.
+    on_termination : {"restart", "absorb"} or None
+        What becomes of the states of a table P that end an episode. With None a table is read only
+        if no state ends an episode.
+    """
+    mdp = getattr(env.unwrapped, "mdp", None)
+    if isinstance(mdp, TabularMDP):
+        return mdp
+    if not has_table(env):
+        return None
+    if on_termination is None and any(
+        outcome[3]
+        for actions in env.unwrapped.P.values()  # type: ignore[attr-defined]
+        for outcomes in (actions.values() if isinstance(actions, dict) else actions)
+        for outcome in outcomes
+    ):
+        return None
+    return TabularMDP.from_gymnasium(env, on_termination=on_termination or "restart")
+
+
+def model_of(name: str) -> TabularMDP:
+    """Return the exact model of a mnemonic or an id; episodes of a table P start again.
+
+    Raises
+    ------
+    InvalidInputError
+        If the environment has no exact model.
+    """
+    env = gym.make(find_id(name), disable_env_checker=True)
+    mdp = exact_model(env, "restart")
+    env.close()
+    if mdp is None:
+        raise InvalidInputError(
+            f"{name} has no exact model (no TabularMDP as env.unwrapped.mdp, no table "
+            "env.unwrapped.P)"
+        )
+    return mdp
+
+
+def import_here(module: str, text: str) -> Any:
+    """Import a module that a text names, from the current folder too, as ``python -m`` does.
+
+    Raises
+    ------
+    InvalidInputError
+        If it cannot be imported.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return import_module(module)
+    except Exception as error:
+        raise InvalidInputError(
+            f"cannot import {module} of {text!r}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def available_memory() -> int:
+    """Return how many bytes of memory are free, or a guess of 4 GiB where nobody tells."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            facts = dict(line.split(":", 1) for line in lines)
+        return int(facts["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return 4 * 2**30
+
+
+def with_unit(n_bytes: float) -> str:
+    """Write a number of bytes for people."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if n_bytes < 1024.0:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1024.0
+    return f"{n_bytes:.3g} TiB"

@@ -1,1 +1,0 @@
-"""Better policies from samples: evaluate, improve, repeat."""

@@ -1,0 +1,287 @@
+r"""Random problems with exact answers, and the errors of values on them.
+
+A problem is an environment, a random deterministic policy and random Gaussian features (section
+``xprmt_scheme``). The errors of values on one trial, by the exact p^t (section ``xprmt_metric``):
+
+.. math:: \varepsilon_x = \sum_{t=0}^{t_{max}} \sqrt{e_x^t}
+
+(eq. ``tot_rooterr``), where e_x^t weights states by p^t:
+
+- *repb*, x = PB: the root of the projected Bellman error (eq. ``epb``);
+- *rems*, x = MS: the root of the mean squared error of the values (eq. ``ems``);
+- *rems without offset*: the same after the mean error under p^t is subtracted.
+
+The *projection limit* is the total rems of the best weights and offset of each neighbourhood, by
+least squares on the exact values. No values with these features and neighbourhoods have a total
+rems that is much smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from lstd_agent.agent import SeminormLSTDAgent
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.features.tables import GaussianFeatures
+from lstd_agent.trials.counts import TransitionCounts
+from unichain_gym import MarkovChain, TabularMDP, make_mdp, simulate_counts
+
+ENVIRONMENTS = ("h6", "h36", "h36c", "h70", "h100", "c10", "c35", "c35c", "c75", "c100")
+"""The paper's environments."""
+
+RHOS = (0.49, 0.33, 0.19, 0.09, 0.06, 0.03)
+"""The paper's numbers of features per state."""
+
+# Where the second neighbourhood of `best_values` may begin: so many timesteps are tried.
+_ANCHORS_TRIED = 60
+
+# Numbers in the working arrays of `StepwiseErrors`, about.
+_CHUNK = 2**22
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A feature regime: ρ, its number of features and its largest number of anchors."""
+
+    rho: float
+    n_features: int
+    n_anchors_max: int
+
+
+def regimes(n_states: int, among: Container[float] = RHOS) -> list[Regime]:
+    """Return the regimes of an environment (eq. ``nfea_nanchor_tuples``), those ``among`` some ρ.
+
+    A ρ is left out if it gives no feature, or as many features as the next smaller ρ.
+    """
+    # The slack keeps 0.29 · 100, say, from falling below 29.
+    n_features = [int(rho * n_states + 1e-9) for rho in RHOS]
+    return [
+        Regime(rho, d, int(1.0 / rho))
+        for rho, d, smaller in zip(RHOS, n_features, (*n_features[1:], 0), strict=True)
+        if d > smaller and rho in among
+    ]
+
+
+def random_policy(mdp: TabularMDP, seed: int) -> IntArray:
+    """Return a deterministic policy (S,), drawn uniformly from the allowed actions."""
+    policy_seed, _ = np.random.SeedSequence(seed).spawn(2)
+    rng = np.random.default_rng(policy_seed)
+    n_allowed = mdp.allowed_actions.sum(axis=1)
+    if (n_allowed == mdp.n_actions).all():
+        return rng.integers(mdp.n_actions, size=mdp.n_states)
+    chosen = rng.integers(n_allowed)  # its place among the allowed actions
+    place = mdp.allowed_actions.cumsum(axis=1) - 1
+    return np.asarray(np.argmax(mdp.allowed_actions & (place == chosen[:, None]), axis=1))
+
+
+def random_features(n_states: int, n_features: int, seed: int) -> FloatArray:
+    """Return the paper's Gaussian features (section ``state_fea_ker``), shape (S, d)."""
+    _, feature_seed = np.random.SeedSequence(seed).spawn(2)
+    return GaussianFeatures(n_features, int(feature_seed.generate_state(1)[0])).table(n_states)
+
+
+def random_chain(environment: str, seed: int) -> MarkovChain:
+    """Return the chain of a `random_policy` in an environment, given by its mnemonic."""
+    mdp = make_mdp(environment)
+    return mdp.induce(random_policy(mdp, seed))
+
+
+def random_problem(environment: str, seed: int) -> tuple[MarkovChain, FloatArray]:
+    """Return the `random_chain`, and its p^t for ten times its mixing time, (t_max + 1, S)."""
+    chain = random_chain(environment, seed)
+    return chain, full_distributions(chain, 10 * chain.mixing_time())
+
+
+def population_counts(
+    chain: MarkovChain, n_trials: int, t_max: int, rng: np.random.Generator
+) -> TransitionCounts:
+    """Return the counts of trials, drawn without simulating each trial."""
+    return TransitionCounts.of(simulate_counts(chain, n_trials, t_max, rng))
+
+
+def full_distributions(chain: MarkovChain, t_max: int) -> FloatArray:
+    """Return p^t for t = 0 … t_max, shape (t_max + 1, S), without cutting small changes short.
+
+    Root errors weight states by √p^t(s): a transient mass of 1e-16 that stays to the end instead
+    of dying out would show.
+    """
+    return chain.stepwise_distributions(t_max, tol=0.0)
+
+
+def settled_time(chain: MarkovChain, distributions: FloatArray) -> int:
+    """Return the first timestep from which p^t changes by rounding alone, at most t_max.
+
+    The transient mass must have died out to 1e-24, since errors are roots of it. Neither that mass
+    nor the total variation to p* ever grows, so the last timestep above a threshold decides.
+    """
+    distance = 0.5 * np.abs(distributions - chain.stationary_distribution).sum(axis=1)
+    transient_mass = distributions[:, chain.transient_states].sum(axis=1)
+    moving = np.flatnonzero((distance > 1e-14) | (transient_mass > 1e-24))
+    first = int(moving[-1]) + 1 if moving.size else 0
+    return min(first, len(distributions) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class PiecewiseValues:
+    """Values of states by neighbourhood.
+
+    Attributes
+    ----------
+    anchors : ndarray of int, shape (n,)
+        The first timestep of each neighbourhood.
+    values : ndarray, shape (n, S)
+    main : int
+        The state whose value is 0.
+    """
+
+    anchors: IntArray
+    values: FloatArray
+    main: int
+
+    @classmethod
+    def of(cls, agent: SeminormLSTDAgent, n_states: int, first: int = 0) -> PiecewiseValues:
+        """Return what a fitted agent predicts for observations first to first + S - 1."""
+        anchors = np.array([each.anchor for each in agent.neighborhoods_])
+        states, t = first + np.arange(n_states), np.repeat(anchors, n_states)
+        values = agent.predict(np.tile(states, len(anchors)), t).reshape(len(anchors), n_states)
+        return cls(anchors, values, int(agent.main_reference_) - first)
+
+    def at(self, n_timesteps: int) -> IntArray:
+        """Return the neighbourhood of each timestep from 0, shape (n_timesteps,)."""
+        return np.searchsorted(self.anchors, np.arange(n_timesteps), "right") - 1
+
+
+class StepwiseErrors:
+    """The errors of any number of values on one chain with one set of features.
+
+    Parameters
+    ----------
+    chain : MarkovChain
+    features : ndarray, shape (S, d)
+    distributions : ndarray, shape (t_max + 1, S)
+        p^t of all timesteps to evaluate.
+    rcond : float
+        Relative cutoff of the pseudoinverses of Z.
+    """
+
+    def __init__(
+        self,
+        chain: MarkovChain,
+        features: FloatArray,
+        distributions: FloatArray,
+        rcond: float = 1e-10,
+    ) -> None:
+        self.chain = chain
+        self.features = features
+        self.distributions = distributions
+        self._rcond = rcond
+
+    @cached_property
+    def _whitening(self) -> FloatArray:
+        """M with Z† = MᵀM for Z = Fᵀ diag(p^t) F, of each timestep until p^t has settled."""
+        F = self.features
+        moving = self.distributions[: settled_time(self.chain, self.distributions) + 1]
+        n, d = len(moving), F.shape[1]
+        M = np.empty((n, d, d))
+        step = max(1, _CHUNK // (F.size + d * d))
+        for k in range(0, n, step):
+            eigenvalue, U = np.linalg.eigh(F.T @ (moving[k : k + step, :, None] * F))
+            keep = eigenvalue > self._rcond * eigenvalue[:, -1:]
+            root = np.where(keep, eigenvalue, 1.0) ** -0.5 * keep
+            M[k : k + step] = root[:, :, None] * U.transpose(0, 2, 1)
+        return M
+
+    def repb(self, found: PiecewiseValues) -> FloatArray:
+        """Return the root projected Bellman error of each timestep, shape (t_max + 1,)."""
+        chain, n = self.chain, len(self._whitening)
+        T = len(self.distributions)
+        ahead = np.asarray(chain.transition_matrix @ found.values.T).T
+        residual = chain.reward - chain.gain + ahead - found.values
+        t, k = np.minimum(np.arange(T), n - 1), found.at(T)
+        errors = np.empty(T)
+        step = max(1, _CHUNK // self._whitening[0].size)
+        for start in range(0, T, step):
+            now = slice(start, start + step)
+            projected = (self.distributions[t[now]] * residual[k[now]]) @ self.features
+            root = np.matmul(self._whitening[t[now]], projected[:, :, None])[:, :, 0]
+            errors[now] = np.linalg.norm(root, axis=1)
+        return errors
+
+    def rems(self, found: PiecewiseValues) -> FloatArray:
+        """Return the root mean squared error of each timestep, shape (t_max + 1,)."""
+        return _root_mean_square(self.distributions, self._error(found))
+
+    def rems_without_offset(self, found: PiecewiseValues) -> FloatArray:
+        """Return the root mean squared error about the mean error, shape (t_max + 1,)."""
+        p, error = self.distributions, self._error(found)
+        return _root_mean_square(p, error - np.einsum("ts,ts->t", p, error)[:, None])
+
+    def totals(self, found: PiecewiseValues) -> dict[str, float]:
+        """Return the sums of all three errors over timesteps, under the names of result rows."""
+        return {
+            "total_repb": float(self.repb(found).sum()),
+            "total_rems": float(self.rems(found).sum()),
+            "total_rems_without_offset": float(self.rems_without_offset(found).sum()),
+        }
+
+    def limit(self, found: PiecewiseValues) -> float:
+        """Return the projection limit of the neighbourhoods."""
+        exact = self.chain.relative_value(found.main)
+        stops = np.append(found.anchors[1:], len(self.distributions))
+        values = np.stack(
+            [
+                best_linear(self.features, exact, self.distributions[start:stop].sum(axis=0))
+                for start, stop in zip(found.anchors, stops, strict=True)
+            ]
+        )
+        return float(self.rems(PiecewiseValues(found.anchors, values, found.main)).sum())
+
+    def _error(self, found: PiecewiseValues) -> FloatArray:
+        """Estimated minus exact relative value, shape (t_max + 1, S)."""
+        error = found.values - self.chain.relative_value(found.main)
+        return np.asarray(error[found.at(len(self.distributions))])
+
+
+def best_linear(features: FloatArray, values: FloatArray, visits: FloatArray) -> FloatArray:
+    """Return the best fit f·w + o to values (S,), with states weighted by visits (S,)."""
+    F = np.column_stack((features, np.ones(len(features))))
+    root = np.sqrt(visits)
+    w = np.linalg.lstsq(root[:, None] * F, root * values, rcond=None)[0]
+    return np.asarray(F @ w)
+
+
+def root_errors(values: FloatArray, chain: MarkovChain, distributions: FloatArray) -> FloatArray:
+    """Return the rems of each timestep of values (S,) or (t_max + 1, S), shape (t_max + 1,).
+
+    Values are given up to a constant: their mean error under p*, at t_max, is subtracted.
+    """
+    error = np.broadcast_to(values - chain.bias, distributions.shape)
+    error = error - error[-1] @ chain.stationary_distribution
+    return _root_mean_square(distributions, error)
+
+
+def best_values(chain: MarkovChain, features: FloatArray, distributions: FloatArray) -> FloatArray:
+    """Return the values of the projection limit with two neighbourhoods, shape (t_max + 1, S).
+
+    The second neighbourhood begins where the total rems is smallest, to within a few percent.
+    """
+    visits, T = np.cumsum(distributions, axis=0), len(distributions)
+    best: FloatArray = np.empty(0)
+    least = np.inf
+    for anchor in np.unique(np.geomspace(1, T, _ANCHORS_TRIED).astype(np.int64)):
+        early = best_linear(features, chain.bias, visits[anchor - 1])
+        after = np.maximum(visits[-1] - visits[anchor - 1], 0.0)
+        late = best_linear(features, chain.bias, after) if anchor < T else early
+        values = np.where((np.arange(T) < anchor)[:, None], early, late)
+        total = float(root_errors(values, chain, distributions).sum())
+        if total < least:
+            best, least = values, total
+    return best
+
+
+def _root_mean_square(distributions: FloatArray, error: FloatArray) -> FloatArray:
+    return np.asarray(np.sqrt(np.einsum("ts,ts->t", distributions, error**2)))

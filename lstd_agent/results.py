@@ -1,0 +1,221 @@
+"""Rows of results in a JSON Lines file that survives being killed, and where results come from.
+
+A row holds the hash of its settings, the version of the code that computed it, and its key. It is
+written as soon as it is known. A run that is started again reads the file, drops a last line that
+was cut short, and computes the missing rows only. Rows of other settings or of other code may be in
+the same file: they are kept, and never used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from datetime import datetime, timezone
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar
+
+import lstd_agent
+import unichain_gym
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.progress import progress_bar
+from lstd_agent.trials.workers import WorkerError, open_executor, run_tasks
+
+__all__ = ["How", "Row", "RowStore", "WorkerError", "code_version", "open_executor", "provenance"]
+
+Row = dict[str, Any]
+Task = TypeVar("Task")
+
+# A result may depend on the versions of these.
+PACKAGES = ("numpy", "scipy", "gymnasium", "POT")
+
+# These modules show results and compute none.
+_SHOWING = re.compile(r"commands/|progress\.py|study/(claims|figures|pages|studies|tables)\.py")
+
+
+class How(TypedDict, total=False):
+    """How rows are computed: by so many processes or an executor, with or without progress."""
+
+    workers: int
+    executor: Executor | None
+    progress: bool | None
+
+
+@cache
+def code_version(*folders: Path) -> str:
+    """Return the version of the packages and a hash of the source that computes rows.
+
+    The hash covers both packages and the folders, without the modules that only show results.
+    """
+    digest = hashlib.sha256()
+    packages = (Path(str(package.__file__)).parent for package in (unichain_gym, lstd_agent))
+    for root in (*packages, *folders):
+        for path in sorted(root.rglob("*.py")):
+            name = f"{root.name}/{path.relative_to(root).as_posix()}"
+            if not _SHOWING.match(name.removeprefix("lstd_agent/")):
+                source = path.read_bytes().replace(b"\r\n", b"\n")
+                digest.update(f"{name} {len(source)}\n".encode() + source)
+    return f"{unichain_gym.__version__}+{digest.hexdigest()[:12]}"
+
+
+def provenance(arguments: Sequence[str], **facts: Any) -> dict[str, Any]:
+    """Return the origin of a result as JSON-able facts: the command, the caller's, and versions."""
+    return {
+        "command": " ".join(arguments),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "code": code_version(),
+        **facts,
+        "python": platform.python_version(),
+        "platform": sys.platform,
+        **{name: installed_version(name) for name in PACKAGES},
+    }
+
+
+def installed_version(package: str) -> str:
+    """Return the version of an installed package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def one_line(facts: Mapping[str, Any]) -> str:
+    """Write provenance as one line, for the head of a text file or for a picture's metadata."""
+    return "; ".join(f"{name}: {value}" for name, value in facts.items())
+
+
+class RowStore:
+    """The rows of one experiment with one setting, computed by the present code.
+
+    Parameters
+    ----------
+    path : Path
+        The JSON Lines file; it is made, with its folder, if it does not exist.
+    settings : mapping
+        Everything that the rows depend on beside their key.
+    key : sequence of str
+        The fields that tell rows apart.
+    code : str, optional
+        The version of the code; `code_version` of the packages by default.
+
+    Attributes
+    ----------
+    n_outdated : int
+        How many rows with these settings the file has from other code.
+
+    Raises
+    ------
+    InvalidInputError
+        If a line of the file is no row.
+    OSError
+        If the file cannot be read or written.
+    """
+
+    def __init__(
+        self, path: Path, settings: Mapping[str, Any], key: Sequence[str], code: str = ""
+    ) -> None:
+        self.path = path
+        text = json.dumps(settings, sort_keys=True)
+        self.settings = hashlib.sha256(text.encode()).hexdigest()[:12]
+        self.code = code or code_version()
+        self.key = tuple(key)
+        self.n_outdated = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8"):
+            pass  # a file that cannot be written is an error before anything is computed
+        _cut_unfinished_line(path)
+        self._rows: dict[tuple[Any, ...], Row] = {}
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines, 1):
+                self._read(number, line.rstrip("\n"))
+
+    def _read(self, number: int, line: str) -> None:
+        """Take in one line of the file."""
+        try:
+            row = json.loads(line)
+            if row["settings"] != self.settings:
+                return
+            if row.get("code", self.code) != self.code:
+                self.n_outdated += 1  # such a row may have another key
+                return
+            key = self.key_of(row)
+            hash(key)
+        except (ValueError, TypeError, KeyError) as error:
+            raise InvalidInputError(
+                f"{self.path}, line {number} is no row of results ({error!r}): {line[:60]!r}. "
+                "Delete that line, and its row is computed again"
+            ) from None
+        if "code" in row:
+            self._rows[key] = row
+        else:
+            self.n_outdated += 1
+
+    def key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the key of a row."""
+        return tuple(row[field] for field in self.key)
+
+    def __contains__(self, key: tuple[Any, ...]) -> bool:
+        return key in self._rows
+
+    def lacks(self, keys: Iterable[tuple[Any, ...]]) -> bool:
+        """Whether a row with any of these keys is missing."""
+        return any(key not in self for key in keys)
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows of this setting, sorted by key."""
+        return [self._rows[key] for key in sorted(self._rows)]
+
+    def asked(self, **fields: Container[Any]) -> list[Row]:
+        """Return the rows whose fields are among the given values, sorted by key."""
+        return [row for row in self.rows if all(row[k] in among for k, among in fields.items())]
+
+    def compute(
+        self,
+        function: Callable[[Task], list[Row]],
+        missing: Iterable[Task],
+        *,
+        workers: int = 1,
+        executor: Executor | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        """Run the function on each task, and add the rows that it returns; see `How`."""
+        tasks = list(missing)  # before any row is added
+        if self.n_outdated and tasks and progress is not False:
+            print(
+                f"{self.path}: {self.n_outdated} rows of other code than this are left alone, "
+                "and what is missing is computed",
+                file=sys.stderr,
+            )
+        results = run_tasks(function, tasks, workers=workers, executor=executor)
+        with progress_bar(len(tasks), "task", progress) as bar:
+            for rows in results:
+                self.add(row for row in rows if self.key_of(row) not in self)
+                bar.update()
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Append rows to the file at once."""
+        marked = [{"settings": self.settings, "code": self.code, **row} for row in rows]
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("".join(json.dumps(row) + "\n" for row in marked))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+        self._rows.update((self.key_of(row), row) for row in marked)
+
+
+def _cut_unfinished_line(path: Path) -> None:
+    """Drop what follows the last line break: a row whose writing was interrupted."""
+    content = path.read_bytes()
+    complete = content.rfind(b"\n") + 1
+    if complete < len(content):
+        os.truncate(path, complete)

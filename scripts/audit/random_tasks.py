@@ -1,0 +1,194 @@
+"""Fit many random tasks with known answers, and count silent misses and false alarms.
+
+    PYTHONPATH=. python scripts/audit/random_tasks.py --fits 300 --workers 2
+    PYTHONPATH=. python scripts/audit/random_tasks.py --only queue:17
+
+`verdicts` says what a miss, a false alarm and a healthy task are. Process, number of trials, their
+length (half of the mixing time to five times it; see `models.mixing_time`), features and options
+are drawn by `tasks` and `kinds`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+
+import gymnasium as gym
+import numpy as np
+from kinds import COUNTED, KINDS
+from models import Finite, mixing_time
+from tasks import Task, draw
+from verdicts import Answer, Outcome, report
+
+from lstd_agent import EvaluationError, FitWarning, SeminormLSTDAgent
+from unichain_gym import TabularVectorEnv
+
+
+def run(kind: str, seed: int, most_trials: int = 1500) -> Outcome:
+    """Return what comes of the task of a kind and a seed."""
+    task = draw(kind, seed, most_trials)
+    model = task.plan.model
+    span = float(np.ptp(model.values(task.visited)))
+    limit = (0.02 if kind in COUNTED else 0.1) * span
+    truth = task.truth(model)
+    seen = truth
+    if isinstance(model, Finite) and task.plan.explored is None:
+        seen = task.truth(model.as_seen(task.states, task.lengths))
+    apart = {name: abs(seen[name] - truth[name]) for name in truth}
+    apart["gain"] *= task.t_max + 1
+    healthy = health(task, span) | {"seen": max(apart.values()) <= limit}
+    found = Outcome(kind, seed, limit, span, healthy, suffices(task, span))
+    found.returns = task.returns()
+    began = perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            for name, (estimate, error) in ask(task, seed).items():
+                unit = task.t_max + 1 if name == "gain" else 1
+                numbers = (estimate, error, truth[name], seen[name])
+                found.answers[name] = Answer(*(float(unit * each) for each in numbers))
+        except EvaluationError as raised:
+            found.raised = str(raised)
+        except Exception:
+            found.crash = traceback.format_exc()
+    found.seconds = perf_counter() - began
+    for each in caught:
+        texts = found.warnings if issubclass(each.category, FitWarning) else found.others
+        texts.append(str(each.message))
+    return found
+
+
+def fitted(task: Task, seed: int) -> SeminormLSTDAgent:
+    """Return an agent that is fitted to a task's trials, or to those that it explores."""
+    agent = SeminormLSTDAgent(task.features, **task.options)
+    n = len(task.lengths)
+    if task.plan.explored is not None:
+        mdp, policy, explore = task.plan.explored
+        envs = TabularVectorEnv(mdp, -(-n // 20))
+        agent.collect(envs, policy, n, task.t_max, seed=seed, explore=explore)
+    else:
+        shown = [each[: n + 1] for each, n in zip(task.observations, task.lengths, strict=True)]
+        rewards = [each[:n] for each, n in zip(task.rewards, task.lengths, strict=True)]
+        space = None
+        if isinstance(task.plan.model, Finite) and task.counted:
+            space = gym.spaces.Discrete(int(task.plan.model.shown.max()) + 1)
+        agent.add_trials(shown, rewards, observation_space=space)
+    return agent.fit()
+
+
+def ask(task: Task, seed: int) -> dict[str, tuple[float, float]]:
+    """Return estimates and their errors, NaN where the agent offers none."""
+    agent = fitted(task, seed)
+    a, b = (np.append(side, 0.0) if task.plan.clock else side for side in task.sides)
+    compared = agent.compare(a, b, None if task.plan.one_start else 0)
+    return {
+        "gain": (agent.gain_, getattr(agent, "gain_error_", np.nan)),
+        "start_bias": (agent.start_bias_, getattr(agent, "start_bias_error_", np.nan)),
+        "difference": (compared.difference, compared.standard_error),
+    }
+
+
+def health(task: Task, span: float) -> dict[str, bool]:
+    """Return what is healthy about a task; see `verdicts`."""
+    model, T = task.plan.model, task.t_max + 1
+    left = float(model.weights @ model.to_come(T // 2, model.starts))
+    _, each = np.unique(model.shows(task.states[:, 0]), axis=0, return_counts=True)
+    known = each.min() >= 10 or (not task.counted and len(each) > 12)
+    return {
+        "settled": bool(abs(left) <= 0.01 * span),
+        "forgets": bool(np.ptp(model.to_come(T // 4, task.visited)) <= 0.1 * span),
+        "sound": task.plan.sound,
+        "enough": bool(known and (task.lengths == T).sum() >= 10),
+    }
+
+
+def suffices(task: Task, span: float) -> bool:
+    """Return whether the features can represent the true values; see `verdicts`."""
+    if not task.plan.sound:
+        return False
+    model, where = task.plan.model, task.visited
+    visits = np.ones(len(where))
+    sides = np.array([task.sides[0], task.sides[1]])
+    if isinstance(model, Finite):
+        visits = np.bincount(task.states[:, :-1].ravel(), minlength=len(model.P))[where] + 0.0
+    shown = model.shows(where)
+    if task.counted:
+        if not isinstance(task.features, np.ndarray):
+            return True
+        F, of_sides = task.features[shown], task.features[sides]
+    else:
+        both = task.features(np.concatenate([shown, sides]))
+        both = both if isinstance(both, np.ndarray) else both.toarray()
+        F, of_sides = both[:-2], both[-2:]
+    root = np.sqrt(visits / visits.sum())[:, None]
+    values = model.values(where)
+    F = np.column_stack([F, np.ones(len(F))])
+    weights = np.linalg.lstsq(root * F, root[:, 0] * values, rcond=1e-10)[0]
+    at_sides = np.column_stack([of_sides, np.ones(2)]) @ weights
+    true = [model.value_of(side, task.plan.one_start)[0] for side in task.sides]
+    off = np.sqrt(visits / visits.sum() @ (F @ weights - values) ** 2)
+    return bool(off <= 0.02 * span and np.abs(at_sides - true).max() <= 0.05 * span)
+
+
+def show(outcome: Outcome) -> str:
+    """Return everything about one fit."""
+    task = draw(outcome.kind, outcome.seed)
+    mixes = mixing_time(task.plan.model)
+    lines = [
+        f"{outcome.name}  {outcome.verdict}, {outcome.seconds:.1f} s",
+        f"{len(task.lengths)} trials, t_max {task.t_max}, mixing time {mixes}, {task.options}",
+        f"features {task.features}",
+        f"span {outcome.span:.4g}, limit {outcome.limit:.4g}, sides {task.sides}",
+        f"health {outcome.health}, features suffice: {outcome.suffices}",
+    ]
+    for name, each in outcome.answers.items():
+        errors = (each.estimate - each.truth) / each.error if each.error else np.nan
+        share = (each.estimate - each.truth) / outcome.span
+        lines.append(
+            f"{name:10s} {each.estimate:12.5g} ± {each.error:<9.3g} true {each.truth:12.5g} "
+            f"(as seen {each.seen:.5g}): {errors:+.1f} errors, {share:+.1%} of the span"
+        )
+    lines.append("returns    {:12.5g} ± {:.3g}".format(*outcome.returns))
+    lines += [f"warning: {text}" for text in outcome.warnings + outcome.others]
+    return "\n".join([*lines, outcome.raised, outcome.crash]).rstrip()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 if there is a silent miss or a crash."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--fits", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed of each kind")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--only", metavar="KIND:SEED", help="print everything about one fit")
+    parser.add_argument("--out", type=Path, help="write a line of JSON for each fit")
+    options = parser.parse_args(argv)
+    if options.only:
+        kind, _, seed = options.only.rpartition(":")
+        print(show(run(kind, int(seed))))
+        return 0
+    n = len(options.kind)
+    names = [options.kind[i % n] for i in range(options.fits)]
+    seeds = [options.seed + i // n for i in range(options.fits)]
+    if options.workers == 1:
+        outcomes = list(map(run, names, seeds))
+    else:
+        with ProcessPoolExecutor(options.workers) as pool:
+            outcomes = list(pool.map(run, names, seeds, chunksize=4))
+    if options.out:
+        lines = [json.dumps(asdict(each) | {"verdict": each.verdict}) for each in outcomes]
+        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(report(outcomes))
+    return int(any(each.verdict in ("miss", "crash") for each in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

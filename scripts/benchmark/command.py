@@ -1,0 +1,147 @@
+"""Speed and memory as ratios, each measured against its yardstick in the same run.
+
+A ratio of times is the median over interleaved pairs of measurements, shown with the smallest
+and the largest: what else the machine does meanwhile slows both down. Memory is a process's
+peak, measured in a process of its own. Competitors that are not installed are named and left
+out. Ratios are "ours / yardstick" for costs, and exponents where a row says how a cost grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmark import evaluator, model, processes, stepping
+from benchmark.timing import Row, Setting, Skipped, need
+from lstd_agent.commands.arguments import add_quiet_argument, new_parser
+from lstd_agent.commands.outputs import check_writable, write_files
+from lstd_agent.commands.running import at_least, run
+from lstd_agent.progress import progress_bar
+from lstd_agent.results import installed_version, provenance
+
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+PACKAGES = ("numpy", "scipy", "gymnasium", "unichain-gym", "envpool", "quantecon", "distributed")
+
+
+def optimal(setting: Setting) -> Iterator[Row]:
+    """Compare optimal policies with QuantEcon's: rows of `benchmark.optimal`, if it is there."""
+    yield from need("benchmark.optimal").rows(setting)
+
+
+GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
+    "stepping": stepping.stepping,
+    "envpool": stepping.envpool,
+    "quantecon": stepping.quantecon,
+    "collection": evaluator.collection,
+    "loops": evaluator.loops,
+    "fits": evaluator.fits,
+    "backups": evaluator.backups,
+    "population": evaluator.population,
+    "improvement": evaluator.improvement,
+    "jobs": evaluator.jobs,
+    "exact": model.exact,
+    "optimal": optimal,
+    "growth": model.growth_group,
+    "imports": processes.imports,
+    "memory": processes.memory,
+    "vectors": processes.vectors,
+}
+"""Generators of rows by the name of their group."""
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Measure, print the table as it grows, and write it as JSON; return the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not all(os.environ.get(name) for name in THREADS):
+        # One thread everywhere: ratios compare algorithms, not thread pools. NumPy makes its pool
+        # at import, so that this takes another process.
+        command = [sys.executable, str(Path(__file__).parent), *argv]
+        single = {**os.environ, **{name: os.environ.get(name) or "1" for name in THREADS}}
+        return run(lambda: subprocess.run(command, env=single, check=False).returncode)
+    args = command_line(prog).parse_args(argv)
+    if args.probe:
+        name, *numbers = args.probe
+        print(json.dumps(processes.PROBES[name](*map(int, numbers))))
+        return 0
+    return run(lambda: measure(args, argv))
+
+
+def command_line(prog: str | None) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = new_parser(
+        prog, __doc__, "example:\n  python scripts/benchmark --quick --only stepping collection"
+    )
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, under two minutes")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=GROUPS,
+        default=list(GROUPS),
+        metavar="GROUP",
+        help=f"rows of these groups, among {', '.join(GROUPS)} (all)",
+    )
+    parser.add_argument("--repeats", type=at_least(1), default=5, help="measurements of a row (5)")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        default=Path("benchmark.json"),
+        metavar="FILE",
+        help="where to write the figures (benchmark.json)",
+    )
+    add_quiet_argument(parser)
+    parser.add_argument("--probe", nargs="+", help=argparse.SUPPRESS)
+    return parser
+
+
+def measure(args: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Measure the rows that are asked for."""
+    check_writable(args.json)
+    machine = describe_machine()
+    print("\n".join(f"{name}: {value}" for name, value in machine.items()))
+    setting = Setting(args.quick, args.repeats)
+    rows: list[Row] = []
+    skipped: list[str] = []
+    with progress_bar(len(args.only), "group", not args.quiet) as bar:
+        for group in args.only:
+            bar.write(f"\n{group}\n{Row.header()}")
+            try:
+                for row in GROUPS[group](setting):
+                    bar.write(str(row))
+                    sys.stdout.flush()
+                    rows.append(row)
+            except Skipped as reason:
+                skipped.append(f"{group}: {reason}")
+                bar.write(f"  skipped: {reason}")
+            bar.update()
+    result = {
+        "machine": machine,
+        "rows": [asdict(row) for row in rows],
+        "skipped": skipped,
+        "provenance": provenance(["benchmark", *argv]),
+    }
+    write_files({args.json: (json.dumps(result, indent=1) + "\n").encode()})
+    missed = [row.name for row in rows if row.met is False]
+    print(f"\n{len(rows)} rows, {len(missed)} targets missed{': ' * bool(missed)}", end="")
+    print("; ".join(missed))
+    return 0
+
+
+def describe_machine() -> dict[str, str]:
+    """Return the facts that the figures depend on."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    names = [line for line in lines if line.startswith("model name")]
+    return {
+        "processor": names[0].partition(": ")[2] if names else platform.processor(),
+        "cores": str(os.cpu_count()),
+        "system": platform.platform(),
+        "python": sys.version.split()[0],
+        "versions": ", ".join(f"{name} {installed_version(name)}" for name in PACKAGES),
+    }

@@ -1,0 +1,159 @@
+"""The paper's ten schemes on exact statistics: the one module of the study that needs the core.
+
+Everything else in the study uses what `lstd_agent` offers publicly. `ExactSchemes.fit` takes a
+scheme and features, and returns values by neighbourhood.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import check_choice
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.fit_options import calibrated, system_of
+from lstd_agent.problems import PiecewiseValues, full_distributions, settled_time
+from lstd_agent.rows.chain import ChainRows
+from lstd_agent.rows.factors import factor_of
+from lstd_agent.system.approximators import System
+from lstd_agent.system.distances import (
+    SquaredDistance,
+    mean_discrepancy,
+    optimal_transport,
+    total_variation,
+)
+from lstd_agent.system.linked import solve_alone
+from lstd_agent.system.neighborhoods import AnchorSearch
+from lstd_agent.system.references import neighborhoods_with_references
+from lstd_agent.system.solution import Solved
+from unichain_gym import MarkovChain
+
+SCHEMES = ("buw", "p01", "p02am", "p02tv", "p02ot", "p02md", "paxtv", "paxot", "paxmd", "pinf")
+Tail = Literal["window", "settled", "stationary"]
+Rule = Literal["occupancy", "most_common"]
+
+EXACT_RCOND = 1e-13
+"""Relative rank cutoff for exact statistics, whose only error is rounding."""
+
+
+class ExactSchemes:
+    """Fits the schemes to one chain, for any features, and computes nothing twice.
+
+    Parameters
+    ----------
+    chain : MarkovChain
+        Followed for ten times its mixing time.
+    """
+
+    def __init__(self, chain: MarkovChain) -> None:
+        self.chain = chain
+        self.t_max = 10 * chain.mixing_time()
+        self.distributions = full_distributions(chain, self.t_max)
+        self._settled = settled_time(chain, self.distributions)
+        self._searches: dict[str, AnchorSearch] = {}
+
+    def fit(
+        self,
+        scheme: str,
+        features: FloatArray,
+        n_anchors_max: int,
+        *,
+        tail: Tail = "window",
+        reference: Rule = "most_common",
+        rcond: float = EXACT_RCOND,
+    ) -> PiecewiseValues:
+        """Return the values of one scheme (one of `SCHEMES`)."""
+        system = self.system(scheme, features, n_anchors_max, tail, reference, rcond)
+        return values_of(system, features)
+
+    def system(
+        self,
+        scheme: str,
+        features: FloatArray,
+        n_anchors_max: int,
+        tail: Tail = "window",
+        reference: Rule = "most_common",
+        rcond: float = EXACT_RCOND,
+    ) -> System:
+        """Return the system of one scheme."""
+        distributions = self.distributions
+        if scheme == "buw":
+            distributions = np.full((1, self.chain.n_states), 1.0 / self.chain.n_states)
+            tail = "window"
+        chain = self.chain
+        source = ChainRows(
+            distributions,
+            chain.transition_matrix,
+            chain.reward,
+            features,
+            stationary=chain.stationary_distribution,
+            rcond=np.sqrt(rcond),  # of features, where rcond is of their squares
+        )
+        anchors = self.anchors(scheme, features, n_anchors_max)
+        settled = min(self._settled, source.t_max)
+        anchors, windows, references = neighborhoods_with_references(
+            source, None, anchors, reference, tail
+        )
+        # Windows of settled timesteps have the same equations.
+        alike = (windows[:, 0] >= settled) & (windows[:, 0] <= source.t_max)
+        keys = np.where(alike[:, None], (settled, settled + 1), windows).tolist()
+        solved: dict[tuple[int, int], Solved] = {}
+        for start, stop in map(tuple, keys):
+            if (start, stop) not in solved:
+                layer = source.layer(source.weights(start, stop))
+                found = solve_alone(source, factor_of([layer], source.p, False), chain.gain)
+                columns = np.vstack((found.weights, np.zeros((1, 1))))
+                solved[start, stop] = Solved(columns, found.rank, found.condition, 0)
+        each = [solved[start, stop] for start, stop in keys]
+        system = system_of(source, each, anchors, windows, references, chain.gain, None)
+        return calibrated(system, source, reference)
+
+    def anchors(self, scheme: str, features: FloatArray, n_anchors_max: int) -> IntArray:
+        """Return the anchors of a scheme."""
+        check_choice("scheme", scheme, SCHEMES)
+        if scheme in ("buw", "p01"):
+            return np.zeros(1, dtype=np.int64)
+        if scheme == "p02am":
+            return np.unique([0, min(self.chain.max_absorption_time(), self.t_max)])
+        if scheme == "pinf":
+            return np.arange(self.t_max + 1)
+        n_anchors = 2 if scheme.startswith("p02") else n_anchors_max
+        return self._search(scheme[-2:], features).doubling(n_anchors)
+
+    def _search(self, metric: str, features: FloatArray) -> AnchorSearch:
+        if metric in self._searches:
+            return self._searches[metric]
+        if metric == "md":
+            squared = mean_discrepancy(self.distributions, Kernel()(features, features))
+        elif metric == "tv":
+            squared = total_variation(self.distributions)
+        else:
+            squared = optimal_transport(self.distributions, self.chain.bisimulation_distance())
+        search = AnchorSearch(until_settled(squared, self._settled), self.t_max)
+        if metric != "md":  # the others do not depend on the features
+            self._searches[metric] = search
+        return search
+
+
+def values_of(system: System, features: FloatArray) -> PiecewiseValues:
+    """Return the values (n, S) of a system's neighbourhoods."""
+    values = system.weights @ features.T + system.offsets[:, None]
+    return PiecewiseValues(np.asarray(system.anchors), values, system.references.main)
+
+
+def until_settled(squared_distance: SquaredDistance, settled: int) -> SquaredDistance:
+    """Return the same distances, computed up to the settled timestep only.
+
+    The distributions are equal from there on, and so are their distances to any other.
+    """
+
+    def squared(anchor: int, start: int, stop: int) -> FloatArray:
+        anchor, last = min(anchor, settled), min(stop, settled + 1)
+        first = min(start, settled)
+        distances = squared_distance(anchor, first, max(last, first + 1))
+        repeated = stop - start - len(distances)
+        return np.concatenate((distances, np.full(repeated, distances[-1])))
+
+    return squared

@@ -1,0 +1,97 @@
+"""What linked calibration, its backups and the occupancy rule buy, on the same samples.
+
+Every error is also given as a multiple of the projection limit (`lstd_agent.problems`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lstd_agent.problems import ENVIRONMENTS, population_counts, random_problem, regimes
+from lstd_agent.results import How, Row
+from study.sampled import SCHEMES, sampled_regimes
+from study.store import Task, generator, largest_first, open_store
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+KEY = ("env", "rho", "seed", "scheme", "calibration", "reference", "backup")
+
+COMBINATIONS = {
+    ("linked", "none", "auto"): "linked, backup by the data",
+    ("linked", "none", "one_step"): "linked, one step",
+    ("references", "occupancy", "one_step"): "references, occupancy",
+    ("references", "most_common", "one_step"): "references, most_common",
+}
+"""Calibration, rule for reference states and backup, with a name; the agent's default comes first,
+the paper's rules last."""
+
+
+@dataclass(frozen=True)
+class ReferenceSettings:
+    """What every row depends on: number of trials and rank cutoff."""
+
+    n_trials: int = 10_000
+    rcond: float = 1e-10
+
+
+def reference_rows(task: Task) -> list[Row]:
+    """Simulate once, and compare all combinations in every regime."""
+    chain, distributions = random_problem(task.env, task.seed)
+    n_trials, rcond = task.settings.n_trials, task.settings.rcond
+    counts = population_counts(chain, n_trials, len(distributions) - 1, generator(task.seed, 2))
+    rows = []
+    for sampled in sampled_regimes(chain, [counts], distributions, task.seed):
+        for scheme, anchors in sampled.anchors_by_scheme.items():
+            for calibration, rule, backup in COMBINATIONS:
+                agent = sampled.fit(
+                    anchors=anchors,
+                    calibration=calibration,
+                    reference="occupancy" if rule == "none" else rule,
+                    backup=backup,
+                    rcond=rcond,
+                )
+                found = sampled.values(agent)
+                rows.append(
+                    {
+                        "env": task.env,
+                        "rho": sampled.regime.rho,
+                        "seed": task.seed,
+                        "scheme": scheme,
+                        "calibration": calibration,
+                        "reference": rule,
+                        "backup": backup,
+                        "n_anchors": len(found.anchors),
+                        "main_reference": found.main,
+                        **sampled.errors.totals(found),
+                        "limit": sampled.errors.limit(found),
+                    }
+                )
+    return rows
+
+
+def run_reference_study(
+    out: Path,
+    settings: ReferenceSettings,
+    *,
+    environments: Sequence[str] = ENVIRONMENTS,
+    n_seeds: int = 20,
+    **how: Unpack[How],
+) -> list[Row]:
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
+    store = open_store(out, "reference", asdict(settings), KEY)
+    tasks = [
+        Task(env, seed, None, settings)
+        for env, n_states, seed in largest_first(environments, n_seeds)
+        if store.lacks(
+            (env, regime.rho, seed, scheme, *combination)
+            for regime in regimes(n_states)
+            for scheme in SCHEMES
+            for combination in COMBINATIONS
+        )
+    ]
+    store.compute(reference_rows, tasks, **how)
+    return store.asked(env=environments, seed=range(n_seeds))

@@ -1,0 +1,178 @@
+"""The sampling experiments: errors against the number of trials, on h6 and c10."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+import gymnasium as gym
+import numpy as np
+
+from lstd_agent import MMD, OneHot, SeminormLSTDAgent
+from lstd_agent.errors import FitWarning, check_choice
+from lstd_agent.problems import (
+    PiecewiseValues,
+    StepwiseErrors,
+    population_counts,
+    random_features,
+    random_problem,
+)
+from lstd_agent.results import How, Row
+from study.exact_systems import Rule
+from study.store import Task, open_store
+from unichain_gym import MarkovChain
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+KEY = ("env", "n_features", "seed", "n_trials", "scheme")
+
+# How many copies of the environment run at once; the law of the samples does not depend on it.
+_NUM_ENVS = 5_000
+
+Engine = Literal["trials", "population"]
+Estimator = Literal["quadratic", "linear"]
+SampledTail = Literal["window", "settled"]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of the figure: an environment with a number of features."""
+
+    env: str
+    n_features: int
+    rho: float
+    n_anchors_max: int
+
+    def n_anchors(self, scheme: str) -> int | None:
+        """Return the wanted number of anchors of one of `SCHEMES`."""
+        return {"p01": 1, "p02md": 2, "paxmd": self.n_anchors_max, "pinf": None}[scheme]
+
+
+SCHEMES = ("p01", "p02md", "paxmd", "pinf")
+PANELS = (
+    Panel("h6", 1, 0.19, 5),
+    Panel("h6", 2, 0.49, 2),
+    Panel("c10", 3, 0.33, 3),
+    Panel("c10", 4, 0.49, 2),
+)
+CHECKPOINTS = {
+    "h6": tuple(range(1_000, 10_001, 1_000)),
+    "c10": tuple(range(5_000, 50_001, 5_000)),
+}
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """What every row of the sampling study depends on.
+
+    The engine steps environments, or draws the counts of all trials at once. The MMD is estimated
+    by all pairs of trials, or by the paper's disjoint pairs of at most ``n_stored`` trials, for
+    which the engine must be ``"trials"``.
+    """
+
+    engine: Engine = "trials"
+    estimator: Estimator = "quadratic"
+    n_stored: int = 2_000
+    tail: SampledTail = "window"
+    reference: Rule = "most_common"
+    rcond: float = 1e-10
+
+    def __post_init__(self) -> None:
+        check_choice("engine", self.engine, get_args(Engine))
+        check_choice("estimator", self.estimator, get_args(Estimator))
+
+
+def sampling_rows(task: Task) -> list[Row]:
+    """Collect once, and evaluate every panel and scheme at every checkpoint."""
+    chain, distributions = random_problem(task.env, task.seed)
+    t_max, settings = len(distributions) - 1, task.settings
+    tables = {
+        panel: random_features(chain.n_states, panel.n_features, task.seed)
+        for panel in PANELS
+        if panel.env == task.env
+    }
+    errors = {panel: StepwiseErrors(chain, F, distributions) for panel, F in tables.items()}
+    rows = []
+    for samples in cumulative_samples(task, chain, t_max):
+        for panel, features in tables.items():
+            for scheme in SCHEMES:
+                if (panel.n_features, samples.n_trials, scheme) not in task.missing:
+                    continue
+                agent = SeminormLSTDAgent.paper(
+                    features,
+                    panel.n_anchors(scheme),
+                    distance=MMD(settings.estimator),
+                    gain=chain.gain,
+                    tail=settings.tail,
+                    reference=settings.reference,
+                    rcond=settings.rcond,
+                    n_stored_trials=settings.n_stored,
+                )
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", FitWarning)  # errors tell more
+                    agent.merge(samples).fit()
+                found = PiecewiseValues.of(agent, chain.n_states)
+                rows.append(
+                    {
+                        "env": task.env,
+                        "rho": panel.rho,
+                        "n_features": panel.n_features,
+                        "seed": task.seed,
+                        "n_trials": samples.n_trials,
+                        "scheme": scheme,
+                        "n_anchors": len(found.anchors),
+                        "t_max": t_max,
+                        "total_repb": float(errors[panel].repb(found).sum()),
+                        "total_rems": float(errors[panel].rems(found).sum()),
+                    }
+                )
+    return rows
+
+
+def cumulative_samples(task: Task, chain: MarkovChain, t_max: int) -> Iterator[SeminormLSTDAgent]:
+    """Yield an agent that holds all trials up to each checkpoint."""
+    assert chain.policy is not None
+    policy, name = chain.policy.argmax(axis=1), f"unichain_gym:Unichain-{task.env}-v0"
+    last = max(n_trials for _, n_trials, _ in task.missing)
+    checkpoints = [n for n in CHECKPOINTS[task.env] if n <= last]
+    increments = np.diff([0, *checkpoints]).tolist()
+    seeds = np.random.SeedSequence([task.seed, 1]).spawn(len(increments))
+    agent = SeminormLSTDAgent(OneHot(), n_batches=2, n_stored_trials=task.settings.n_stored)
+    for increment, seed in zip(increments, seeds, strict=True):
+        if task.settings.engine == "population":
+            agent.add(population_counts(chain, increment, t_max, np.random.default_rng(seed)))
+        else:
+            with closing(gym.make_vec(name, num_envs=min(increment, _NUM_ENVS))) as env:
+                agent.collect(env, policy, increment, t_max, int(seed.generate_state(1)[0]))
+        yield agent
+
+
+def run_sampling_study(
+    out: Path,
+    settings: SamplingSettings,
+    *,
+    n_seeds: int = 20,
+    **how: Unpack[How],
+) -> list[Row]:
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
+    store = open_store(out, "sampling", asdict(settings), KEY)
+    tasks = []
+    for env in ("c10", "h6"):  # the longer collections first
+        for seed in range(n_seeds):
+            missing = frozenset(
+                (panel.n_features, n_trials, scheme)
+                for panel in PANELS
+                if panel.env == env
+                for n_trials in CHECKPOINTS[env]
+                for scheme in SCHEMES
+                if (env, panel.n_features, seed, n_trials, scheme) not in store
+            )
+            if missing:
+                tasks.append(Task(env, seed, missing, settings))
+    store.compute(sampling_rows, tasks, **how)
+    return store.asked(seed=range(n_seeds))

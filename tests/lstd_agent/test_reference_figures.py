@@ -1,0 +1,168 @@
+"""Rows of chains, counts and trials, held to figures that independent programs computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from lstd_agent import KeptTrials, LambdaReturn, MultiStep
+from lstd_agent.rows.chain import ChainRows
+from lstd_agent.rows.counts import CountRows
+from lstd_agent.rows.factors import Segments, factor_of
+from lstd_agent.rows.kept import TrialRows
+from lstd_agent.system.linked import solve_alone, solve_linked, zero_of
+from lstd_agent.system.minimizer import projected_bellman_error, projector
+from lstd_agent.system.solution import Solved
+from lstd_agent.system.targets import forever, linked_by_targets, window_by_targets
+from lstd_agent.trials.counted import CountRecorder
+from unichain_gym import make_mdp
+
+ROUNDING = 1e-14
+"""Ill-conditioned figures are held to so much times their condition."""
+
+CUTOFF = 1e-12
+"""The relative cutoff of the figures of single windows."""
+
+
+def backup_of(case: Any) -> MultiStep | LambdaReturn:
+    return MultiStep(case["m"]) if "m" in case else LambdaReturn(case["lambda"])
+
+
+def counts_of(problem: Any, rcond: float = 1e-10) -> CountRows:
+    """Rows of a sample's counts."""
+    states, rewards = np.array(problem["states"]), np.array(problem["rewards"], dtype=float)
+    table = np.array(problem["features"])
+    recorder = CountRecorder(len(table))
+    for t in range(rewards.shape[1]):
+        recorder.record(states[:, t], rewards[:, t], states[:, t + 1])
+    return CountRows([recorder.sums(len(states))], table, rcond=rcond)
+
+
+def trials_of(problem: Any, rcond: float = 1e-10) -> TrialRows:
+    """Rows of the same sample's trials, whose observations are the numbers of states."""
+    table = np.array(problem["features"])
+    states = np.array(problem["states"], dtype=float)[..., None]
+    kept = KeptTrials.of(states, np.array(problem["rewards"], dtype=float))
+    return TrialRows(kept, lambda seen: table[seen[:, 0].astype(int)], rcond=rcond)
+
+
+def chain_of(problem: Any) -> Any:
+    return make_mdp(problem["env"]).induce(np.array(problem["policy"]))
+
+
+def exact_rows(problem: Any, distributions: Any, rcond: float = 1e-10) -> ChainRows:
+    chain = chain_of(problem)
+    features = np.array(problem["features"])
+    return ChainRows(distributions, chain.transition_matrix, chain.reward, features, rcond=rcond)
+
+
+def fitted(source: Any, weights: Any, features: Any) -> Any:
+    """Fitted values of all states, by the weights of a window that has no offset."""
+    columns = np.vstack((weights, np.zeros((1, weights.shape[1]))))
+    return features @ source.coordinates.of_features(columns)[:-1, 0]
+
+
+def linked(source: Any, case: Any, gain: float) -> list[Solved]:
+    """Windows of a linked system: of single steps by factors, of λ by targets."""
+    anchors = np.array(case["anchors"])
+    segments = Segments.of(source, anchors)
+    zero = zero_of(source, segments, int(anchors[-1]))
+    if case["lambda"] == 0.0:
+        return solve_linked(source, segments, anchors, gain, zero)
+    backup = backup_of(case)
+    [solved] = linked_by_targets(source, anchors, backup, np.array([gain]), zero[None])
+    return solved
+
+
+def difference(source: Any, solved: list[Solved], case: Any, features: Any) -> float:
+    """The largest difference from the figures where windows visit, over the largest of them."""
+    expected = np.array([[np.nan if v is None else v for v in row] for row in case["values"]])
+    columns = [source.coordinates.of_features(each.columns)[:, 0] for each in solved]
+    found = np.array([features @ w[:-1] + w[-1] for w in columns])
+    return float(np.nanmax(np.abs(found - expected)) / np.nanmax(np.abs(expected)))
+
+
+def test_exact_linked_systems(reference: Any) -> None:
+    n_equal = n_stable = 0
+    for problem in reference("linked")["exact"]:
+        p = chain_of(problem).stepwise_distributions(problem["t_max"], tol=0.0).copy()
+        p[p <= 1e-8] = 0.0
+        for case in problem["cases"]:
+            source = exact_rows(problem, p / p.sum(axis=1, keepdims=True))
+            solved = linked(source, case, problem["gain"])
+            assert source.main_state(case["anchors"][-1]) == case["main_reference"]
+            off = difference(source, solved, case, np.array(problem["features"]))
+            condition = max(each.condition for each in solved)
+            assert off < max(1e-9, ROUNDING * condition)
+            n_stable += case["stable"]
+            n_equal += case["stable"] and off < 1e-9
+    assert n_stable == 48
+    assert n_equal >= 40
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_linked_systems_of_counts(reference: Any, number: int) -> None:
+    problem = reference("linked")["sample"][number]
+    features = np.array(problem["features"])
+    assert len(problem["cases"]) == 6
+    for case in problem["cases"]:
+        source = counts_of(problem)
+        solved = linked(source, case, problem["gain"])
+        assert source.main_state(case["anchors"][-1]) == case["main_reference"]
+        assert difference(source, solved, case, features) < 1e-9
+
+
+def test_exact_windows_of_single_steps(reference: Any) -> None:
+    cases = reference("lstd")["cases"]
+    assert len(cases) == 9
+    for case in cases:
+        p, features = np.array(case["distribution"]), np.array(case["features"])
+        source, seen = exact_rows(case, p[None], CUTOFF), p > 0.0
+        factor = factor_of(source.merged(0, 1), source.p, False)
+        w = fitted(source, solve_alone(source, factor, case["gain"]).weights, features)
+        expected = np.array(case["fitted"])
+        assert_allclose(w[seen], expected[seen], atol=1e-8 * np.abs(expected).max())
+
+
+def test_projected_errors_and_projectors(reference: Any) -> None:
+    for case in reference("lstd")["cases"]:
+        chain, p = chain_of(case), np.array(case["distribution"])
+        F, root = np.array(case["features"]), np.sqrt(p)
+        A = root[:, None] * F
+        B = root[:, None] * (F - chain.transition_matrix @ F)
+        c = root * (chain.reward - case["gain"])
+        error = projected_bellman_error(A, B, c, np.array(case["w"]), CUTOFF)
+        assert np.sqrt(error) == pytest.approx(case["repb"], rel=1e-8, abs=1e-10 * np.abs(c).max())
+        trace = np.trace(projector(F, p, CUTOFF))
+        assert trace == pytest.approx(case["projector_trace"], abs=1e-8)
+
+
+def test_exact_windows_of_several_steps(reference: Any) -> None:
+    problems, cases = reference("lstd")["cases"], reference("multistep")["exact"]
+    assert len(cases) == 72
+    for case in cases:
+        problem = problems[case["lstd_case"]]
+        p, features = np.array(problem["distribution"]), np.array(problem["features"])
+        source, seen = exact_rows(problem, p[None], CUTOFF), p > 0.0
+        found = forever(source, source.layer(p), problem["gain"], backup_of(case))
+        expected = np.array(case["fitted"])
+        off = fitted(source, found.weights, features)[seen] - expected[seen]
+        assert np.abs(off).max() < 1e-8 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("way", "rows"), [("counts", counts_of), ("trials", trials_of)])
+def test_windows_of_several_steps_of_a_sample(reference: Any, way: str, rows: Any) -> None:
+    sample = reference("multistep")["sample"]
+    source, features = rows(sample, CUTOFF), np.array(sample["features"])
+    cases = [case for case in sample["cases"] if case["way"] == way]
+    assert len(cases) == 18
+    for case in cases:
+        start, stop = case["window"]
+        found, n = window_by_targets(source, start, stop, sample["gain"], backup_of(case))
+        assert n == len(sample["states"]) * (stop - start)
+        expected = np.array(case["fitted"])
+        off = fitted(source, found.weights, features) - expected
+        assert np.abs(off).max() < 1e-8 * np.abs(expected).max()

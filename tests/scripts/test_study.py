@@ -1,0 +1,275 @@
+"""The study's problems, schemes, metrics, tables and claims."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from study import tables
+from study.exact_systems import ExactSchemes, until_settled
+from study.references import ReferenceSettings, reference_rows
+from study.sampling import CHECKPOINTS, Engine, SamplingSettings, sampling_rows
+from study.store import Task
+
+from lstd_agent import SeminormLSTDAgent
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError
+from lstd_agent.problems import (
+    PiecewiseValues,
+    StepwiseErrors,
+    full_distributions,
+    random_chain,
+    random_features,
+    regimes,
+    settled_time,
+)
+from unichain_gym import make_mdp, simulate_counts
+
+
+def test_regimes_of_the_paper_s_environments_are_those_its_tables_have() -> None:
+    published: dict[str, set[float]] = {}
+    for env, rho, *_ in tables.paper_cells().index:
+        published.setdefault(env, set()).add(rho)
+    assert len(published) == 10
+    assert published == {
+        env: {regime.rho for regime in regimes(make_mdp(env).n_states)} for env in published
+    }
+
+
+def test_regimes_give_the_paper_s_numbers_of_anchors_and_features() -> None:
+    assert [r.n_anchors_max for r in regimes(100)] == [2, 3, 5, 11, 16, 33]
+    assert [r.n_features for r in regimes(100)] == [49, 33, 19, 9, 6, 3]
+
+
+def test_a_seed_gives_one_problem_and_another_seed_another() -> None:
+    first, again, other = (random_chain("h36c", seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first.policy, again.policy)
+    assert first.policy is not None
+    assert other.policy is not None
+    assert (first.policy != other.policy).any()
+    assert (random_features(36, 3, 0) == random_features(36, 3, 0)).all()
+    # Policy and features come from streams of their own.
+    assert_allclose(random_features(10**5, 1, 0)[:, 0] - np.arange(10**5), 0, atol=6)
+
+
+class GivenAnchors(ExactSchemes):
+    """Neighborhoods that the test says, whatever the scheme."""
+
+    given: tuple[int, ...] = ()
+
+    def anchors(self, scheme: str, features: FloatArray, n_anchors_max: int) -> IntArray:
+        return np.array(self.given)
+
+    def at(self, anchors: tuple[int, ...], features: FloatArray) -> PiecewiseValues:
+        self.given = anchors
+        return self.fit("p02md", features, len(anchors))
+
+
+def direct_errors(found, chain, features, p):
+    """ε_PB and ε_MS by their definitions, one timestep at a time."""
+    S = chain.n_states
+    P = chain.transition_matrix.toarray()
+    exact = chain.bias - chain.bias[found.main]
+    repb = rems = spread = 0.0
+    for t, weight in enumerate(p):
+        values = found.values[np.searchsorted(found.anchors, t, side="right") - 1]
+        D = np.diag(weight)
+        projector = features @ np.linalg.pinv(features.T @ D @ features, 1e-12) @ features.T @ D
+        residual = projector @ (values - (chain.reward - chain.gain + P @ values))
+        repb += np.sqrt(residual @ D @ residual)
+        error = values - exact
+        rems += np.sqrt(weight @ error**2)
+        spread += np.sqrt(weight @ (error - weight @ error) ** 2)
+    assert len(weight) == S
+    return repb, rems, spread
+
+
+def test_total_errors_equal_their_definitions_summed_directly() -> None:
+    chain = random_chain("h15b", 3)
+    features = random_features(15, 3, 3)
+    p = chain.stepwise_distributions(60)
+    found = GivenAnchors(chain).at((0, 4, 20), features)
+    expected = direct_errors(found, chain, features, p)
+    totals = StepwiseErrors(chain, features, p).totals(found)
+    assert_allclose([*totals.values()], expected, rtol=1e-6)
+
+
+def test_a_shifted_offset_changes_rems_but_not_its_offset_free_variant() -> None:
+    chain = random_chain("h6", 0)
+    p = chain.stepwise_distributions(50)
+    found = PiecewiseValues(np.array([0, 10]), np.tile(chain.bias, (2, 1)), main=0)
+    right = replace(found, values=found.values - chain.bias[0])
+    shifted = replace(right, values=right.values + 5.0)
+    errors = StepwiseErrors(chain, np.eye(6), p)
+    assert_allclose(errors.rems(right), 0.0, atol=1e-9)
+    assert_allclose(errors.rems(shifted), 5.0)
+    assert_allclose(errors.rems_without_offset(shifted), 0.0, atol=1e-6)
+
+
+def test_one_hot_features_make_every_exact_error_vanish() -> None:
+    chain = random_chain("c10", 1)
+    p = chain.stepwise_distributions(200)
+    errors = StepwiseErrors(chain, np.eye(10), p)
+    found = GivenAnchors(chain).at((0, 30), np.eye(10))
+    # States of negligible probability in the second window keep weight 0 (relative cutoff).
+    assert errors.repb(found)[:30].max() < 1e-8
+    assert errors.rems(found)[:30].max() < 1e-6
+
+
+def test_distances_stop_where_the_distribution_has_settled() -> None:
+    chain = random_chain("h6", 0)
+    p = full_distributions(chain, 500)
+    settled = settled_time(chain, p)
+    assert 0 < settled < 500
+    assert_allclose(
+        p[settled:], np.tile(chain.stationary_distribution, (501 - settled, 1)), atol=1e-13
+    )
+    asked = []
+
+    def squared(anchor: int, start: int, stop: int) -> np.ndarray:
+        asked.append((anchor, start, stop))
+        return np.abs(p[start:stop] - p[anchor]).sum(axis=1)
+
+    shortened = until_settled(squared, settled)
+    for anchor, start, stop in ((0, 1, 501), (3, settled - 1, settled + 2), (settled, 400, 501)):
+        expected = np.abs(p[start:stop] - p[anchor]).sum(axis=1)
+        assert_allclose(shortened(anchor, start, stop), expected, atol=1e-12)
+    assert max(stop for *_, stop in asked) <= settled + 1
+
+
+def test_pinf_has_the_least_projected_error_of_all_schemes() -> None:
+    chain = random_chain("c35c", 0)
+    schemes = ExactSchemes(chain)
+    features = random_features(35, 6, 0)
+    errors = StepwiseErrors(chain, features, schemes.distributions, rcond=1e-13)
+    totals = {
+        name: errors.repb(schemes.fit(name, features, 5)).sum()
+        for name in ("buw", "p01", "p02am", "p02md", "paxtv", "paxot", "pinf")
+    }
+    assert min(totals, key=totals.__getitem__) == "pinf"
+
+
+def test_a_stepwise_system_is_the_same_when_settled_timesteps_are_solved_once() -> None:
+    chain = random_chain("c10", 4)
+    features = random_features(10, 3, 4)
+    schemes, one_by_one = ExactSchemes(chain), ExactSchemes(chain)
+    assert schemes._settled < schemes.t_max
+    one_by_one._settled = schemes.t_max + 1
+    found, expected = (each.system("pinf", features, 2) for each in (schemes, one_by_one))
+    assert len(found.anchors) == schemes.t_max + 1
+    assert_allclose(found.weights, expected.weights, rtol=1e-6, atol=1e-9)
+    assert (found.rank == expected.rank).all()
+    assert not found.n_samples.any()
+
+
+def test_no_values_of_the_same_neighborhoods_beat_the_projection_limit_by_much() -> None:
+    chain = random_chain("h36c", 2)
+    features = random_features(36, 4, 2)
+    errors = StepwiseErrors(chain, features, chain.stepwise_distributions(400))
+    agent = SeminormLSTDAgent(features, anchors=[0, 30], gain=chain.gain)
+    agent.add(simulate_counts(chain, 10_000, 400, 0)).fit()
+    for found in (PiecewiseValues.of(agent, 36), GivenAnchors(chain).at((0, 30), features)):
+        assert errors.limit(found) <= 1.05 * errors.rems(found).sum()
+
+
+def test_the_projection_limit_of_one_hot_features_is_zero() -> None:
+    chain = random_chain("h6", 0)
+    errors = StepwiseErrors(chain, np.eye(6), chain.stepwise_distributions(50))
+    assert errors.limit(PiecewiseValues(np.array([0]), np.zeros((1, 6)), main=0)) < 1e-7
+
+
+@pytest.mark.parametrize("engine", ["trials", "population"])
+def test_sampling_rows_do_not_depend_on_which_others_are_missing(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CHECKPOINTS, "h6", (50, 100))
+    settings = SamplingSettings(engine=engine)
+    everything = frozenset(
+        (d, n, s) for d in (1, 2) for n in (50, 100) for s in ("p01", "p02md", "paxmd", "pinf")
+    )
+    whole = sampling_rows(Task("h6", 0, everything, settings))
+    assert len(whole) == len(everything)
+    part = frozenset({(2, 100, "pinf"), (1, 50, "p01")})
+    rows = sampling_rows(Task("h6", 0, part, settings))
+    assert rows == [r for r in whole if (r["n_features"], r["n_trials"], r["scheme"]) in part]
+
+
+def test_what_no_study_knows_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"engine must be one of .*; got 'trial'"):
+        SamplingSettings(engine="trial")  # type: ignore[arg-type]
+    schemes = ExactSchemes(random_chain("h6", 0))
+    with pytest.raises(InvalidInputError, match=r"scheme must be one of .*; got 'p02kl'"):
+        schemes.anchors("p02kl", np.eye(6), 2)
+
+
+def test_sampled_errors_approach_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHECKPOINTS, "h6", (10**8,))
+    settings = SamplingSettings(engine="population")
+    chain = random_chain("h6", 1)
+    schemes, features = ExactSchemes(chain), random_features(6, 2, 1)
+    errors = StepwiseErrors(chain, features, schemes.distributions)
+    exact = errors.repb(schemes.fit("p01", features, 2)).sum()
+    (row,) = sampling_rows(Task("h6", 1, frozenset({(2, 10**8, "p01")}), settings))
+    assert row["total_repb"] == pytest.approx(exact, rel=1e-2)
+
+
+def test_reference_rows_are_repeatable_and_reported() -> None:
+    task = Task("h6", 0, None, ReferenceSettings(n_trials=200))
+    rows = reference_rows(task)
+    assert rows == reference_rows(task)
+    assert {(r["calibration"], r["reference"], r["backup"]) for r in rows} == {
+        ("linked", "none", "auto"),
+        ("linked", "none", "one_step"),
+        ("references", "occupancy", "one_step"),
+        ("references", "most_common", "one_step"),
+    }
+    text = tables.markdown_references(rows)
+    assert "| p02md h6 ρ=0.19 |" in text
+    assert "Median over the 4 rows" in text
+
+
+# Tables
+
+
+def cells_of(values: dict[str, float]) -> pd.DataFrame:
+    index = pd.MultiIndex.from_tuples([("h6", 0.49, "total_repb")], names=["env", "rho", "metric"])
+    return pd.DataFrame([values], index=index)
+
+
+def test_tables_mark_the_three_lowest_of_each_row() -> None:
+    cells = cells_of({"buw": 5100.0, "p01": 210.0, "p02am": 320.0, "pinf": 0.0028})
+    text = tables.markdown_tables(cells)
+    assert "| h6 | 5100 | *210* | <u>320</u> | **0.0028** |" in text
+    latex = tables.latex_tables(cells)
+    assert r"\textcolor{red}{0.0028}" in latex
+    assert r"\textcolor{darkgreen}{210}" in latex
+    assert r"\textcolor{blue}{320}" in latex
+
+
+def test_equal_values_share_their_mark_and_leave_the_next_its_place() -> None:
+    row = pd.Series({"paxmd": 1.0, "p02md": 1.0, "p01": 2.0, "buw": 3.0, "pinf": 4.0})
+    texts = tables.marked(row, "markdown", "")
+    assert texts == ["**1.0**", "**1.0**", "*2.0*", "<u>3.0</u>", "4.0"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5123.0, "5100"), (0.00284, "0.0028"), (12.34, "12"), (1.234, "1.2"), (0.0, "0"),
+        (3.46e-9, "3.5e-9"), (6.7e7, "6.7e7"), (99.9, "100"),
+    ],
+)  # fmt: skip
+def test_numbers_are_written_with_two_digits(value: float, text: str) -> None:
+    assert tables.two_digits(value) == text
+
+
+def test_agreement_with_the_paper_is_zero_for_the_paper_itself() -> None:
+    paper = tables.paper_cells()
+    same = tables.markdown_agreement(tables.log_ratios(paper, paper)).splitlines()[2:]
+    assert len(same) == 20
+    assert all("| 0.00 | +0.00 | +0.00 |" in line for line in same)
+    more = tables.markdown_agreement(tables.log_ratios(10 * paper, paper)).splitlines()[2:]
+    assert all("| 1.00 | +1.00 | +1.00 |" in line for line in more)

@@ -1,0 +1,163 @@
+"""Names of states and actions, and what is given by name: labels of tables, states, masks.
+
+A pandas object is known by its ``axes``. Its labels are names of states or actions, unless they
+are the numbers 0, 1, 2, … of the rows. Labels that contradict each other are refused, since no
+rule says which of them holds; nothing is reordered.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError, UnichainError
+from unichain_gym.outcomes import nearest_name, read_array, read_reals, require_integers
+
+Names = tuple[str | int, ...]
+Labels = list[tuple[str, str, Sequence[Any]]]
+"""For each labeled axis: "state" or "action", what it belongs to, and its labels."""
+
+
+def find_labels(what: str, values: Any, *kinds: str) -> Labels:
+    """Return the labels of a pandas object, or of a list of them, whose axes have these kinds."""
+    if isinstance(values, list | tuple):
+        parts = [(i, part) for i, part in enumerate(values) if hasattr(part, "axes")]
+        return [
+            found for i, part in parts for found in find_labels(f"{what}[{i}]", part, *kinds[1:])
+        ]
+    axes = getattr(values, "axes", None)
+    if not isinstance(axes, list):
+        return []
+    of = (f"the rows of {what}", f"the columns of {what}") if len(axes) > 1 else (f"{what}",)
+    return [(kind, name, axis.tolist()) for kind, name, axis in zip(kinds, of, axes, strict=False)]
+
+
+def agree_on_names(
+    kind: str, n: int, names: Sequence[Any] | None, labels: Iterable[tuple[str, str, Sequence[Any]]]
+) -> Names | None:
+    """Return what the n states or actions are called, or raise `InvalidModelError`.
+
+    Parameters
+    ----------
+    kind : {"state", "action"}
+    names : sequence of str or of int, optional
+        What they are called, whatever labels say; labels must say the same.
+    labels : list
+        What `find_labels` returns; those of another kind are left out. The numbers 0 to n - 1
+        in order are no names, but contradict the same numbers in another order.
+    """
+    known, source = _read_names(f"{kind}_names", names, kind, n), f"{kind}_names"
+    plain = list(range(n))
+    of_kind = [labeled for labeled in labels if labeled[0] == kind]
+    for _, what, found in sorted(of_kind, key=lambda labeled: labeled[2] == plain):
+        if found == plain and (known is None or set(known) != set(plain)):
+            continue
+        read = _read_names(f"the labels of {what}", found, kind, n)
+        if known is None:
+            known, source = read, what
+        elif read is not None and read != known:
+            i = next(i for i in range(n) if read[i] != known[i])
+            raise InvalidModelError(
+                f"{what} and {source} disagree on the {kind}s: number {i} is {read[i]!r} and "
+                f"{known[i]!r}. Bring both in one order, by .loc or .reindex, or pass numbers "
+                "alone, by .to_numpy()"
+            )
+    return known
+
+
+def _read_names(what: str, names: Sequence[Any] | None, kind: str, n: int) -> Names | None:
+    """Return names as a tuple, all text or all integers, each once."""
+    if names is None:
+        return None
+    given = names.tolist() if isinstance(names, np.ndarray) else names
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence) or len(given) != n:
+        raise InvalidModelError(
+            f"{what} must hold one name for each of the {n} {kind}s; got {reprlib.repr(given)}"
+        )
+    read: Names
+    if all(isinstance(name, str) for name in given):
+        read = tuple(str(name) for name in given)
+    else:
+        require_integers(
+            InvalidModelError, **{f"{what}[{i}]": name for i, name in enumerate(given)}
+        )
+        read = tuple(index(name) for name in given)
+    if len(set(read)) < n:
+        twice = next(name for i, name in enumerate(read) if name in read[:i])
+        raise InvalidModelError(f"{what} must differ; two {kind}s are called {twice!r}")
+    return read
+
+
+def look_up(
+    values: NDArray[Any],
+    names: Sequence[str | int] | None,
+    kind: str,
+    error: type[UnichainError] = InvalidModelError,
+) -> NDArray[Any]:
+    """Return an array in which names that are text are replaced by their numbers."""
+    if values.dtype.kind not in "UO" or not all(isinstance(v, str) for v in values.flat):
+        return values
+    numbers = {name: i for i, name in enumerate(names or ()) if isinstance(name, str)}
+    for name in values.flat:
+        if name not in numbers:
+            known = (
+                f"{kind}s have no names here, only numbers"
+                if not numbers
+                else f"no {kind} is called so"
+            )
+            raise error(f"{kind} {str(name)!r}: {known}{nearest_name(name, numbers)}")
+    return np.array([numbers[v] for v in values.flat], dtype=np.int64).reshape(values.shape)
+
+
+def read_states(
+    states: ArrayLike, n_states: int, names: Sequence[str | int] | None = None
+) -> IntArray:
+    """Return one state or several, by number, by name or by a mask (S,), as numbers (n,).
+
+    Raises
+    ------
+    InvalidModelError
+        If there is none, or one does not exist.
+    """
+    array = np.atleast_1d(look_up(read_array(states, "states"), names, "state"))
+    if array.dtype == np.bool_ and array.shape == (n_states,):
+        array = np.flatnonzero(array)
+    if array.ndim != 1 or not array.size or not np.issubdtype(array.dtype, np.integer):
+        raise InvalidModelError(
+            f"states must be integers or names, one or several, or a mask of {n_states} booleans "
+            f"with at least one True; got {reprlib.repr(states)}"
+        )
+    wrong = array[(array < 0) | (array >= n_states)]
+    if wrong.size:
+        raise InvalidModelError(f"state {wrong[0]} does not exist; states are 0 to {n_states - 1}")
+    return array.astype(np.int64)
+
+
+def read_state(state: ArrayLike, n_states: int, names: Sequence[str | int] | None = None) -> int:
+    """Return the number of one state, or raise `InvalidModelError`."""
+    states = read_states(state, n_states, names)
+    if states.size > 1:
+        raise InvalidModelError(f"one state is needed; got {state!r}")
+    return int(states[0])
+
+
+def read_state_values(
+    what: str, values: ArrayLike | None, n_states: int, names: Sequence[str | int] | None
+) -> FloatArray:
+    """Return a finite number for each state, (S,), None being zeros; or `InvalidArgumentError`."""
+    if values is None:
+        return np.zeros(n_states)
+    array = read_reals(values, what, InvalidArgumentError)
+    if array.shape != (n_states,) or not np.isfinite(array).all():
+        raise InvalidArgumentError(
+            f"{what} must be {n_states} finite numbers, one a state; got {reprlib.repr(values)}"
+        )
+    if labels := find_labels(what, values, "state"):
+        agree_on_names("state", n_states, range(n_states) if names is None else names, labels)
+    return array

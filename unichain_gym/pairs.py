@@ -1,0 +1,208 @@
+"""An MDP as rows, one for each action of each state, in doubles or in fractions.
+
+A table with .4 and 1/3 holds doubles near 2/5 and 1/3. `read_fractions` reads a double as the
+simplest fraction within two ulps, if that is too simple to be a coincidence, and otherwise as
+what it is. (Among random numbers, a fraction with denominator q is that near with a chance of
+about q² times the width of two ulps.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
+from unichain_gym.interface import OutcomeModel
+from unichain_gym.rounding import EPSILON
+from unichain_gym.structure import row_sums
+
+# Entries a row from which single differences cost too much.
+FULL = 50
+COINCIDENCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The actions that states have, as rows: state by state, each with its transitions.
+
+    Parameters
+    ----------
+    state, action : ndarray of int, shape (n,)
+    first : ndarray of int, shape (S,)
+        The first row of each state.
+    Q : csr_array, shape (n, S)
+        Transition probabilities.
+    p, reward : ndarray, shapes (nnz,) and (n,), of float or of fractions
+        The entries of Q, and the expected rewards, less a number that all have in common.
+    reward_error : ndarray of float, shape (n,)
+        How far the rewards may be from what is meant.
+    reward_size : ndarray of float, shape (n,)
+        How large they are with what they have in common.
+    """
+
+    state: IntArray
+    action: IntArray
+    first: IntArray
+    Q: sparse.csr_array
+    p: Any
+    reward: Any
+    reward_error: FloatArray
+    reward_size: FloatArray
+
+    @cached_property
+    def source(self) -> IntArray:
+        """The state from which each entry of Q leads."""
+        return np.repeat(self.state, np.diff(self.Q.indptr))
+
+    def sums(self, entries: Any) -> Any:
+        """Add up entries of the shape of p, row by row."""
+        return np.add.reduceat(entries, self.Q.indptr[:-1])
+
+    def of(self, rows: IntArray) -> Pairs:
+        """Return some of the rows, one of each state in turn."""
+        start, count = self.Q.indptr[rows], np.diff(self.Q.indptr)[rows]
+        indptr = np.concatenate(([0], np.cumsum(count)))
+        entries = np.arange(indptr[-1]) + np.repeat(start - indptr[:-1], count)
+        data, indices, every = self.Q.data[entries], self.Q.indices[entries], np.arange(rows.size)
+        Q = sparse.csr_array((data, indices, indptr), shape=(rows.size, rows.size))
+        return Pairs(every, self.action[rows], every, Q, self.p[entries], self.reward[rows],
+                     self.reward_error[rows], self.reward_size[rows])  # fmt: skip
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether rows have so many entries that single differences cost too much."""
+        return bool(self.Q.nnz > FULL * self.state.size)
+
+    @cached_property
+    def rounding(self) -> FloatArray:
+        """Roundings of Σ p (y(s') - y(s)) relative to its terms: of p, of k products and sums."""
+        return np.asarray(0.5 * EPSILON * (5.0 + np.sqrt(np.diff(self.Q.indptr))))
+
+    @cached_property
+    def totals(self) -> FloatArray:
+        """The sums of the rows, which rounding keeps from 1."""
+        return row_sums(self.Q)
+
+    def ahead(self, y: Any) -> Any:
+        """Return Σ_s' p(s'|row) y(s')."""
+        return self.Q @ y if y.dtype != object else self.sums(self.p * y[self.Q.indices])
+
+    def ahead_bound(self, y: FloatArray) -> FloatArray:
+        """Return a bound of `ahead` of a nonnegative y."""
+        return np.broadcast_to(y.max(), self.state.shape) if self.is_full else self.Q @ y
+
+    def drift(self, y: Any) -> tuple[Any, FloatArray]:
+        """Return Σ_s' p(s'|row) (y(s') - y(s)), and how far rounding, also of p, may put it off."""
+        if y.dtype != object and self.is_full:
+            y = y - 0.5 * (y.max() + y.min())
+            size = 3.0 * self.rounding * np.abs(y).max()
+            return self.Q @ y - self.totals * y[self.state], size
+        terms = self.p * (y[self.Q.indices] - y[self.source])
+        if terms.dtype == object:
+            return self.sums(terms), np.zeros(self.state.size)
+        return self.sums(terms), self.rounding * self.sums(np.abs(terms))
+
+    def leaders(self, score: FloatArray) -> IntArray:
+        """Return the first row of the largest score in each state."""
+        top = np.maximum.reduceat(score, self.first)
+        rows = np.flatnonzero(score == top[self.state])
+        leader = self.first.copy()
+        leader[self.state[rows[::-1]]] = rows[::-1]
+        return leader
+
+    def table(self, rows: BoolArray, n_actions: int) -> BoolArray:
+        """Return a mask of rows as a mask of shape (S, A)."""
+        mask = np.zeros((self.first.size, n_actions), dtype=bool)
+        mask[self.state[rows], self.action[rows]] = True
+        return mask
+
+
+def list_pairs(mdp: OutcomeModel) -> Pairs:
+    """Return the rows of an MDP in doubles.
+
+    Rewards enter less one of them, if all are of one sign and within a factor of 2 of each other:
+    then no digit is lost, and how far they are from 0 does not matter.
+    """
+    state, action = np.nonzero(mdp.allowed_actions)
+    S, A, K = mdp.next_state.shape
+    every = slice(None) if state.size == S * A else state * A + action
+    p, reward = mdp.probability.reshape(S * A, K)[every], mdp.reward.reshape(S * A, K)[every]
+    to = mdp.next_state.reshape(S * A, K)[every]
+    expected = mdp.expected_reward.ravel()[every]
+    low, high, size = float(expected.min()), float(expected.max()), np.abs(expected)
+    rounded, error = size, np.zeros(1)
+    if low != high and (0.0 < high <= 2.0 * low or 2.0 * high <= low < 0.0):
+        rest = p * (reward - low)
+        expected, rounded = rest.sum(axis=1), np.abs(rest).sum(axis=1)
+        error = 0.5 * EPSILON * (p * np.where(is_short(reward), 0.0, np.abs(reward))).sum(axis=1)
+    elif reward.min() < 0.0 < reward.max():
+        rounded = np.einsum("rk,rk->r", p, np.abs(reward))
+    error = error + EPSILON * (2.0 + np.sqrt(K)) * rounded
+    if p.all():
+        indptr, p, to = np.arange(0, p.size + 1, K), p.ravel(), to.ravel()
+    else:
+        is_possible = p > 0.0
+        indptr = np.concatenate(([0], np.cumsum(np.count_nonzero(is_possible, axis=1))))
+        p, to = p[is_possible], to[is_possible]
+    Q = sparse.csr_array((p, to, indptr), shape=(state.size, S))
+    if not Q.has_canonical_format:
+        Q = Q.copy()
+        Q.sum_duplicates()
+    first = np.searchsorted(state, np.arange(S))
+    return Pairs(state, action, first, Q, Q.data, expected, error, size)
+
+
+def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
+    """Return the rows in fractions, and whether every number was recognized as one."""
+    state, action = pairs.state, pairs.action
+    probability = mdp.probability[state, action]
+    row, k = np.nonzero(probability)
+    p, p_sure = read_fractions(probability[row, k])
+    reward, r_sure = read_fractions(mdp.reward[state, action][row, k])
+    starts = np.searchsorted(row, np.arange(state.size))
+    p = p / np.add.reduceat(p, starts)[row]
+    # As Q has them: the outcomes that lead to one state together, in the order of the states.
+    key = row * mdp.n_states + mdp.next_state[state, action][row, k]
+    order = np.argsort(key, kind="stable")
+    merged = np.add.reduceat(p[order], np.flatnonzero(np.diff(key[order], prepend=-1)))
+    expected = np.add.reduceat(p * reward, starts)
+    rest = np.zeros(state.size), pairs.reward_size
+    exact = Pairs(state, action, pairs.first, pairs.Q, merged, expected, *rest)
+    return exact, p_sure and r_sure
+
+
+def read_fractions(values: FloatArray) -> tuple[Any, bool]:
+    """Return the fractions that doubles (n,) stand for, and whether all of them were recognized."""
+    different, place = np.unique(values, return_inverse=True)
+    read = [_read_fraction(x) for x in different.tolist()]
+    fractions = np.empty(different.size, dtype=object)
+    fractions[:] = [fraction for fraction, _ in read]
+    return fractions[place.reshape(-1)], all(is_sure for _, is_sure in read)
+
+
+def _read_fraction(x: float) -> tuple[Fraction, bool]:
+    exact = Fraction(x)
+    reach = 2 * Fraction(EPSILON) * abs(exact)
+    size = _simplest(abs(exact) - reach, abs(exact) + reach) if x else exact
+    if size.denominator**2 * 2 * reach > COINCIDENCE:
+        return exact, False
+    return (size if x > 0.0 else -size), True
+
+
+def _simplest(low: Fraction, high: Fraction) -> Fraction:
+    """Return the fraction of the smallest denominator between two positive ones."""
+    whole = -(-low.numerator // low.denominator)
+    if whole <= high:
+        return Fraction(whole)
+    return whole - 1 + 1 / _simplest(1 / (high - (whole - 1)), 1 / (low - (whole - 1)))
+
+
+def is_short(values: FloatArray) -> BoolArray:
+    """Whether a double's last 16 bits are zero: then it is taken for exact, not for rounded."""
+    mantissa: FloatArray = np.ldexp(np.frexp(values)[0], 37)
+    return np.asarray(mantissa == np.rint(mantissa))
