@@ -115,7 +115,7 @@ def graph_of(package: str, without: str | None = None) -> dict[str, list[str]]:
 # to them, and the collector what a user hands in.
 KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials"}
 MADE_BY_KIND = {
-    *("actions.task", "statistics.moment_sums"),
+    *("actions.task", "rows.of_trials"),
     *("trials.batches", "trials.counts", "trials.kept", "trials.store"),
 }
 

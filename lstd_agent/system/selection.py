@@ -152,7 +152,8 @@ class Held:
     Parameters
     ----------
     subsets : Subsets
-        All trials and each half; counts of few batches are dealt into groups.
+        All trials and each half. The transitions of counts are dealt into groups at random, always
+        alike: batches depend on the order in which trials came.
     gain : float
     """
 
@@ -160,7 +161,7 @@ class Held:
         source = subsets.source
         self.subsets, self.gain, self.source = subsets, gain, source
         self.held = subsets
-        if source.are_places and len(source.batches) < _N_GROUPS:
+        if source.are_places:  # whatever the order in which trials came
             dealt = source.dealt(_N_GROUPS)
             self.held = Subsets(dealt, subsets.edges, _N_GROUPS, "halves")
         self._solved: dict[tuple[bytes, Backup], list[list[Solved]]] = {}

@@ -102,6 +102,7 @@ def sampled(env: str, d: int, n_trials: int = 2_000) -> tuple[MarkovChain, Any, 
     return chain, counts, random_features(chain.n_states, d, 0)
 
 
+@pytest.mark.filterwarnings("ignore::lstd_agent.FitWarning")  # random features do not fit
 @pytest.mark.parametrize("d", [3, 17, 36])
 @pytest.mark.parametrize("decay", [0.0, 0.9])
 def test_lstd_is_one_neighborhood_of_a_linked_system(d: int, decay: float) -> None:

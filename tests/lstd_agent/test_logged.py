@@ -67,7 +67,9 @@ def test_trials_of_one_length_are_those_of_the_users_loop_to_the_last_bit(n: int
     a, b = logged.counts, looped.counts
     assert (a.transition_counts != b.transition_counts).nnz == 0
     assert_array_equal(a.reward_sums.toarray(), b.reward_sums.toarray())
-    assert_array_equal(logged.statistics.trials, looped.statistics.trials)
+    some, others = (each._source[0].whole_trials for each in (logged, looped))
+    assert_array_equal(some.observations, others.observations)
+    assert_array_equal(some.rewards, others.rewards)
     if n == 700:
         for agent in (logged, looped):
             agent.fit()
@@ -107,13 +109,13 @@ def test_counts_of_cut_trials_are_those_of_a_plain_loop() -> None:
     assert_array_equal(counts.reward_sums.toarray(), R)
     assert_array_equal(counts.trials_at, n_at)
     assert 0 < n_at[-1] < 80
-    statistics = agent.statistics
-    assert_allclose(statistics.mean_rewards, R.sum(axis=1) / n_at)
+    rows, _ = agent._source
+    assert_allclose(rows.mean_rewards, R.sum(axis=1) / n_at)
     p = N.sum(axis=2) / n_at[:, None]
     expected = (0.5 * np.abs(p[1:] - p[0]).sum(axis=1)) ** 2
-    assert_allclose(sampled_distance("tv", statistics)(0, 1, 13), expected)
+    assert_allclose(sampled_distance("tv", rows)(0, 1, 13), expected)
     window = np.array([[3, 9]])
-    assert_allclose(statistics.occupancy(window)[0], N[3:9].sum(axis=(0, 2)) / n_at[3:9].sum())
+    assert_allclose(rows.occupancy(window)[0], N[3:9].sum(axis=(0, 2)) / n_at[3:9].sum())
 
 
 def brute_force_values(states: Any, rewards: Any, gain: float) -> Any:
@@ -174,7 +176,8 @@ def test_vectors_that_are_states_give_what_counts_give(n_anchors: Any, max_bytes
         other.start_value - other.start_rewards, abs=1e-7
     )
     assert one.tail_rewards == pytest.approx(other.tail_rewards)
-    assert one.n_last == other.n_last == counted.counts.trials_at[-1]
+    assert_array_equal(one.trials_at, counted.counts.trials_at)
+    assert_array_equal(other.trials_at, counted.counts.trials_at)
 
 
 @pytest.mark.filterwarnings("ignore:the tail has not settled")  # of those that were left
@@ -199,7 +202,8 @@ def test_gain_and_values_do_not_hang_on_where_trials_were_cut_for_what_was_seen(
     assert (np.abs(agent.predict(np.arange(6)) - values) <= 4 * error + 1e-9).all()
     assert error.max() < 0.1 * np.ptp(values)
     assert agent.gain_ == pytest.approx(chain.gain, abs=0.1)
-    mean = agent.statistics.mean_reward(15, 31)
+    counts = agent.counts
+    mean = counts.reward_sums[15:].sum() / counts.trials_at[15:].sum()
     assert abs(mean - chain.gain) > 0.3  # of those that were left
     found = agent.diagnostics()
     assert found.start_agrees
@@ -218,12 +222,12 @@ def test_distances_compare_the_trials_that_are_there(name: str) -> None:
     vectors = SeminormLSTDAgent(lambda x: np.eye(6)[x[:, 0].astype(int)])
     vectors.add_trials([part[:, None].astype(float) for part in parts], paid)
     distance: Any = "mmd" if name == "mmd" else MMD("quadratic")
-    expected = sampled_distance(distance, whole.statistics)(2, 3, 21)
-    found = sampled_distance(distance, short.statistics)(2, 3, 21)
+    expected = sampled_distance(distance, whole._source[0])(2, 3, 21)
+    found = sampled_distance(distance, short._source[0])(2, 3, 21)
     assert_allclose(found, expected, atol=0.05)
     assert expected.max() > 0.2
     if name == "mmd":
-        alike = sampled_distance(MMD("linear"), vectors.statistics)(2, 3, 21)
+        alike = sampled_distance(MMD("linear"), vectors._source[0])(2, 3, 21)
         assert_allclose(alike, found, atol=0.05)  # other pairs
 
 
@@ -233,7 +237,7 @@ def test_timesteps_that_no_pair_of_trials_has_are_like_the_last_that_one_has() -
     agent = SeminormLSTDAgent(OneHot()).add_trials(
         trials, [rewards[0], rewards[1, :5], rewards[2, :3]], observation_space=SIX
     )
-    squared = sampled_distance("mmd", agent.statistics)(0, 1, 10)
+    squared = sampled_distance("mmd", agent._source[0])(0, 1, 10)
     assert (squared[4:] == squared[3]).all()
     assert np.isfinite(squared).all()
 
@@ -252,7 +256,7 @@ def test_what_a_single_batch_alone_tells_has_an_infinite_standard_error() -> Non
     shorter = SeminormLSTDAgent(OneHot(), 1)
     shorter.add_trials([*states, *more], [*rewards, *paid], observation_space=SIX, t_max=4).fit()
     assert np.isfinite(shorter.standard_errors([3, 4, 5])).all()
-    assert shorter.diagnostics().n_last == np.sum([len(paid) == 5 for paid in rewards]) + 1
+    assert shorter.diagnostics().trials_at[-1] == np.sum([len(paid) == 5 for paid in rewards]) + 1
 
 
 def like(agent: SeminormLSTDAgent) -> Any:
@@ -284,21 +288,23 @@ def test_cut_trials_are_saved_merged_and_added_like_others(kind: str, tmp_path: 
         whole = agent(slice(None)).fit()
         pieces = agent(slice(120), slice(120, None)).fit()
         merged = agent(slice(120)).merge(agent(slice(120, None))).fit()
-    assert_allclose(pieces.predict(x), whole.predict(x), rtol=1e-9)
-    assert_allclose(merged.predict(x), whole.predict(x), rtol=1e-9)
+    # The second state is the main reference of the counts: its value is 0, but for rounding.
+    atol = 1e-12 * np.abs(whole.predict(x)).max()
+    assert_allclose(pieces.predict(x), whole.predict(x), rtol=1e-9, atol=atol)
+    assert_allclose(merged.predict(x), whole.predict(x), rtol=1e-9, atol=atol)
     whole.save(tmp_path / "agent.npz")
     loaded = SeminormLSTDAgent.load(tmp_path / "agent.npz")
     assert_array_equal(loaded.predict(x), whole.predict(x))
     assert_array_equal(loaded.fit().standard_errors(x), whole.standard_errors(x))
     if kind == "counts":
         given = SeminormLSTDAgent(OneHot(), anchors=[0]).add(whole.counts).fit()
-        assert_allclose(given.predict(x), whole.predict(x), rtol=1e-9)
+        assert_allclose(given.predict(x), whole.predict(x), rtol=1e-9, atol=atol)
     if kind == "kept":
         given = SeminormLSTDAgent(features, anchors=[0]).attach(like(whole))
         assert_allclose(given.add(whole.kept_trials).fit().predict(x), whole.predict(x), rtol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:the tail has not settled")  # all ends within three timesteps
+@pytest.mark.filterwarnings("ignore:the tail, .* is too short")  # all ends within three timesteps
 def test_truncation_is_no_termination() -> None:
     """A walk 0, 1, 2, 3 that ends on reaching 3, and trials cut short before."""
     options: dict[str, Any] = {"on_termination": "absorb", "gain": 0.0}

@@ -8,7 +8,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from lstd_agent.statistics.coordinates import FEWEST_REDUCED
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import KeptTrials, LambdaReturn, SeminormLSTDAgent

@@ -50,7 +50,9 @@ def test_no_start_of_a_random_task_is_wrong_without_a_word(seed: int) -> None:
     t_max = min(int(3 * chain.max_absorption_time(1e-6)) + 30, 150)
     agent = SeminormLSTDAgent(OneHot())
     agent.collect(TabularVectorEnv(mdp, 250), policy, 5000, t_max, seed=seed)
-    starts = agent.statistics.starts
+    counts = agent.counts
+    first = counts.transition_counts[[0]].toarray().reshape(counts.n_states, -1)
+    starts = np.flatnonzero(first.sum(axis=1))
     for n_anchors in (1, 2, int(rng.integers(3, 9)), *((None,) if t_max < 60 else ())):
         agent.n_anchors = n_anchors
         with warnings.catch_warnings():
