@@ -124,9 +124,13 @@ def check_gain(gain: float | str | None) -> float | None:
     if gain is None:
         return None
     number = float(gain) if isinstance(gain, np.number) else gain
-    is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    if not is_number or not abs(number) <= MAX_REWARD:  # integers may be too large for a float
-        raise InvalidInputError(
-            f"gain must be a finite number or None, of size at most {MAX_REWARD:g}; got {gain!r}"
-        )
-    return float(number)
+    # Integers are compared as they are, since they may be too large for a float.
+    if (
+        isinstance(number, int | float)
+        and not isinstance(number, bool)
+        and abs(number) <= MAX_REWARD
+    ):
+        return float(number)
+    raise InvalidInputError(
+        f"gain must be a finite number or None, of size at most {MAX_REWARD:g}; got {gain!r}"
+    )

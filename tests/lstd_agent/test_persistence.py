@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import joblib  # type: ignore[import-untyped]
+import joblib
 import numpy as np
 import pytest
 import scipy.sparse
@@ -379,7 +379,7 @@ def resealed(path: Path, change: Callable[[Any, Arrays], None]) -> None:
     change(held, arrays)
     facts["saved"] = {"SavedAgent": [list(pair) for pair in held.items()]}
     facts["digest"] = _digest(facts["saved"], arrays)
-    np.savez(path, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
+    np.savez(path, facts=np.array(json.dumps(facts)), **arrays)
 
 
 def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Any, Arrays], None]:
