@@ -25,6 +25,7 @@ from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
+from lstd_agent.features.parameters import same_features
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features
 from lstd_agent.fit import Comparison, Fit
@@ -35,7 +36,8 @@ from lstd_agent.fit_checks import (
     diagnose_fit,
 )
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
-from lstd_agent.persistence import SavedAgent, read, save
+from lstd_agent.packing import read, refusing, write
+from lstd_agent.persistence import MAKERS, SavedAgent
 from lstd_agent.plotting import draw
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.kept import TrialRows
@@ -675,15 +677,29 @@ class SeminormLSTDAgent:
             If the tail has not settled, the samples do not determine the values of the start, or
             its mean value is not what the rewards seen from there on add up to.
         """
+        self._fit()
+        if found := self.diagnostics().warnings:
+            warnings.warn("; ".join(found), FitWarning, stacklevel=2)
+        return self
+
+    def _fit(self) -> None:
         source, encoding = self._source
         check_single_class(source, encoding)
         check_own_trials(source)
         n_batches = self._n_batches_of(source)
         self._fitted = Fit.of(source, encoding, self._fit_options, n_batches)
         self._diagnostics = None
-        if found := self.diagnostics().warnings:
-            warnings.warn("; ".join(found), FitWarning, stacklevel=2)
-        return self
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether fitting again would give the same: of these trials, features and options."""
+        fit, store = self._fitted, self.collector
+        return (
+            fit is not None
+            and fit.encoding is store.encoding
+            and fit.source.n_trials == store.n_trials
+            and same_features(fit.options, self._fit_options)
+        )
 
     def predict(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """Return calibrated relative values.
@@ -1037,17 +1053,25 @@ class SeminormLSTDAgent:
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the agent to a ``.npz`` file, trials' statistics and fit included.
+        """Write the agent to a ``.npz`` file: its options, all trials, and whether it was fitted.
 
         Functions are not written, but for features of counted observations, as a table: `load`
-        takes features and distances again. A trial under way is left out.
+        takes features and distances again. A trial under way is left out, and so is a fit of
+        other trials, features or options than there are: fit again before saving.
 
         Parameters
         ----------
         path : path
             Written as it is named, all or nothing.
+
+        Raises
+        ------
+        InvalidInputError
+            If features or states are so many that `load` would refuse the file.
         """
-        save(path, self.options, self.collector, self._fitted)
+        saved = SavedAgent.of(self.options, self.collector, self._is_current)
+        saved.check_sizes()
+        write(path, saved, MAKERS)
 
     @classmethod
     def load(
@@ -1057,7 +1081,9 @@ class SeminormLSTDAgent:
         features: Features | None = None,
         distance: DistributionDistance | None = None,
     ) -> Self:
-        """Read an agent from a file that `save` wrote. Runs no code from it.
+        """Read an agent from a file that `save` wrote, and fit it again if it was fitted.
+
+        The answers are the same as before. No code of the file runs.
 
         Parameters
         ----------
@@ -1068,11 +1094,19 @@ class SeminormLSTDAgent:
         Raises
         ------
         InvalidInputError
-            If the file is not an agent's, of a newer format, or lacks a function.
+            If the file is not an agent's, of another format, damaged, or lacks a function.
         """
-        saved = SavedAgent(path, *read(path))
-        agent = cls(**saved.options(features, distance))
-        saved.restore(agent.collector)
-        if fitted := saved.fitted():
-            agent._fitted = Fit(*agent._samples, agent._fit_options, *fitted)
+        saved = read(path, SavedAgent, "agent", MAKERS)
+        with refusing(path):
+            saved.check_sizes()
+            if set(saved.options) != set(signature(SeminormLSTDAgent).parameters):
+                raise InvalidInputError(f"its options are {', '.join(map(str, saved.options))}")
+        saved = saved.with_functions(path, features=features, distance=distance)
+        with refusing(path):
+            agent = cls(**saved.options)
+            saved.restore(agent.collector)
+        if saved.is_fitted:
+            with refusing(path, "cannot be fitted again"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # they were shown when it was fitted
+                agent._fit()
         return agent

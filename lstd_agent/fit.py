@@ -113,6 +113,10 @@ class Fit:
         """Fit a system to trials."""
         return cls(source, encoding, options, options.fit(source, n_batches), n_batches)
 
+    def __reduce__(self) -> tuple[Callable[..., Fit], tuple[Any, ...]]:
+        # Factors and functions cannot be pickled: a copy is fitted to the same samples again.
+        return Fit.of, (self.source, self.encoding, self.options, self.n_batches)
+
     @property
     def system(self) -> System:
         """The fitted system."""

@@ -1,237 +1,188 @@
-"""Agents in files: one ``.npz`` of plain arrays, with a JSON text for everything else.
+"""An agent in a file: its options, what it observes, its trials, and whether it was fitted.
 
-Nothing is pickled, so that loading a file runs no code from it. The JSON carries a format
-number; files of another format are refused. What is read is checked before it is used. A file
-is written beside its target and then renamed, so that an interrupt leaves the old one intact.
+Weights are not among it: they follow from the trials, and `SeminormLSTDAgent.load` fits again. See
+`lstd_agent.packing` for the file itself.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import os
-import zipfile
-import zlib
-from dataclasses import dataclass
-from pathlib import Path
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
 
-from lstd_agent.drafts import write_draft
+from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.errors import InvalidInputError
+from lstd_agent.features.fourier import FourierBasis, RandomFourier
+from lstd_agent.features.kernels import Kernel
+from lstd_agent.features.rows import is_sparse
 from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import is_table
-from lstd_agent.fit import Fit
-from lstd_agent.packing import (
-    Arrays,
-    pack_backup,
-    pack_choice,
-    pack_distance,
-    pack_features,
-    pack_space,
-    pack_sums,
-    pack_system,
-    pack_taken,
-    unpack_backup,
-    unpack_choice,
-    unpack_distance,
-    unpack_features,
-    unpack_space,
-    unpack_sums,
-    unpack_system,
-    unpack_taken,
-)
-from lstd_agent.system.approximators import System
-from lstd_agent.system.selection import Choice
-from lstd_agent.trials.batches import Sums
+from lstd_agent.features.tables import GaussianFeatures, OneHot, is_table
+from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
+from lstd_agent.packing import Makers, function
+from lstd_agent.system.distances import MMD
+from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.counted import CountedTrials
+from lstd_agent.trials.encoding import MAX_COUNTED
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.samples import TrialSample
+from lstd_agent.trials.spaces import Numbering, flat_size
 from lstd_agent.trials.store import TrialStore
 
-FORMAT_VERSION = 3
-
-# Options that take more than their value in JSON.
-_PACKED = ("features", "distance", "backup", "anchors")
-
-
-def save(
-    path: str | os.PathLike[str],
-    options: dict[str, Any],
-    collector: TrialStore,
-    fit: Fit | None,
-) -> None:
-    """Write an agent to a file; see `SeminormLSTDAgent.save`."""
-    arrays: Arrays = {}
-    batches, encoding, policy = collector.batches, collector.encoding, collector.policy
-    table: Any = collector.features if is_table(collector.features) else None
-    if encoding is not None and encoding.table_rows is not None:
-        table = encoding.table_rows[: -1 if encoding.ends else None]
-    anchors = options["anchors"]
-    sums = [batches.kept] if batches.are_kept else batches.sums
-    taken = [None] if batches.are_kept else batches.taken
-    facts = {
-        "options": {name: value for name, value in options.items() if name not in _PACKED},
-        "anchors": None if anchors is None else np.asarray(anchors).tolist(),
-        "features": pack_features(collector.features, table, arrays),
-        "distance": pack_distance(options["distance"]),
-        "backup": pack_backup(options["backup"]),
-        "space": None if encoding is None else pack_space(encoding.space),
-        "batches": [pack_sums(s, f"batch{i}", arrays) for i, s in enumerate(sums)],
-        "system": None if fit is None else pack_system(fit.system, arrays),
-        "choice": None if fit is None else pack_choice(fit.choice),
-        "actions": collector.actions,
-        "taken": [pack_taken(t, f"taken{i}", arrays) for i, t in enumerate(taken)],
-    }
-    if batches.sample is not None:
-        parts = vars(batches.sample.trials).items()
-        arrays.update({f"sample.{name}": part for name, part in parts if part is not None})
-    if policy is not None and not callable(policy):
-        arrays["policy"] = np.asarray(policy)
-    write(path, facts, arrays)
+# What no file may ask for, whatever its size: states, and features in all and of each kind.
+_MOST_STATES = 2**22
+_MOST_NUMBERS = 2**27
+_MOST_DENSE = 2**13
 
 
 @dataclass(frozen=True, eq=False)
 class SavedAgent:
-    """An agent in a file, whose parts are checked as they are asked for.
+    """What a file holds of an agent.
 
     Attributes
     ----------
-    path : path
-    facts : dict
-        From the JSON.
-    arrays : dict of ndarray
+    options : dict
+        What the agent was made with; a function is `lstd_agent.packing.function`.
+    space : Space or None
+        Of its observations.
+    actions : tuple of int or None
+        How many Discrete actions there are, and the first of them.
+    policy : ndarray or None
+        Whose trials they are, where it is an array.
+    trials : CountedTrials, KeptTrials or None
+    is_fitted : bool
+        Whether all trials were fitted with these options.
     """
 
-    path: str | os.PathLike[str]
-    facts: dict[str, Any]
-    arrays: Arrays
+    options: dict[str, Any]
+    space: Space[Any] | None
+    actions: tuple[int, int] | None
+    policy: NDArray[Any] | None
+    trials: CountedTrials | KeptTrials | None
+    is_fitted: bool
 
-    def options(self, features: Any, distance: Any) -> dict[str, Any]:
-        """Return what the agent was made with, functions as they are given."""
-        facts = self.facts
-        if isinstance(features, Standardized) and facts["features"]["type"] == "Standardized":
-            features = features.features  # mean and deviation are the file's
-        held = unpack_features(facts["features"], self.arrays, features)
-        # What was given may be what the file's features were standardized from.
-        known = isinstance(held, Standardized) and held.features is features
-        held_distance = unpack_distance(facts["distance"])
-        return {
-            "features": held if known else self._held_or_given("features", held, features),
-            "distance": self._held_or_given("distance", held_distance, distance),
-            "backup": unpack_backup(facts.get("backup", "one_step")),
-            "anchors": facts["anchors"],
-            **facts["options"],
-        }
+    @classmethod
+    def of(cls, options: dict[str, Any], store: TrialStore, is_fitted: bool) -> SavedAgent:
+        """Return what to write of an agent: options and trials as they are."""
+        batches, encoding, features = store.batches, store.encoding, store.features
+        anchors = options["anchors"]
+        options = {**options, "anchors": None if anchors is None else np.asarray(anchors).tolist()}
+        rows = None if encoding is None else encoding.table_rows
+        inner = features.features if isinstance(features, Standardized) else features
+        if encoding is not None and rows is not None and type(inner) not in MAKERS:
+            # Of counted observations the values of a function are a table.
+            features, options["standardize"] = rows[: -1 if encoding.ends else None], False
+        elif is_table(features) and not is_sparse(features):
+            features = np.asarray(features)
+        options["features"] = features
+        policy = None
+        if store.policy is not None and not callable(store.policy):
+            policy = np.asarray(store.policy)
+        space = None if encoding is None else encoding.space
+        return cls(options, space, store.actions, policy, batches.portion, is_fitted)
 
-    def _held_or_given(self, name: str, held: Any, given: Any) -> Any:
-        """Return what the file holds, or, where that is a function, what was given for it."""
-        if held is None and given is None:
+    def with_functions(self, path: Any, **given: Any) -> SavedAgent:
+        """Return the same with functions that a file does not hold.
+
+        Raises
+        ------
+        InvalidInputError
+            If one is missing, or is given although the file has it.
+        """
+        options = dict(self.options)
+        for name, value in given.items():
+            held = options[name]
+            if isinstance(held, Standardized):  # mean and deviation are the file's
+                held = held.features
+                value = value.features if isinstance(value, Standardized) else value
+            if held is function and value is None:
+                raise InvalidInputError(
+                    f"the agent in {path} has a function for its {name}, which a file does not "
+                    f"hold: pass it as load(path, {name}=...)"
+                )
+            if held is not function and value is not None:
+                raise InvalidInputError(f"{path} holds the agent's {name}: load it without {name}=")
+            if value is not None:
+                whole = options[name]
+                options[name] = value if whole is function else replace(whole, features=value)
+        return replace(self, options=options)
+
+    def check_sizes(self) -> None:
+        """Raise `InvalidInputError` if a few numbers would take memory that no file is worth."""
+        if self.space is None:
+            return
+        if not isinstance(self.space, Space):
+            raise InvalidInputError(f"its space is {self.space!r}")
+        numbering, k, n_states = Numbering.of(self.space), flat_size(self.space), 0
+        kind, is_discrete = self.options["observations"], isinstance(self.space, spaces.Discrete)
+        is_small = numbering is not None and numbering.n <= MAX_COUNTED
+        if kind == "counted" or (kind == "auto" and (is_small or is_discrete)):
+            assert numbering is not None
+            n_states, k = numbering.n, len(numbering.low)
+        n, is_dense = _n_features(self.options["features"], k, n_states)
+        n_actions = 0 if self.actions is None else self.actions[0]
+        if (
+            n_states > _MOST_STATES
+            or n * (n_states if is_dense else 1) > _MOST_NUMBERS
+            or (is_dense and n > _MOST_DENSE)
+            or n_states * n_actions > _MOST_NUMBERS
+        ):
             raise InvalidInputError(
-                f"the agent in {self.path} has a function for its {name}, which a file does not "
-                f"hold: pass it as load(path, {name}=...)"
+                f"{n} features of {n_states or 'vectors of'} {self.space} and {n_actions} actions "
+                "are more than a file may ask for"
             )
-        if held is not None and given is not None and held is not given:
-            raise InvalidInputError(
-                f"{self.path} holds the agent's {name}: load it without {name}="
-            )
-        return given if held is None else held
 
-    def restore(self, collector: TrialStore) -> None:
-        """Have a collector take the trials."""
-        facts, arrays = self.facts, self.arrays
-        batches = [
-            unpack_sums(sums, f"batch{i}", arrays) for i, sums in enumerate(facts["batches"])
-        ]
-        # Files of before actions were recorded tell none.
-        taken = facts.get("taken") or [None] * len(batches)
-        collector.restore(
-            None if facts["space"] is None else unpack_space(facts["space"]),
-            batches,
-            _read_sample(arrays, batches),
-            arrays.get("policy"),
-            [unpack_taken(each, f"taken{i}", arrays) for i, each in enumerate(taken)],
-            None if facts.get("actions") is None else tuple(facts["actions"]),
+    def restore(self, store: TrialStore) -> None:
+        """Have a store of these options, without trials, take the trials."""
+        kinds = CountedTrials | KeptTrials | None
+        if not isinstance(self.trials, kinds) or not isinstance(self.is_fitted, bool):
+            raise InvalidInputError("what it holds are no trials")
+        store.restore(self.space, self.actions, self.policy, self.trials)
+
+
+def _n_features(features: Any, k: int, n_states: int) -> tuple[int, bool]:
+    """Return how many features there are of vectors (k,), and whether they are dense."""
+    match features:
+        case Standardized():
+            return _n_features(features.features, k, n_states)
+        case TileCoding():
+            return features.n_tilings * (features.n_tiles + 1) ** np.size(features.low), False
+        case FourierBasis():
+            return (features.order + 1) ** np.size(features.low), True
+        case Polynomial():
+            few = min(features.degree, _MOST_DENSE)
+            return (math.comb(k + few, k) if k <= _MOST_DENSE else k**few), True
+        case GaussianFeatures() | RandomFourier():
+            return features.d, True
+    return 1 if n_states == 0 else n_states, False
+
+
+MAKERS: Makers = {
+    **dict[type, Callable[..., Any]](
+        (kind, kind)
+        for kind in (
+            OneHot,
+            GaussianFeatures,
+            RadialBasis,
+            Polynomial,
+            TileCoding,
+            FourierBasis,
+            RandomFourier,
+            Standardized,
+            Kernel,
+            MMD,
+            MultiStep,
+            LambdaReturn,
+            SavedAgent,
         )
-
-    def fitted(self) -> tuple[System, Choice] | None:
-        """Return the fitted system, if there is one, and the choice of its backup."""
-        facts = self.facts
-        if facts["system"] is None:
-            return None
-        # Before backups could be chosen, files told what was asked for alone.
-        asked_for = {"backup": facts.get("backup", "one_step"), "reason": "asked for", "tried": []}
-        choice = unpack_choice(facts.get("choice", asked_for))
-        return unpack_system(facts["system"], self.arrays), choice
-
-
-def _read_sample(arrays: Arrays, batches: list[Sums]) -> TrialSample | None:
-    """Return counted trials that were kept whole, or raise unless they can be those of batches."""
-    parts = {k.removeprefix("sample."): v for k, v in arrays.items() if k.startswith("sample.")}
-    if not parts:
-        return None
-    try:
-        trials = KeptTrials.of(**parts)
-    except TypeError as error:
-        raise InvalidInputError(f"the file's sample of trials is damaged: {error}") from error
-    counts, states = [batch.counts for batch in batches], trials.observations
-    if (
-        not counts
-        or counts[0] is None
-        or parts["observations"].ndim != 2
-        or states.dtype.kind not in "iu"
-        or trials.t_max != counts[0].t_max
-        or states.min() < 0
-        or states.max() >= counts[0].n_states
-    ):
-        raise InvalidInputError(
-            f"the file's sample of trials is damaged: {states.dtype} of shape {states.shape} are "
-            "not states of its trials at each timestep"
-        )
-    whole = dataclasses.replace(trials, observations=states[:, :, 0], actions=None)
-    return TrialSample.of(whole, trials.n_trials)
-
-
-def write(path: str | os.PathLike[str], facts: dict[str, Any], arrays: Arrays) -> None:
-    """Write facts (JSON-able) and arrays to a file, all or nothing."""
-    # Through a symbolic link, as a file that is opened by name is written.
-    target = Path(os.path.realpath(path))
-    text = json.dumps({"format_version": FORMAT_VERSION, **facts})
-    try:
-        draft = write_draft(
-            target,
-            lambda file: np.savez_compressed(file, facts=np.array(text), **arrays),  # type: ignore[arg-type]
-        )
-        try:
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        error.filename = str(path)
-        raise
-
-
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts and arrays of a file.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not an agent's, or of another format.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays: Arrays = dict(file)
-        facts = json.loads(str(arrays.pop("facts")))
-        version = facts["format_version"]
-    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError) as error:
-        raise InvalidInputError(f"{path} is not a saved agent: {error}") from error
-    if version != FORMAT_VERSION:
-        remedy = "install a newer one"
-        if isinstance(version, int) and version < FORMAT_VERSION:
-            remedy = "load it with the version that wrote it, or collect again"
-        raise InvalidInputError(
-            f"{path} has format {version}, and this version of lstd_agent reads format "
-            f"{FORMAT_VERSION}: {remedy}"
-        )
-    return facts, arrays
+    ),
+    KeptTrials: KeptTrials.of,
+    CountedTrials: CountedTrials.checked,
+    TrialSample: TrialSample.checked,
+    ActionCounts: lambda **parts: ActionCounts(**parts).checked(),
+}
+"""What an agent's file may hold, each with what checks it."""

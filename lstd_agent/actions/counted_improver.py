@@ -20,7 +20,7 @@ from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
 from lstd_agent.actions.record import Earned
 from lstd_agent.actions.returns import ReturnRecording, Returns
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.packing import ACTION_PARTS, Arrays
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.action_counts import ActionCounts
 
 # What is smaller beside values is rounding.
@@ -28,6 +28,15 @@ _ROUNDING = 1e-9
 
 # Policy iteration on finite counts ends by itself, after a few rounds; this is for what noise does.
 _MOST_ROUNDS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class CountedSamples:
+    """What a file holds of a policy that is improved by counts: the attributes of that."""
+
+    counts: ActionCounts
+    starts: FloatArray
+    actions: IntArray
 
 
 class CountedImprover:
@@ -144,21 +153,32 @@ class CountedImprover:
         """Return the actions of the policy."""
         return self.actions.copy()
 
-    def arrays(self) -> Arrays:
-        """Return counts and policy as arrays for a file."""
-        counts = {f"counts.{name}": getattr(self.counts, name) for name in ACTION_PARTS}
-        return {"actions": self.actions, "starts": self.starts, **counts}
+    @property
+    def samples(self) -> CountedSamples:
+        """What a file holds."""
+        return CountedSamples(self.counts, self.starts, self.actions)
 
-    def restore(self, arrays: Arrays) -> None:
-        """Take samples and policy from the arrays of a saved search."""
+    def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
+        """Take the samples of a saved search, and check the policies that it tried.
+
+        Raises
+        ------
+        InvalidInputError
+            If they are not of these states and actions.
+        """
         S, A = self.counts.n_states, self.counts.n_actions
-        actions, starts = arrays["actions"], arrays["starts"]
-        if actions.shape != (S,) or actions.min() < UNKNOWN or actions.max() >= A:
-            raise ValueError("its policy is none of these states and actions")
-        if starts.shape != (S,):
-            raise ValueError("its starts are none of these states")
-        self.counts = ActionCounts(S, A, *(arrays[f"counts.{n}"] for n in ACTION_PARTS)).checked()
-        self.actions, self.starts = actions, starts
+        if not isinstance(samples, CountedSamples):
+            raise InvalidInputError("its samples are not counted")
+        counts, starts, actions = samples.counts, samples.starts, samples.actions
+        if (counts.n_states, counts.n_actions) != (S, A):
+            raise InvalidInputError(f"its counts are not of {S} states and {A} actions")
+        for each in (actions, *tried):
+            is_policy = each.shape == (S,) and each.dtype.kind == "i"
+            if not is_policy or each.min() < UNKNOWN or each.max() >= A:
+                raise InvalidInputError(f"a policy of {S} states and {A} actions is not {each}")
+        if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
+            raise InvalidInputError(f"its starts are not of {S} states")
+        self.counts, self.starts, self.actions = counts, starts, actions
 
     def policy(self, snapshot: IntArray | None = None) -> Any:
         """Return the policy, or that of a snapshot, as `SeminormLSTDAgent.collect` takes it.

@@ -14,20 +14,27 @@ import numbers
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.actions.advantages import Advantages, Undecided
-from lstd_agent.actions.record import Iteration, best_of, draw_learning
+from lstd_agent.actions.counted_improver import CountedSamples
+from lstd_agent.actions.record import (
+    Iteration,
+    SavedSearch,
+    best_of,
+    checked_iteration,
+    draw_learning,
+)
 from lstd_agent.actions.task import Task, make_improver
+from lstd_agent.actions.vector_improver import VectorSamples
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features
-from lstd_agent.packing import pack_space, unpack_space
-from lstd_agent.persistence import read, write
+from lstd_agent.packing import Makers, function, read, refusing, write
+from lstd_agent.persistence import MAKERS
 from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.encoding import ObservationKind
 from lstd_agent.trials.exploration import Explore, check_explore
@@ -39,8 +46,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from typing_extensions import Self
 
-_KIND = "policy iteration"
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
+
+# What its file may hold, beside what an agent's may.
+_MAKERS: Makers = {
+    **MAKERS,
+    SavedSearch: SavedSearch,
+    Iteration: checked_iteration,
+    CountedSamples: CountedSamples,
+    VectorSamples: VectorSamples,
+}
 
 
 class PolicyIteration:
@@ -354,20 +369,18 @@ class PolicyIteration:
         ----------
         path : path
         """
-        facts = {
-            "kind": _KIND,
-            "options": {name: getattr(self, name) for name in _OPTIONS},
-            "explore": None if callable(self.explore) else self.explore,
-            "entropy": str(self.entropy),
-            "space": pack_space(self._improver.encoding.space),
-            "iterations": [asdict(each) for each in self.iterations],
-            "converged": self.converged,
-            "begins_with_policy": self._begins_with_policy,
-        }
-        arrays = self._improver.arrays()
-        if self._tried:
-            arrays["tried"] = np.stack(self._tried)
-        write(path, facts, arrays)
+        saved = SavedSearch(
+            options={name: getattr(self, name) for name in _OPTIONS},
+            explore=self.explore,
+            entropy=self.entropy,
+            space=self._improver.encoding.space,
+            iterations=tuple(self.iterations),
+            converged=self.converged,
+            begins_with_policy=self._begins_with_policy,
+            tried=tuple(self._tried),
+            samples=self._improver.samples,
+        )
+        write(path, saved, _MAKERS)
 
     @classmethod
     def load(
@@ -400,37 +413,32 @@ class PolicyIteration:
         InvalidInputError
             If the file is not a search's, is damaged, or is one of other observations.
         """
-        facts, arrays = read(path)
-        if facts.get("kind") != _KIND:
-            raise InvalidInputError(f"{path} is not a saved policy iteration")
-        explore = facts["explore"] if explore is None else explore
+        saved = read(path, SavedSearch, "policy iteration", _MAKERS)
         if explore is None:
+            explore = saved.explore
+        if explore is function:
             raise InvalidInputError(
                 f"the search in {path} explores by a function, which a file does not hold: pass "
                 "it as load(path, env, explore=...)"
             )
+        with refusing(path):
+            saved.check()
+            check_explore(explore, check_integer("t_max", saved.options["t_max"], 1))
+            if set(saved.options) != set(_OPTIONS):
+                raise InvalidInputError(f"its options are {', '.join(map(str, saved.options))}")
         search = cls(
-            env,
-            explore=explore,
-            features=features,
-            pair_features=pair_features,
-            **facts["options"],
+            env, explore=explore, features=features, pair_features=pair_features, **saved.options
         )
-        space = unpack_space(facts["space"])
-        if search._improver.encoding.space != space:
+        if search._improver.encoding.space != saved.space:
             raise InvalidInputError(
-                f"the search in {path} is one of observations of {space}; the environment has "
-                f"{search._improver.encoding.space}"
+                f"the search in {path} is one of observations of {saved.space}; the environment "
+                f"has {search._improver.encoding.space}"
             )
-        try:
-            search.entropy = int(facts["entropy"])
-            search.iterations = [Iteration(**each) for each in facts["iterations"]]
-            search.converged = facts["converged"]
-            search._begins_with_policy = facts["begins_with_policy"]
-            search._tried = list(arrays.pop("tried", []))
-            search._improver.restore(arrays)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInputError(f"the search in {path} is damaged: {error!r}") from error
+        search.entropy, search.iterations = saved.entropy, list(saved.iterations)
+        search.converged = saved.converged
+        search._begins_with_policy, search._tried = saved.begins_with_policy, list(saved.tried)
+        with refusing(path):
+            search._improver.restore(saved.samples, saved.tried)
         return search
 
 

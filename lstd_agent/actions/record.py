@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lstd_agent.arrays import FloatArray
+from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, styled
 
 if TYPE_CHECKING:
@@ -83,6 +84,61 @@ class Iteration:
     reward: float
     reward_error: float
     n_changes: int
+
+
+def checked_iteration(**parts: Any) -> Iteration:
+    """Return a record that comes from elsewhere, or raise unless it holds numbers."""
+    for field in fields(Iteration):
+        value = parts[field.name]
+        if field.type == "int":
+            check_integer(field.name, value, 0)
+        elif not isinstance(value, float | int) or isinstance(value, bool):
+            raise InvalidInputError(f"{field.name} must be a number; got {value!r}")
+    return Iteration(**parts)
+
+
+@dataclass(frozen=True, eq=False)
+class SavedSearch:
+    """What a file holds of a policy iteration.
+
+    Attributes
+    ----------
+    options : dict
+        What it was made with.
+    explore : int, float or function
+    entropy : int
+        Of all its trials.
+    space : Space
+        Of observations.
+    iterations : tuple of Iteration
+    converged, begins_with_policy : bool
+    tried : tuple of ndarray
+        The policy of each iteration.
+    samples : CountedSamples or VectorSamples
+    """
+
+    options: dict[str, Any]
+    explore: Any
+    entropy: int
+    space: Any
+    iterations: tuple[Iteration, ...]
+    converged: bool
+    begins_with_policy: bool
+    tried: tuple[IntArray, ...]
+    samples: Any
+
+    def check(self) -> None:
+        """Raise `InvalidInputError` unless parts are of their types, and as many as others."""
+        check_integer("entropy", self.entropy, 0)
+        flags = self.converged, self.begins_with_policy
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise InvalidInputError(f"flags are true or false; got {flags}")
+        records, tried = self.iterations, self.tried
+        if not all(isinstance(each, tuple) for each in (records, tried)):
+            raise InvalidInputError("it has no list of iterations")
+        numbers = [each.number for each in records]
+        if numbers != list(range(len(tried))):
+            raise InvalidInputError(f"its {len(tried)} iterations are numbered {numbers}")
 
 
 def best_of(records: Sequence[Iteration]) -> int:

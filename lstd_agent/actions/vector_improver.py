@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,7 @@ from lstd_agent.actions.pair_rows import PairFeatureRows, PairFeatures, Rows, Tr
 from lstd_agent.actions.record import Earned
 from lstd_agent.actions.vector_pairs import PairEquations, PairFit
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
-from lstd_agent.errors import NotFittedError
-from lstd_agent.packing import Arrays
-from lstd_agent.rows.christoffel import Christoffel
+from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.recording import Recording
 
@@ -79,6 +77,13 @@ def _advantage_errors(
     return fit.standard_errors(features[row, other] - features[row, actions[row]])
 
 
+@dataclass(frozen=True, eq=False)
+class VectorSamples:
+    """What a file holds of a policy that is improved by trials: those of each iteration."""
+
+    rounds: tuple[tuple[KeptTrials, ...], ...]
+
+
 class VectorImprover:
     """A policy of vectors, improved by kept trials.
 
@@ -98,10 +103,12 @@ class VectorImprover:
     ) -> None:
         self.encoding = encoding
         self.portions: list[Transitions] = []
+        # How many of them each fit had.
+        self._n_portions: list[int] = []
         self.fits: tuple[PairFit, ...] = ()
         self.n_errors = n_errors
         self.fit: PairFit | None = None
-        self.first_action = first_action
+        self._n_actions, self.first_action = n_actions, first_action
         self._pairs = PairFeatureRows(encoding, n_actions, pair_features)
         self._gain = np.full(2, np.nan)  # with its standard error
         # Actions of the policy made by so many fits in the states that follow, by portion.
@@ -178,6 +185,7 @@ class VectorImprover:
         assert self.fit is not None
         before = self.policy()
         self.fits = (*self.fits, self.fit)
+        self._n_portions.append(len(self.portions))
         features = self._pairs(self._some_states())
         changed = before.actions(features) != self.policy().actions(features)
         return round(_N_SAMPLES * float(changed.mean()))
@@ -214,39 +222,36 @@ class VectorImprover:
         """Return how many fits make the policy."""
         return np.array(len(self.fits))
 
-    def arrays(self) -> Arrays:
-        """Return trials and fits as arrays for a file."""
-        arrays: Arrays = {"n_fits": np.array(len(self.fits)), "gain": self._gain}
-        for i, portion in enumerate(self.portions):
-            held = {k: v for k, v in vars(portion).items() if v is not None}
-            arrays.update({f"portion{i}.{name}": part for name, part in held.items()})
-        for i, fit in enumerate(self.fits):
-            held = {"weights": fit.weights, "root": fit.root, "scale": fit.scale}
-            held.update(vars(fit.christoffel))
-            arrays.update({f"fit{i}.{name}": part for name, part in held.items()})
-        return arrays
+    @property
+    def samples(self) -> VectorSamples:
+        """What a file holds: trials, from which all fits follow."""
+        held = [KeptTrials(p.states, p.rewards, actions=p.actions) for p in self.portions]
+        edges = [0, *self._n_portions]
+        rounds = [tuple(held[a:b]) for a, b in pairwise(edges)]
+        return VectorSamples(tuple(rounds))
 
-    def restore(self, arrays: Arrays) -> None:
-        """Take samples and policy from the arrays of a saved search."""
+    def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
+        """Take the trials of a saved search, and improve the policy by them as it did.
 
-        def parts(prefix: str) -> dict[str, Any]:
-            return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-
-        n = sum(name.endswith(".states") for name in arrays)
-        self.portions = [Transitions(**parts(f"portion{i}.")) for i in range(n)]
-        held = [parts(f"fit{i}.") for i in range(int(arrays["n_fits"]))]
-        self.fits = tuple(
-            PairFit(
-                each["weights"],
-                each["root"],
-                Christoffel(each["inverse"], each["basis"]),
-                each["scale"],
-            )
-            for each in held
-        )
-        self.fit, self._gain = (self.fits[-1] if self.fits else None), arrays["gain"]
-        for portion in self.portions:
-            self.encoding.measure(portion.states)
+        Raises
+        ------
+        InvalidInputError
+            If they are not of these observations and actions.
+        """
+        if not isinstance(samples, VectorSamples):
+            raise InvalidInputError("its samples are not trials of vectors")
+        for rounds in samples.rounds:
+            for kept in rounds:
+                self.encoding.encode_logged(kept.observations)
+                n = self._n_actions
+                if kept.actions is None or kept.actions.min() < 0 or kept.actions.max() >= n:
+                    raise InvalidInputError(f"its actions are not all from 0 to {n - 1}")
+            self.add(rounds)
+            self.evaluate_start()
+            self.improve()
+        for each in tried:
+            if each.shape != () or each.dtype.kind != "i" or not 0 <= each <= len(self.fits):
+                raise InvalidInputError(f"a policy of {len(self.fits)} fits is not {each}")
 
     def policy(self, snapshot: IntArray | None = None) -> VectorPolicy:
         """Return the policy, or that of a snapshot, as a function of batches."""

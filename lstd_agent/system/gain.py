@@ -27,6 +27,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.factors import Factor, Segments, total
 from lstd_agent.rows.layers import Samples
 from lstd_agent.system.minimizer import minimize
+from lstd_agent.trials.spaces import MAX_REWARD
 
 LEAST_SHARE = 0.2
 """A gain by a smaller share of the samples asked is not believed."""
@@ -122,7 +123,14 @@ def check_gain(gain: float | str | None) -> float | None:
         )
     if gain is None:
         return None
-    is_number = isinstance(gain, int | float | np.number) and not isinstance(gain, bool)
-    if not is_number or not np.isfinite(float(gain)):
-        raise InvalidInputError(f"gain must be a finite number or None; got {gain!r}")
-    return float(gain)
+    number = float(gain) if isinstance(gain, np.number) else gain
+    # Integers are compared as they are, since they may be too large for a float.
+    if (
+        isinstance(number, int | float)
+        and not isinstance(number, bool)
+        and abs(number) <= MAX_REWARD
+    ):
+        return float(number)
+    raise InvalidInputError(
+        f"gain must be a finite number or None, of size at most {MAX_REWARD:g}; got {gain!r}"
+    )

@@ -37,13 +37,17 @@ class Targets:
         Of each column of numbers.
     features : ndarray, shape (m, p)
         Of what follows the last timestep.
+    n_back : int
+        How many timesteps there are to go back: targets of more steps all reach the end.
     """
 
-    def __init__(self, backup: SeveralSteps, gains: FloatArray, features: FloatArray) -> None:
+    def __init__(
+        self, backup: SeveralSteps, gains: FloatArray, features: FloatArray, n_back: int
+    ) -> None:
         self._backup, self._gains, self.p = backup, gains, features.shape[1]
         self._width = self.p + len(gains)
         self._values = self._unknown(features)
-        n_ahead = backup.steps if isinstance(backup, MultiStep) else 1
+        n_ahead = min(backup.steps, n_back) if isinstance(backup, MultiStep) else 1
         self._worth = np.repeat(self._values[:, None], n_ahead, axis=1)
 
     def _unknown(self, features: FloatArray) -> FloatArray:
@@ -181,7 +185,7 @@ def linked_by_targets(
         rows = _TargetRows(source, groups)
         for layer in source.layers(start, stop, None if group is None else [group]):
             if targets is None:
-                targets = Targets(backup, gains, layer.following)
+                targets = Targets(backup, gains, layer.following, source.t_max + 1)
             rows.add(layer, targets.back(layer))
         assert targets is not None
         is_last = stop > source.t_max
@@ -244,7 +248,7 @@ def window_by_targets(
     rows = _TargetRows(source, [slice(None)])
     for i, layer in enumerate(source.layers(start, source.t_max + 1)):
         if targets is None:
-            targets = Targets(backup, np.array([gain]), layer.following)
+            targets = Targets(backup, np.array([gain]), layer.following, source.t_max + 1)
         target = targets.back(layer)
         if source.t_max - i < stop:
             rows.add(layer, target)
@@ -258,7 +262,8 @@ def forever(source: Samples, layer: Layer, gain: float, backup: SeveralSteps) ->
     n = backup.steps if isinstance(backup, MultiStep) else 1
     if decay > 0.0:
         n = int(np.ceil(np.log(1e-17) / np.log(decay))) if decay < 1.0 else 10**6
-    targets, rows = Targets(backup, np.array([gain]), layer.following), _TargetRows(source, [])
+    targets = Targets(backup, np.array([gain]), layer.following, n)
+    rows = _TargetRows(source, [])
     for _ in range(n):
         target = targets.back(layer)
     rows.add(layer, target)

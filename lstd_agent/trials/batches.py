@@ -7,7 +7,7 @@ trials are dealt into batches as they come. Kept ones are dealt at fit time, by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -141,6 +141,16 @@ class Batches:
         return np.where(np.arange(states.shape[1]) < lengths[:, None], states.astype(np.int64), -1)
 
     @property
+    def portion(self) -> Portion | None:
+        """All trials as one portion: adding it to none gives the same again."""
+        if self.are_kept:
+            return self.kept
+        if not self._counted:
+            return None
+        taken = tuple(self._taken) if any(self._taken) else None
+        return replace(self._all, sample=self.sample, taken=taken)
+
+    @property
     def _all(self) -> CountedTrials:
         while len(self._counted) > 1:
             self._merge_last()
@@ -211,24 +221,6 @@ class Batches:
         for i, (counts, taken) in enumerate(dealt):
             assert isinstance(counts, TransitionCounts)
             self._add_to((first + i) % self.n_batches, counts, taken)
-        self._add_sample(sample)
-
-    def restore(
-        self,
-        sums: Sequence[Sums],
-        sample: TrialSample | None,
-        taken: Sequence[ActionCounts | None],
-    ) -> None:
-        """Take the parts of other batches, such as a file holds; there are none so far."""
-        if len(taken) != len(sums):
-            raise InvalidInputError(
-                f"there are {len(sums)} batches of trials, and {len(taken)} of actions"
-            )
-        for i, (each, actions) in enumerate(zip(sums, taken, strict=True)):
-            if isinstance(each, KeptTrials):
-                self.add(each)
-            else:
-                self._add_to(i % self.n_batches, each, actions)
         self._add_sample(sample)
 
     def some_observations(self) -> States:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.trials.action_counts import ActionCounts, Taken
+from lstd_agent.errors import InvalidInputError, check_integer
+from lstd_agent.trials.action_counts import ActionCounts, Taken, together
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.samples import TrialSample
@@ -43,7 +44,7 @@ class CountedTrials:
         How many trials of each batch have each timestep; None where all have all.
     sample : TrialSample, optional
         Some of the trials, whole.
-    taken : tuple of ActionCounts, optional
+    taken : tuple of ActionCounts or None, optional
         What the actions of each batch led to, where that was asked for.
     """
 
@@ -53,7 +54,7 @@ class CountedTrials:
     reward_sums: sparse.csr_array
     n_at: IntArray | None = None
     sample: TrialSample | None = None
-    taken: tuple[ActionCounts, ...] | None = None
+    taken: tuple[ActionCounts | None, ...] | None = None
 
     @classmethod
     def of(cls, counts: Sequence[TransitionCounts | None]) -> CountedTrials:
@@ -78,6 +79,42 @@ class CountedTrials:
         )
         n_by_batch = np.array([0 if each is None else each.n_trials for each in counts])
         return cls(S, n_by_batch, N.astype(np.int64), R, n_at)
+
+    @classmethod
+    def checked(cls, **parts: Any) -> CountedTrials:
+        """Return counts that come from elsewhere, or raise unless they fit together.
+
+        Parameters
+        ----------
+        **parts
+            The attributes.
+
+        Raises
+        ------
+        InvalidInputError
+            If they cannot be those of trials, dealt into batches.
+        """
+        found = cls(**parts)
+        S, n = check_integer("n_states", found.n_states, 1), found.n_by_batch
+        N, taken, sample = found.transition_counts, found.taken, found.sample
+        B = n.size
+        if n.ndim != 1 or n.dtype.kind not in "iu" or not n.any() or n.min() < 0 or N.shape[0] % B:
+            raise InvalidInputError(f"there are no trials in batches of {n!r}")
+        if found.n_at is not None and found.n_at.shape != (B, found.t_max + 1):
+            raise InvalidInputError(f"n_at of {B} batches has shape {found.n_at.shape}")
+        if found.reward_sums.shape != (N.shape[0], S):
+            raise InvalidInputError(f"reward_sums have shape {found.reward_sums.shape}")
+        for b in range(B):
+            TransitionCounts.of(found.batch(b))
+        if taken is not None and (len(taken) != B or any(a and a.n_states != S for a in taken)):
+            raise InvalidInputError("what actions led to is not told of these states and batches")
+        if sample is not None:
+            states = sample.states
+            if states.shape[1] != found.t_max + 2 or states.min() < 0 or states.max() >= S:
+                raise InvalidInputError("the sample of trials has other states or timesteps")
+            if len(states) > found.n_trials:
+                raise InvalidInputError("the sample of trials is larger than what it is a part of")
+        return found
 
     @property
     def n_trials(self) -> int:
@@ -111,7 +148,7 @@ class CountedTrials:
             sample = TrialSample.merged([self.sample, other.sample])
         taken = self.taken or other.taken
         if self.taken is not None and other.taken is not None:
-            taken = tuple(a + b for a, b in zip(self.taken, other.taken, strict=True))
+            taken = tuple(together(a, b) for a, b in zip(self.taken, other.taken, strict=True))
         return CountedTrials(
             self.n_states,
             self.n_by_batch + other.n_by_batch,

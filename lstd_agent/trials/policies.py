@@ -108,6 +108,21 @@ def make_actor(
     return StochasticActor(check_probabilities(array), first_state, first_action)
 
 
+def check_table(
+    policy: NDArray[Any], observation_space: Space[Any], actions: tuple[int, int] | None
+) -> None:
+    """Raise `InvalidInputError` unless a policy is an array of actions or probabilities.
+
+    Where it is not known how many actions there are, and the first of them, the policy tells it.
+    """
+    if actions is None and policy.ndim == 1 and policy.size:
+        actions = int(policy.max()) - int(policy.min()) + 1, int(policy.min())
+    elif actions is None:
+        actions = np.shape(policy)[-1], 0
+    n, first = actions
+    make_actor(policy, observation_space, spaces.Discrete(n, start=first), None)
+
+
 def check_probabilities(array: NDArray[Any]) -> FloatArray:
     """Return rows of action probabilities in double precision, or raise unless they are."""
     probabilities = array.astype(np.float64)

@@ -8,13 +8,14 @@ of two samples is the sample of all their trials.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.kept import KeptTrials
 
 # Numbers are hashed about this many at a time.
@@ -137,6 +138,38 @@ class TrialSample:
         chosen = np.argsort(found, kind="stable")[:most]
         some = trials.take(chosen)
         return cls(some.observations, some.rewards, some.lengths, some.explored, found[chosen])
+
+    @classmethod
+    def checked(
+        cls,
+        states: States,
+        rewards: FloatArray,
+        lengths: IntArray | None,
+        explored: BoolArray | None,
+        hashes: NDArray[np.uint64],
+    ) -> TrialSample:
+        """Return a sample that comes from elsewhere, or raise unless it is one.
+
+        Parameters
+        ----------
+        states, rewards, lengths, explored, hashes
+            The attributes.
+
+        Raises
+        ------
+        InvalidInputError
+            If they are no trials of states, or do not have these hashes.
+        """
+        if states.ndim != 2 or states.dtype.kind not in "iu":
+            raise InvalidInputError(
+                f"the states of a sample of trials are integers (m, t_max + 2); got {states.dtype} "
+                f"of shape {states.shape}"
+            )
+        trials = KeptTrials.of(states, rewards, lengths, None, explored)
+        found = cls.of(replace(trials, observations=states), len(states))
+        if not np.array_equal(found.hashes, hashes):
+            raise InvalidInputError("the trials of a sample do not have its hashes")
+        return found
 
     @property
     def trials(self) -> KeptTrials:

@@ -334,7 +334,8 @@ def _ranges(space: Space[Any]) -> list[tuple[int, int]] | None:
     if isinstance(space, spaces.MultiDiscrete):
         return list(zip(space.start.ravel().tolist(), space.nvec.ravel().tolist(), strict=True))
     if isinstance(space, spaces.MultiBinary):
-        return [(0, 2)] * math.prod(space.shape)
+        n_parts = math.prod(space.shape)
+        return [(0, 2)] * n_parts if n_parts <= _MAX_PARTS else None
     if isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind in "iu":
         if math.prod(space.shape) > _MAX_PARTS:
             return None

@@ -7,7 +7,6 @@ from another agent. `SeminormLSTDAgent` holds one, and describes what its method
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -15,13 +14,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
 
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.standardized import Standardized
 from lstd_agent.features.tables import Features, is_table
-from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches, Sums
+from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
+from lstd_agent.trials.counted import CountedTrials
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
@@ -30,13 +30,14 @@ from lstd_agent.trials.logged import as_logged
 from lstd_agent.trials.logged_actions import action_numbers, check_actions
 from lstd_agent.trials.logged_states import encoded_trials, implied_space
 from lstd_agent.trials.loop import UserLoop
-from lstd_agent.trials.policies import Policy, StatedPolicy, make_actor
+from lstd_agent.trials.policies import Policy, StatedPolicy, check_table, make_actor
 from lstd_agent.trials.recording import Portion, Recording
-from lstd_agent.trials.samples import TrialSample
 from lstd_agent.trials.shards import EnvSource, runner_of, spaces_of
 
 Termination = Literal["raise", "absorb"]
 """What a trial that terminates is: an error, or one that stays in a terminal state."""
+
+_MOST_BATCHES = 100_000
 
 
 class TrialStore:
@@ -80,6 +81,8 @@ class TrialStore:
         self.on_termination = check_choice("on_termination", on_termination, get_args(Termination))
         self.n_stored_trials = check_integer("n_stored_trials", n_stored_trials, 0)
         self.n_batches = check_integer("n_batches", n_batches, 1)
+        if self.n_batches > _MOST_BATCHES:
+            raise InvalidInputError(f"n_batches is at most {_MOST_BATCHES}; got {n_batches}")
         self.observations = check_choice("observations", observations, get_args(ObservationKind))
         self.max_bytes = check_integer("max_bytes", max_bytes, 1)
         self._lock = Lock()
@@ -298,43 +301,50 @@ class TrialStore:
     def restore(
         self,
         space: gym.Space[Any] | None,
-        sums: Sequence[Sums],
-        sample: TrialSample | None = None,
-        policy: Policy | None = None,
-        taken: Sequence[ActionCounts | None] | None = None,
-        actions: tuple[int, int] | None = None,
+        actions: tuple[int, int] | None,
+        policy: NDArray[Any] | None,
+        trials: CountedTrials | KeptTrials | None,
     ) -> None:
         """Take what another store held, such as a file does, into one without trials.
 
         Parameters
         ----------
-        space : Space or None
-            Of its observations, if it was known.
-        sums : sequence
-            The counts of its batches, or all of its kept trials.
-        sample : TrialSample, optional
-            Counted trials that it kept whole.
-        taken : sequence, optional
-            What actions led to, batch by batch.
-        policy, actions
-            As the attributes.
+        space, actions, policy
+            Of the encoding, and as the attributes.
+        trials : CountedTrials or KeptTrials, optional
+            All of its trials, checked.
 
         Raises
         ------
         InvalidInputError
             If they do not belong together.
         """
-        if space is not None:
-            self.encoding = self._encoding_of(space)
-        if any((each.kept is None) != self._counts_observations for each in sums):
-            raise InvalidInputError("these trials are not of these observations")
-        self._batches.restore(sums, sample, [None] * len(sums) if taken is None else taken)
-        self._stated = None if policy is None else StatedPolicy.of(policy)
-        self.actions = actions
-
-    @property
-    def _counts_observations(self) -> bool:
-        return self.encoding is not None and self.encoding.is_counted
+        if space is None:
+            if any(each is not None for each in (actions, policy, trials)):
+                raise InvalidInputError("there are trials or actions, of no observation space")
+            return
+        encoding = self._encoding_of(space)
+        if actions is not None:
+            n_actions, first = (check_integer("actions", each, -(2**62)) for each in actions)
+            actions = discrete_actions(spaces.Discrete(n_actions, start=first))
+        if policy is not None:
+            check_table(policy, encoding.space, actions)
+            self._stated = StatedPolicy.of(policy)
+        self.encoding, self.actions = encoding, actions
+        if isinstance(trials, KeptTrials):
+            if encoding.is_counted:
+                raise InvalidInputError("trials of counted observations are counted")
+            self._add_kept(trials)
+        elif trials is not None:
+            if encoding.n_states != trials.n_states:
+                raise InvalidInputError(f"counts of {trials.n_states} states are not of {space}")
+            if len(trials.n_by_batch) != self.n_batches:
+                raise InvalidInputError(f"there are not {self.n_batches} batches of trials")
+            n_actions = 0 if actions is None else actions[0]
+            if any(each and each.n_actions != n_actions for each in trials.taken or ()):
+                raise InvalidInputError(f"there are not {n_actions} actions in the counts of them")
+            self._batches.add(trials)
+            self._add_waiting()
 
     def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
         """Return the encoding of an observation space, which must be that of all trials.

@@ -650,15 +650,3 @@ def test_advantages_by_counts_have_the_errors_of_lstdq_in_one_hot_features() -> 
     by_rows = fit.standard_errors(difference)[every, 1 - TARGET]
     assert (by_counts > 0.99 * by_rows).all()
     assert_allclose(by_counts, by_rows, rtol=0.05, atol=0.01 * by_rows.max())
-
-
-@pytest.mark.parametrize("part", ["key", "count"])
-def test_damaged_counts_in_a_file_are_refused(tmp_path: Path, part: str) -> None:
-    agent, _, _ = explored(n_trials=1000)
-    path = tmp_path / "agent.npz"
-    agent.save(path)
-    arrays = dict(np.load(path))
-    arrays[f"taken0.{part}"] = -arrays[f"taken0.{part}"]
-    np.savez(path, **arrays)
-    with pytest.raises(InvalidInputError, match="no counts of 12 states and 2 actions"):
-        SeminormLSTDAgent.load(path)

@@ -236,6 +236,17 @@ def test_standard_errors_along_trials_are_as_large_as_the_errors(backup: Any) ->
     assert 0.7 < ratio < 1.3
 
 
+@pytest.mark.parametrize("rows_of", ROWS)
+def test_steps_beyond_the_end_of_the_trials_are_those_to_the_end(rows_of: Any) -> None:
+    table = np.eye(20)[:, :5]
+    source = rows_of(*places(), table)
+    to_the_end = fitted(source, [0, 5], MultiStep(T)).system.weights
+    assert not np.allclose(to_the_end, fitted(source, [0, 5], MultiStep(T - 2)).system.weights)
+    for steps in (T + 1, 10**12):  # which would be 10^12 columns
+        found = fitted(source, [0, 5], MultiStep(steps)).system.weights
+        np.testing.assert_array_equal(found, to_the_end)
+
+
 def test_bad_backups_are_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"backup must be .*; got 'two_steps'"):
         SeminormLSTDAgent(OneHot(), backup="two_steps")  # type: ignore[arg-type]

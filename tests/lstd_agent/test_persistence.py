@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import io
 import json
 import os
+import pickle
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import joblib
 import numpy as np
 import pytest
 import scipy.sparse
@@ -26,6 +31,7 @@ from lstd_agent import (
     GaussianFeatures,
     Kernel,
     OneHot,
+    PolicyIteration,
     Polynomial,
     RadialBasis,
     RandomFourier,
@@ -36,8 +42,14 @@ from lstd_agent import (
 from lstd_agent.commands.outputs import write_files
 from lstd_agent.drafts import draft_of
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
-from lstd_agent.packing import pack_space, unpack_space
-from lstd_agent.persistence import FORMAT_VERSION
+from lstd_agent.packing import FORMAT_VERSION, Arrays, _digest, pack, unpack
+
+
+def through_a_file(value: Any) -> Any:
+    arrays: Arrays = {}
+    facts = json.loads(json.dumps(pack(value, "value", arrays, {})))
+    return unpack(facts, arrays, {})
+
 
 POLICY = np.array([0, 1, 0, 1, 0, 1])
 STATES = np.arange(6)
@@ -141,7 +153,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
     discrete().save(path)
     with zipfile.ZipFile(path) as file:
-        member = file.getinfo("batch0.reward_sums.data.npy")
+        member = file.getinfo("saved.trials.reward_sums.data.npy")
     data = bytearray(path.read_bytes())
     # Its local header has 30 bytes, the name and 20 more; compressed data follow.
     begin = member.header_offset + 50 + len(member.filename)
@@ -178,14 +190,14 @@ def test_newer_formats_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
     facts = json.dumps({"format_version": FORMAT_VERSION + 1})
     np.savez(path, facts=np.array(facts))
-    with pytest.raises(InvalidInputError, match=r"has format 4, .* reads format 3: install"):
+    with pytest.raises(InvalidInputError, match=r"has format 5, .* reads format 4: install"):
         SeminormLSTDAgent.load(path)
 
 
 def test_files_of_the_format_before_are_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
-    np.savez(path, facts=np.array(json.dumps({"format_version": 1})))
-    with pytest.raises(InvalidInputError, match=r"has format 1, .* load it with the version that"):
+    np.savez(path, facts=np.array(json.dumps({"format_version": 3})))
+    with pytest.raises(InvalidInputError, match=r"has format 3, .* load it with the version that"):
         SeminormLSTDAgent.load(path)
 
 
@@ -261,7 +273,7 @@ def test_a_draft_is_removed_by_the_next_writer_once_its_process_has_ended(
     ids=str,
 )
 def test_spaces_survive(space: Any) -> None:
-    assert unpack_space(json.loads(json.dumps(pack_space(space)))) == space
+    assert through_a_file(space) == space
 
 
 def test_saved_files_have_the_permissions_of_any_file_and_follow_links(tmp_path: Path) -> None:
@@ -281,62 +293,13 @@ def test_saved_files_have_the_permissions_of_any_file_and_follow_links(tmp_path:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("transition_counts.indices", lambda a: a + 10**6, "transition_counts is damaged"),
-        ("transition_counts.indptr", lambda a: a[::-1].copy(), "is damaged"),
-        ("transition_counts.data", lambda a: a + 1, "sum to"),
-        ("reward_sums.data", lambda a: a * np.nan, "finite numbers"),
-        ("reward_sums.data", lambda a: None, "is damaged"),
-    ],
-)
-def test_a_files_sums_are_checked_before_they_are_used(
-    name: str, change: Any, message: str, tmp_path: Path
-) -> None:
-    """An index out of range would be a segmentation fault in `fit`."""
-    path = tmp_path / "agent.npz"
-    discrete().save(path)
-    with np.load(path) as file:
-        arrays = dict(file)
-    changed = change(arrays.pop(f"batch0.{name}"))
-    if changed is not None:
-        arrays[f"batch0.{name}"] = changed
-    np.savez(path, **arrays)
-    with pytest.raises(InvalidInputError, match=message):
-        SeminormLSTDAgent.load(path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda a: np.where(a == a[0, 0], 200, a),  # no state
-        lambda a: a * 1.5,
-        lambda a: a[0],
-        lambda a: a[:, :5],
-        lambda a: np.array(["x"]),
-    ],
-)
-def test_a_files_stored_trials_are_checked_before_they_are_used(
-    change: Any, tmp_path: Path
-) -> None:
-    path = tmp_path / "agent.npz"
-    discrete().save(path)
-    with np.load(path) as file:
-        arrays = dict(file)
-    arrays["sample.observations"] = change(arrays["sample.observations"])
-    np.savez(path, **arrays)
-    with pytest.raises(InvalidInputError, match=r"sample of trials is damaged|observations"):
-        SeminormLSTDAgent.load(path)
-
-
 def test_a_subclass_of_a_space_is_saved_as_the_space_that_it_is(tmp_path: Path) -> None:
     class Named(gym.spaces.Discrete):
         pass
 
-    assert unpack_space(pack_space(Named(4, start=1))) == gym.spaces.Discrete(4, start=1)
+    assert through_a_file(Named(4, start=1)) == gym.spaces.Discrete(4, start=1)
     inner = gym.spaces.Tuple([Named(2), gym.spaces.Box(0.0, 1.0)])
-    assert unpack_space(json.loads(json.dumps(pack_space(inner)))) == inner
+    assert through_a_file(inner) == inner
 
 
 def test_a_loaded_agent_knows_its_policy_and_its_options(tmp_path: Path) -> None:
@@ -384,3 +347,157 @@ def test_standardized_functions_are_given_as_they_were_or_by_themselves(tmp_path
         loaded: Any = SeminormLSTDAgent.load(tmp_path / "agent.npz", features=given)
         assert_array_equal(loaded.features.mean, measured.mean)
         assert_array_equal(loaded.predict([0.0, 1.0, 2.0]), agent.predict([0.0, 1.0, 2.0]))
+
+
+def test_a_fit_of_other_trials_than_there_are_is_left_out(tmp_path: Path) -> None:
+    agent, path = discrete(), tmp_path / "agent.npz"
+    agent.collect(gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=5), POLICY, 5, 30, seed=2)
+    agent.save(path)
+    with pytest.raises(NotFittedError, match="call fit first"):
+        SeminormLSTDAgent.load(path).predict(STATES)
+    agent.fit().save(path)
+    assert_array_equal(SeminormLSTDAgent.load(path).predict(STATES), agent.predict(STATES))
+
+
+def test_what_was_warned_of_at_the_fit_is_not_warned_of_again(tmp_path: Path) -> None:
+    path = tmp_path / "agent.npz"
+    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=5)
+    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 5, 3, seed=0)
+    with pytest.warns(FitWarning):
+        agent.fit()
+    agent.save(path)
+    loaded = SeminormLSTDAgent.load(path)
+    assert loaded.diagnostics().warnings == agent.diagnostics().warnings
+
+
+def resealed(path: Path, change: Callable[[Any, Arrays], None]) -> None:
+    """Craft a file, its digest included."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    facts = json.loads(str(arrays.pop("facts")))
+    held = dict(facts["saved"]["SavedAgent"])
+    change(held, arrays)
+    facts["saved"] = {"SavedAgent": [list(pair) for pair in held.items()]}
+    facts["digest"] = _digest(facts["saved"], arrays)
+    np.savez(path, facts=np.array(json.dumps(facts)), **arrays)
+
+
+def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Any, Arrays], None]:
+    def apply(held: Any, arrays: Arrays) -> None:
+        arrays[f"saved.{name}"] = change(arrays[f"saved.{name}"])
+
+    return apply
+
+
+def option(name: str, value: Any) -> Callable[[Any, Arrays], None]:
+    def apply(held: Any, arrays: Arrays) -> None:
+        held["options"] = {"dict": [[k, value if k == name else v] for k, v in options_of(held)]}
+
+    return apply
+
+
+def options_of(held: Any) -> Any:
+    return held["options"]["dict"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (changed("trials.transition_counts.indices", lambda a: a + 10**6), "indices must be"),
+        (changed("trials.transition_counts.indptr", lambda a: a[::-1].copy()), "damaged"),
+        (changed("trials.transition_counts.data", lambda a: a + 1), "sum to"),
+        (changed("trials.reward_sums.data", lambda a: a * np.nan), "finite numbers"),
+        (changed("trials.n_by_batch", lambda a: -a), "no trials in batches"),
+        (changed("trials.n_by_batch", lambda a: a[:-1]), "damaged"),
+        (changed("trials.sample.states", lambda a: a + np.uint8(200)), "have its hashes"),
+        (changed("trials.sample.states", lambda a: a * 1.5), "are integers"),
+        (changed("trials.sample.states", lambda a: a[:, :5]), "need observations of shape"),
+        (changed("trials.sample.rewards", lambda a: a + 1.0), "have its hashes"),
+        (changed("policy", lambda a: a[:-1]), "a policy is 6 integer actions"),
+        (changed("policy", lambda a: a + 51), "the policy takes action"),
+        (option("anchors", {"list": [9, 0]}), "anchors"),
+        (option("n_batches", 10**12), "n_batches is at most"),
+        (option("gain", float("nan")), "gain"),
+        (option("features", {"GaussianFeatures": [["d", 10**12], ["seed", 0]]}), "may ask for"),
+        (option("features", {"Polynomial": [["degree", 10**9]]}), "may ask for"),
+        (lambda held, arrays: held.update(is_fitted="yes"), "no trials"),
+        (lambda held, arrays: held.update(actions={"tuple": [10**9, 0]}), "may ask for"),
+        (lambda held, arrays: arrays.pop("saved.trials.reward_sums.data"), "damaged"),
+    ],
+)
+def test_a_crafted_file_is_checked_by_what_checks_users(
+    change: Callable[[Any, Arrays], None], message: str, tmp_path: Path
+) -> None:
+    """An index out of range would be a segmentation fault in `fit`."""
+    path = tmp_path / "agent.npz"
+    discrete().save(path)
+    resealed(path, lambda held, arrays: None)
+    SeminormLSTDAgent.load(path)
+    resealed(path, change)
+    with pytest.raises(InvalidInputError, match=message):
+        SeminormLSTDAgent.load(path)
+
+
+@pytest.mark.parametrize("part", ["key", "count"])
+def test_crafted_counts_of_actions_are_refused(part: str, tmp_path: Path) -> None:
+    path, env = tmp_path / "agent.npz", gym.make("unichain_gym:Unichain-h6-v0")
+    agent = SeminormLSTDAgent(OneHot()).collect(env, POLICY, 50, 10, seed=0, explore=1)
+    agent.save(path)
+    resealed(path, changed(f"trials.taken.0.{part}", lambda a: -a))
+    with pytest.raises(InvalidInputError, match="no counts of 6 states and 2 actions"):
+        SeminormLSTDAgent.load(path)
+
+
+def through_joblib(value: Any) -> Any:
+    file = io.BytesIO()
+    joblib.dump(value, file)
+    file.seek(0)
+    return joblib.load(file)
+
+
+def through_pickle(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+def no_torque(observations: Any) -> Any:
+    return np.zeros((len(observations), 1))
+
+
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # few trials, coarse tiles
+@pytest.mark.parametrize("copied", [through_pickle, through_joblib, copy.deepcopy])
+@pytest.mark.parametrize(
+    "features",
+    [
+        OneHot(),
+        Standardized(Polynomial(2)),
+        TileCoding([-1, -1, -8], [1, 1, 8], n_tiles=2, n_tilings=4),
+    ],
+    ids=lambda features: type(features).__name__,
+)
+def test_a_copy_of_a_fitted_agent_gives_the_same_answers(features: Any, copied: Any) -> None:
+    at: Any = STATES
+    if isinstance(features, OneHot):
+        agent = discrete(features=features)
+    else:
+        at = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -2.0]])
+        env = gym.make_vec("Pendulum-v1", num_envs=5)
+        agent = SeminormLSTDAgent(features).collect(env, no_torque, 60, 40, seed=0).fit()
+    difference = agent.compare(at[:1], at[1:])
+    errors = agent.standard_errors(at)
+    other = copied(agent)  # of which much is cached
+    assert_array_equal(other.predict(at), agent.predict(at))
+    assert_array_equal(other.standard_errors(at), errors)
+    assert_array_equal(other.determined(at), agent.determined(at))
+    assert other.compare(at[:1], at[1:]) == difference
+    assert copied(difference) == difference
+    assert str(copied(agent.diagnostics())) == str(agent.diagnostics())
+    assert_array_equal(copied(agent.system_).weights, agent.system_.weights)
+
+
+@pytest.mark.parametrize("copied", [through_pickle, through_joblib, copy.deepcopy])
+def test_a_copy_of_a_policy_iteration_goes_on_as_the_one_copied(copied: Any) -> None:
+    search = PolicyIteration("unichain_gym:Unichain-c10-v0", 30, 60, seed=0).run(1)
+    other = copied(search).run(3)
+    search.run(3)
+    assert other.iterations == search.iterations
+    assert_array_equal(other.policy_, search.policy_)

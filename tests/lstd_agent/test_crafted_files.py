@@ -1,0 +1,281 @@
+"""Files that are damaged or crafted: the same answers, or an error of ours, and nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from lstd_agent import (
+    GaussianFeatures,
+    OneHot,
+    PolicyIteration,
+    Polynomial,
+    SeminormLSTDAgent,
+    Standardized,
+)
+from lstd_agent.errors import EvaluationError, InvalidInputError
+from lstd_agent.packing import _digest
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Walk(gym.Env[NDArray[np.float64], int]):
+    """A noisy walk of one number, which the action pushes left or right."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space: Any = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._x = self.np_random.normal(size=1)
+        return self._x, {}
+
+    def step(self, action: int) -> Any:
+        self._x = 0.7 * self._x + 0.3 * (2 * action - 1) + 0.1 * self.np_random.normal(size=1)
+        return self._x, -float(abs(self._x[0])), False, False, {}
+
+
+def push(observation: Any) -> int:
+    return int(observation[0] < 0.0)
+
+
+def of_counts(**options: Any) -> SeminormLSTDAgent:
+    options = {"features": OneHot(), "n_batches": 5, "n_stored_trials": 20, **options}
+    env, policy = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=10), [0, 1, 0, 1, 0, 1]
+    agent = SeminormLSTDAgent(**options).collect(env, policy, 60, 8, seed=0, explore=1)
+    return agent.fit()
+
+
+def of_vectors(**options: Any) -> SeminormLSTDAgent:
+    options = {"features": Standardized(Polynomial(2)), "n_batches": 5, **options}
+    agent = SeminormLSTDAgent(**options)
+    return agent.collect(Walk(), push, 20, 10, seed=0, batched=False).fit()
+
+
+def answers_of_agent(agent: SeminormLSTDAgent) -> Any:
+    at: Any = np.array([[0.0], [1.0]]) if agent.collector.batches.are_kept else np.arange(6)
+    return [
+        agent.predict(at).tolist(),
+        agent.predict(at, 0).tolist(),
+        agent.standard_errors(at).tolist(),
+        agent.coverage(at).tolist(),
+        [agent.gain_, agent.start_bias_],
+    ]
+
+
+def answers_of_search(search: PolicyIteration) -> Any:
+    policy: Any = search.policy_
+    at = np.array([[-1.0], [0.5]]) if callable(policy) else np.arange(6)
+    acts = policy(at) if callable(policy) else policy
+    return [acts.tolist(), search.action_values(at).tolist(), search.iterations, search.converged]
+
+
+def counted_search() -> PolicyIteration:
+    return PolicyIteration("unichain_gym:Unichain-h6-v0", 20, 60, seed=0).run(3)
+
+
+def vector_search() -> PolicyIteration:
+    return PolicyIteration(Walk(), 10, 20, features=Polynomial(2), seed=0).run(2)
+
+
+def load_counted_search(path: Path) -> PolicyIteration:
+    return PolicyIteration.load(path, "unichain_gym:Unichain-h6-v0")
+
+
+def load_vector_search(path: Path) -> PolicyIteration:
+    return PolicyIteration.load(path, Walk(), features=Polynomial(2))
+
+
+def of_reference_states() -> SeminormLSTDAgent:
+    return of_counts(features=GaussianFeatures(3), calibration="references", anchors=[0, 3])
+
+
+# Of each kind of file what makes, loads and asks its object.
+KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
+    "counts": (of_counts, SeminormLSTDAgent.load, answers_of_agent),
+    "reference states": (of_reference_states, SeminormLSTDAgent.load, answers_of_agent),
+    "vectors": (of_vectors, SeminormLSTDAgent.load, answers_of_agent),
+    "counted search": (counted_search, load_counted_search, answers_of_search),
+    "search of vectors": (vector_search, load_vector_search, answers_of_search),
+}
+
+
+@cache
+def saved(kind: str) -> tuple[bytes, str]:
+    """Return a file of a kind, and its answers."""
+    make, _, ask = KINDS[kind]
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few trials
+        path = Path(folder) / "saved.npz"
+        found = make()
+        found.save(path)
+        return path.read_bytes(), repr(ask(found))
+
+
+def answers(kind: str, path: Path, data: bytes) -> str | None:
+    """Return the answers of a file, None where it is refused or has none; else it fails."""
+    _, load, ask = KINDS[kind]
+    path.write_bytes(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = load(path)
+        except InvalidInputError:
+            return None
+        try:
+            return repr(ask(found))
+        except EvaluationError:  # a file without trials, or of one that was not fitted
+            return "none"
+
+
+def damaged(data: bytes, rng: np.random.Generator) -> bytes:
+    """Return a file in which a few bytes are others, missing, or too many."""
+    some, at = bytearray(data), int(rng.integers(len(data)))
+    size = int(rng.integers(1, 50))
+    match rng.integers(5):
+        case 0:
+            some[at] ^= 1 << int(rng.integers(8))
+        case 1:
+            some[at : at + size] = rng.bytes(size)
+        case 2:
+            del some[at : at + size]
+        case 3:
+            some[at:at] = rng.bytes(size)
+        case _:
+            del some[at:]
+    return bytes(some)
+
+
+ODD: list[Any] = [
+    None, True, -1, 0, 1, 7, 2**31, 2**62, 10**30, 1e308, float("nan"), float("inf"), 0.5, "", "x",
+    [], {}, [[]], {"array": "facts"}, {"array": "no"}, {"function": []}, {"OneHot": []},
+    {"tuple": []}, {"RandomFourier": [["d", 10**12], ["width", 1.0], ["seed", 0]]},
+    {"Polynomial": [["degree", 10**9], ["scale", 1.0]]}, {"Discrete": [["n", 10**9], ["start", 0]]},
+    {"MultiBinary": [["n", 10**12]]}, {"csr": "no", "shape": [1, 1]}, {"object": []},
+    {"GaussianFeatures": [["d", 20_000], ["seed", 0]]}, {"dict": [["a", 1]]},
+    {"MultiStep": [["steps", 10**12]]}, {"SavedAgent": []},
+]  # fmt: skip
+
+CHANGES: list[Callable[[NDArray[Any]], NDArray[Any]]] = [
+    lambda a: a[::-1],
+    lambda a: a[:-1],
+    lambda a: np.concatenate((a, a)),
+    lambda a: a + np.ones(1, a.dtype),
+    lambda a: -a if a.dtype.kind != "b" else ~a,
+    lambda a: a * np.nan,
+    lambda a: a.astype(np.float32),
+    lambda a: a.astype(np.int8),
+    lambda a: np.asarray(a, np.uint64),
+    lambda a: np.where(np.arange(a.size).reshape(a.shape) == 0, 10**18, a),
+    lambda a: a.T,
+    lambda a: a.reshape(-1)[0],
+    lambda a: a[:0],
+    lambda a: a[None],
+    lambda a: np.full(a.shape, 51, a.dtype),
+    lambda a: a.astype(complex),
+    lambda a: a.astype(str),
+    lambda a: a.astype(object),
+]
+
+
+def crafted(data: bytes, rng: np.random.Generator) -> tuple[bytes, bool]:
+    """Return a file with one part changed on purpose, and whether its digest was, too."""
+    with np.load(io.BytesIO(data)) as file:
+        arrays: Arrays = dict(file)
+    facts = json.loads(str(arrays.pop("facts")))
+    name = sorted(arrays)[rng.integers(len(arrays))]
+    match rng.integers(5):
+        case 0 | 1:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                arrays[name] = np.asarray(
+                    CHANGES[rng.integers(len(CHANGES))](np.atleast_1d(arrays[name]))
+                )
+        case 2:
+            arrays[name] = arrays[sorted(arrays)[rng.integers(len(arrays))]]
+        case _:
+            holders = list(places(facts["saved"]))
+            holder, key = holders[rng.integers(len(holders))]
+            holder[key] = ODD[rng.integers(len(ODD))]
+    is_sealed = bool(rng.integers(2))
+    if is_sealed and not any(part.dtype.kind == "O" for part in arrays.values()):
+        facts["digest"] = _digest(facts["saved"], arrays)
+    file = io.BytesIO()
+    np.savez_compressed(file, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
+    return file.getvalue(), is_sealed
+
+
+def places(facts: Any) -> Any:
+    """Yield each place of a JSON text: what holds it, and by which key."""
+    for key in range(len(facts)) if isinstance(facts, list) else list(facts):
+        yield facts, key
+        if isinstance(facts[key], list | dict):
+            yield from places(facts[key])
+
+
+def check(kind: str, path: Path, n_crafted: int, n_damaged: int, seed: int) -> None:
+    data, right = saved(kind)
+    rng = np.random.default_rng(seed)
+    assert answers(kind, path, data) == right
+    n_refused = 0
+    for _ in range(n_damaged):
+        found = answers(kind, path, damaged(data, rng))
+        assert found in (None, right)
+        n_refused += found is None
+    for _ in range(n_crafted):
+        changed, is_sealed = crafted(data, rng)
+        found = answers(kind, path, changed)
+        # A file whose digest was made anew holds other data: its answers are those of these.
+        assert is_sealed or found in (None, right)
+        n_refused += found is None
+    assert n_refused > 0.6 * (n_damaged + n_crafted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_damaged_and_crafted_files_are_refused_or_the_same(kind: str, tmp_path: Path) -> None:
+    check(kind, tmp_path / "file.npz", 9, 3, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_damaged_and_crafted_files_are_refused_or_the_same(kind: str, tmp_path: Path) -> None:
+    check(kind, tmp_path / "file.npz", 1500, 500, seed=1)
+
+
+def test_what_claims_to_be_huge_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "file.npz"
+    data, _ = saved("counts")
+    header = io.BytesIO()
+    shape = {"descr": "<f8", "fortran_order": False, "shape": (10**6, 10**6)}
+    np.lib.format.write_array_header_1_0(header, shape)
+    for size, chunk in ((1, header.getvalue()), (300, b"\0" * 2**20)):
+        path.write_bytes(data)
+        with (
+            zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as file,
+            file.open("more.npy", "w") as member,
+        ):
+            for _ in range(size):
+                member.write(chunk)
+        with pytest.raises(InvalidInputError, match="is not a saved agent: its"):
+            SeminormLSTDAgent.load(path)
+
+
+def test_trials_that_are_all_alike_are_saved_however_small_they_are_packed(tmp_path: Path) -> None:
+    path = tmp_path / "file.npz"
+    agent = SeminormLSTDAgent(Polynomial(0))
+    trials = np.zeros((1000, 5_002, 1)), np.zeros((1000, 5_001))
+    agent.add_trials(*trials, observation_space=Walk.observation_space)
+    agent.save(path)
+    assert SeminormLSTDAgent.load(path).n_trials == 1000
