@@ -252,7 +252,7 @@ class CountRows:
         return self.whole_trials.observations[:, :-1], self.whole_trials.all_lengths
 
     def occupancy(self, windows: IntArray, segments: Any = None) -> FloatArray:
-        """Return the visiting frequency of each state in each window, (n, S); 0 where no trial is."""
+        """Return visiting frequencies of states in each window, (n, S); 0 where no trial is."""
         visits = self._visits_in(windows)
         return np.asarray(visits / np.maximum(visits.sum(axis=1, keepdims=True), 1.0))
 

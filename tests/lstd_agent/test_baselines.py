@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lstd_agent.statistics.backups import LambdaReturn
 from numpy.testing import assert_allclose
 from scipy import sparse
 
