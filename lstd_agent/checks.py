@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 
@@ -234,6 +233,8 @@ def still_missing(
         What is missing, its standard error, the probability that its size is above ``least``,
         the limit a, and its standard error.
     """
+    from scipy.special import ndtr  # takes long to import
+
     T, L = R.shape[1], length
     K = min(max(3, int(0.75 * T / L)), T // L)
     windows = [R[:, T - (j + 1) * L : T - j * L].mean(axis=1) for j in range(K - 1, -1, -1)]
@@ -381,6 +382,8 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
 
 def _normal_scores(m: FloatArray) -> FloatArray:
     """Return normal scores of each column; equal numbers have one score."""
+    from scipy.special import ndtri  # takes long to import
+
     scores = np.empty_like(m)
     for j in range(m.shape[1]):
         _, place, n = np.unique(m[:, j], return_inverse=True, return_counts=True)
