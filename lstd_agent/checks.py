@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 
@@ -234,6 +233,8 @@ def still_missing(
         What is missing, its standard error, the probability that its size is above ``least``,
         the limit a, and its standard error.
     """
+    from scipy.special import ndtr  # takes long to import
+
     T, L = R.shape[1], length
     K = min(max(3, int(0.75 * T / L)), T // L)
     windows = [R[:, T - (j + 1) * L : T - j * L].mean(axis=1) for j in range(K - 1, -1, -1)]
@@ -381,6 +382,8 @@ def check_own_means(R: FloatArray, unit: float, total: float = 1.0) -> float:
 
 def _normal_scores(m: FloatArray) -> FloatArray:
     """Return normal scores of each column; equal numbers have one score."""
+    from scipy.special import ndtri  # takes long to import
+
     scores = np.empty_like(m)
     for j in range(m.shape[1]):
         _, place, n = np.unique(m[:, j], return_inverse=True, return_counts=True)
@@ -613,22 +616,30 @@ def drawn_trials(
     states, rewards = np.full((n, T + 1), -1), np.full((n, T), np.nan)
     for t in range(T):
         row = slice(transition_counts.indptr[t], transition_counts.indptr[t + 1])
-        pairs = np.repeat(transition_counts.indices[row].astype(int), transition_counts.data[row])
-        source, reached = np.divmod(rng.permutation(pairs), S)
-        order = np.argsort(source, kind="stable")
-        first = np.searchsorted(source[order], np.arange(S + 1))
+        pairs = transition_counts.indices[row].astype(np.int64)
+        order = np.argsort(pairs)
+        source, reached = np.divmod(pairs[order], S)
+        # Transitions are numbered by state, and never written out: there may be 10^8 of them.
+        upto = np.cumsum(transition_counts.data[row][order], dtype=np.int64)
+        first = np.append(0, upto)[np.searchsorted(source, np.arange(S + 1))]
+        visits = np.diff(first)
         if t == 0:
-            total = len(source)
-            states[:, 0] = source if n == total else rng.choice(source, n)
+            total = int(first[-1])
+            every = np.arange(S)
+            states[:, 0] = (
+                rng.permutation(np.repeat(every, visits))
+                if n == total
+                else rng.choice(every, n, p=visits / total)
+            )
         here = states[:, t]
         rank = np.zeros(n, dtype=np.int64)
         mixed = rng.permutation(n)
         mixed = mixed[np.argsort(here[mixed], kind="stable")]
         place = np.arange(n) - np.searchsorted(here[mixed], here[mixed])
-        rank[mixed] = place if n == total else rng.random(n) * np.diff(first)[here[mixed]]
-        on = (here >= 0) & (rank < np.diff(first)[here])
-        states[on, t + 1] = reached[order][first[here[on]] + rank[on]]
-        visits = np.bincount(source, minlength=S)
+        rank[mixed] = place if n == total else rng.random(n) * visits[here[mixed]]
+        on = (here >= 0) & (rank < visits[here])
+        number = first[here[on]] + rank[on]
+        states[on, t + 1] = reached[np.searchsorted(upto, number, side="right")]
         paid = reward_sums[[t]].toarray()[0]
         rewards[on, t] = paid[here[on]] / visits[here[on]]
     return states, rewards
