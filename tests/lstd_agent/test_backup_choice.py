@@ -145,7 +145,7 @@ def test_the_data_choose_as_many_neighborhoods_as_predict_better() -> None:
     assert tried[0].n_anchors == 1
     best = min(each.error for each in tried)
     assert best < 0.95 * tried[0].error
-    assert len(agent.system_.anchors) > 2
+    assert len(agent.system_.anchors) >= 2
 
 
 def test_features_that_represent_the_values_need_one_neighborhood() -> None:

@@ -249,12 +249,12 @@ def test_what_a_single_batch_alone_tells_has_an_infinite_standard_error() -> Non
     states = [trial[:6] for trial in states]
     rewards = [paid[:5] for paid in rewards]
     more, paid, _ = simulated(1, 40)
-    agent = SeminormLSTDAgent(OneHot(), anchors=[0, 15])
+    agent = SeminormLSTDAgent(OneHot(), anchors=[0, 15], backup="one_step")
     agent.add_trials([*states, *more], [*rewards, *paid], observation_space=SIX).fit()
     assert np.isinf(agent.standard_errors([3, 4, 5])).all()
     text = str(agent.diagnostics())
     assert "1 of 61 trials have the last timestep" in text
-    shorter = SeminormLSTDAgent(OneHot(), 1)
+    shorter = SeminormLSTDAgent(OneHot(), 1, backup="one_step")
     shorter.add_trials([*states, *more], [*rewards, *paid], observation_space=SIX, t_max=4).fit()
     assert np.isfinite(shorter.standard_errors([3, 4, 5])).all()
     assert shorter.diagnostics().trials_at[-1] == np.sum([len(paid) == 5 for paid in rewards]) + 1
