@@ -617,7 +617,7 @@ def drawn_trials(
     for t in range(T):
         row = slice(transition_counts.indptr[t], transition_counts.indptr[t + 1])
         pairs = transition_counts.indices[row].astype(np.int64)
-        order = np.argsort(pairs)
+        order = np.argsort(pairs, kind="stable")
         source, reached = np.divmod(pairs[order], S)
         # Transitions are numbered by state, and never written out: there may be 10^8 of them.
         upto = np.cumsum(transition_counts.data[row][order], dtype=np.int64)

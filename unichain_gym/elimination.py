@@ -233,7 +233,7 @@ def _independent_set(N: sparse.csr_array, rng: np.random.Generator) -> BoolArray
     n = N.shape[0]
     fill = np.diff(N.indptr) * np.bincount(N.indices, minlength=n).astype(np.float64)
     rank = np.empty(n, dtype=np.int64)
-    rank[np.argsort(fill + 0.5 * rng.random(n))] = np.arange(n)
+    rank[np.argsort(fill + 0.5 * rng.random(n), kind="stable")] = np.arange(n)
     lowest = np.full(n, n)
     row, column = edges(N)
     np.minimum.at(lowest, row, rank[column])

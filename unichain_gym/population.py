@@ -123,7 +123,7 @@ def simulate_replicates(
     next_state, probability, reward = outcomes_of(chain)
     K = next_state.shape[1]
 
-    order = np.argsort(chain.initial_distribution)
+    order = np.argsort(chain.initial_distribution, kind="stable")
     start = as_categories(chain.initial_distribution[order])
     first = np.empty((n_replicates, S), dtype=np.int64)
     first[:, order] = rng.multinomial(n_trials, start, size=n_replicates)
@@ -180,7 +180,7 @@ def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray]:
     next_state, probability, reward = pad_outcomes(
         Outcomes(S, 1, state, one_action, next_state, probability, reward)
     )
-    place = (np.arange(S)[:, None], 0, np.argsort(probability[:, 0], axis=1))
+    place = (np.arange(S)[:, None], 0, np.argsort(probability[:, 0], axis=1, kind="stable"))
     return next_state[place], as_categories(probability[place]), reward[place]
 
 

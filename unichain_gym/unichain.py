@@ -42,7 +42,7 @@ def is_unichain(next_state: IntArray, possible: BoolArray) -> bool | None:
     n = len(next_state)
     entering = np.bincount(next_state[possible], minlength=n)
     n_removals = min(MAX_REMOVALS, max(1, MAX_VISITED // next_state.size))
-    for state in np.argsort(-entering)[:n_removals]:
+    for state in np.argsort(-entering, kind="stable")[:n_removals]:
         without = allowed & (np.arange(n) != state)[:, None]
         n_left = maximal_end_components(next_state, possible, without).max() + 1
         if n_left != 1:

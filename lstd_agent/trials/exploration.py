@@ -100,7 +100,7 @@ class Exploration:
         if self._number is not None:
             # The first so many of a random order of the timesteps are distinct ones.
             order = self._rng.random((n, self._half)) if self._number else np.empty((n, 0))
-            self._times = np.argsort(order, axis=1)[:, : self._number]
+            self._times = np.argsort(order, axis=1, kind="stable")[:, : self._number]
 
     def choose(
         self, t: int, observations: Any, action: NDArray[Any], info: dict[str, Any]

