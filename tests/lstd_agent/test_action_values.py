@@ -57,22 +57,6 @@ def test_from_exact_counts_they_are_the_chains_action_bias(name: str, seed: int)
     assert found.settled_value == pytest.approx(-chain.bias[main], abs=1e-8 * scale)
 
 
-@pytest.mark.parametrize("name", ["h36c", "r20b", "m16"])
-def test_many_states_have_by_iteration_what_few_have_by_elimination(
-    name: str, monkeypatch: Any
-) -> None:
-    mdp = make_mdp(name)
-    policy = as_probabilities(mdp.random_policy(2), mdp.n_actions)
-    main = int(np.argmax(mdp.induce(policy).stationary_distribution))
-    expected = evaluated(mdp, policy, main)
-    monkeypatch.setattr("lstd_agent.system.absorption._MOST_FACTORED", 2)
-    monkeypatch.setattr("lstd_agent.system.absorption._LOCAL", 0.0)
-    found = evaluated(mdp, policy, main)
-    scale = np.abs(expected.values).max()
-    assert found.gain == pytest.approx(expected.gain, abs=1e-9 * scale)
-    assert_allclose(found.action_values, expected.action_values, atol=1e-9 * scale)
-
-
 def test_a_periodic_chain_is_no_different() -> None:
     ring = TabularMDP.from_transitions(
         [(0, 0, 1, 1, 1), (1, 0, 2, 1, 0), (2, 0, 0, 1, 0), (0, 1, 0, 1, 0), (1, 1, 0, 1, 5),
@@ -200,29 +184,6 @@ def test_exploration_changes_neither_the_policys_draws_nor_the_tail() -> None:
     assert some.action_coverage(np.arange(6)).sum() == 300 * 22
 
 
-def test_a_plain_environment_is_explored_alike() -> None:
-    mdp = make_mdp("h6")
-    policy = mdp.random_policy(1)
-    agent = SeminormLSTDAgent(OneHot())
-    agent.collect(TabularEnv(mdp), policy, 50, 21, seed=5, explore=4)
-    assert (50 - agent.counts.trials_at[:11]).sum() == 4 * 50
-    n = agent.action_coverage(np.arange(6))
-    assert n.sum() == 50 * 22
-    assert n[np.arange(6), 1 - policy].sum() == pytest.approx(100, abs=40)
-
-
-def test_workers_explore_alike_however_many_they_are() -> None:
-    made = [
-        SeminormLSTDAgent(OneHot()).collect(
-            "Unichain-h6-v0", [0] * 6, 200, 10, seed=0, explore=1, workers=workers
-        )
-        for workers in (1, 2)
-    ]
-    coverage = [agent.action_coverage(np.arange(6)) for agent in made]
-    assert_array_equal(coverage[0], coverage[1])
-    assert coverage[0].sum() == 200 * 11
-
-
 MASKED = TabularMDP.from_transitions(
     [
         (0, 0, 1, 1.0, 0.0),
@@ -318,15 +279,6 @@ def test_vectors_and_counts_of_the_same_trials_cover_the_same_pairs() -> None:
     assert explored is not None
     assert_array_equal(500 - explored.sum(axis=0), counted.counts.trials_at)
     assert (500 - counted.counts.trials_at).sum() == 500
-
-
-def test_pairs_like_none_seen_are_nan() -> None:
-    policy = make_mdp("h12c").random_policy(3)
-    agent = of_vectors(policy, explore=0).fit()
-    x = np.arange(12, dtype=np.float32)[:, None]
-    q = agent.action_values(x)
-    assert np.isnan(q[np.arange(12), 1 - policy]).all()
-    assert not np.isnan(q[np.arange(12), policy]).any()
 
 
 def logs(n: int, seed: int = 0, t_max: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -468,13 +420,6 @@ def test_a_log_of_a_task_that_ends_tells_total_rewards() -> None:
         )  # fmt: skip
         q = agent.action_values(x, policy=lambda s: np.zeros(len(s), int))
         assert_allclose(q, [[0.0, 1.0], [0.0, 1.0], [0.0, np.nan]], atol=1e-9)
-
-
-def test_kept_trials_that_are_added_stay_explored() -> None:
-    agent = of_vectors(TARGET, explore=2)
-    other = SeminormLSTDAgent(one_hot).attach(as_vectors("h12c")).add(agent.kept_trials)
-    assert_array_equal(other.kept_trials.explored, agent.kept_trials.explored)
-    assert_array_equal(other.action_coverage(TWELVE), agent.action_coverage(TWELVE))
 
 
 LOGGED = logs(20)

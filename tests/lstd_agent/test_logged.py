@@ -232,17 +232,6 @@ def test_distances_compare_the_trials_that_are_there(name: str) -> None:
         assert_allclose(alike, found, atol=0.05)  # other pairs
 
 
-def test_timesteps_that_no_pair_of_trials_has_are_like_the_last_that_one_has() -> None:
-    states, rewards, _ = simulated(3, 9)
-    trials = [states[0], states[1, :6], states[2, :4]]
-    agent = SeminormLSTDAgent(OneHot()).add_trials(
-        trials, [rewards[0], rewards[1, :5], rewards[2, :3]], observation_space=SIX
-    )
-    squared = sampled_distance("mmd", agent._source[0])(0, 1, 10)
-    assert (squared[4:] == squared[3]).all()
-    assert np.isfinite(squared).all()
-
-
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_what_a_single_batch_alone_tells_has_an_infinite_standard_error() -> None:
     states, rewards = cut(60, 10)

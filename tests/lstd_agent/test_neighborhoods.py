@@ -102,19 +102,6 @@ def test_exact_search_keeps_the_best_that_it_comes_across(seed: int, n_anchors: 
     assert found.size == max(size for size in tried if size <= n_anchors)
 
 
-def test_no_distance_is_computed_twice() -> None:
-    calls: set[tuple[int, int]] = set()
-
-    def squared(anchor: int, start: int, stop: int) -> Any:
-        pairs = {(anchor, t) for t in range(start, stop)}
-        assert not pairs & calls
-        calls.update(pairs)
-        return line(60)(anchor, start, stop)
-
-    find_anchors(squared, 60, 7, "exact")
-    assert calls
-
-
 def test_one_is_a_single_neighborhood_and_none_is_stepwise() -> None:
     search: Any
     assert_array_equal(find_anchors(line(5), 5, 1), [0])

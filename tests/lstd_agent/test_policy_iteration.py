@@ -511,16 +511,3 @@ def test_learning_is_drawn() -> None:
     assert np.asarray(gain.lines[1].get_ydata())[0] == 3.0
     assert start.get_ylabel().startswith("start value")
     assert len(changes.lines) == 1
-
-
-def test_an_environment_is_made_once_to_look_at_and_then_for_each_shard() -> None:
-    made: list[TabularEnv] = []
-
-    def make() -> TabularEnv:
-        made.append(TabularEnv(make_mdp("h6")))
-        return made[-1]
-
-    search = PolicyIteration(make, 20, 2, seed=0)
-    assert len(made) == 1
-    search.iterate()
-    assert len(made) == 1 + 1 + 2  # a look at the collection's first states, and two shards

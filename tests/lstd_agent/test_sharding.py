@@ -79,10 +79,6 @@ def assert_same_trials(first: SeminormLSTDAgent, second: SeminormLSTDAgent) -> N
     np.testing.assert_array_equal(whole_trials(first), whole_trials(second))
 
 
-def test_the_trials_are_the_same_for_any_number_of_workers() -> None:
-    assert_same_trials(collected(workers=3), collected())
-
-
 def test_the_trials_are_the_same_whichever_shard_is_through_first() -> None:
     with ThreadPoolExecutor(7) as pool:
         assert_same_trials(collected(executor=pool, shard_size=30), collected(shard_size=30))

@@ -171,12 +171,6 @@ def test_the_same_seed_gives_the_same_document_and_another_seed_another(
     assert first["gain"]["estimated"] != other["gain"]["estimated"]
 
 
-def test_options_reach_the_agent(capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ("Unichain-h6-v0", *FEW, "--n-anchors", "1")
-    report = report_of(capsys, *argv)
-    assert report["neighborhoods"]["samples"] == [200 * 41]
-
-
 def test_an_environment_without_a_model_gets_no_exact_columns(
     capsys: pytest.CaptureFixture[str], opaque: Any
 ) -> None:
@@ -408,12 +402,6 @@ def test_an_environment_of_a_module_of_its_own_is_found_in_the_current_folder(
     finally:
         gym.registry.pop("Own-v0", None)
     assert report["gain"]["exact"] == make_mdp("c10").induce(np.full((10, 2), 0.5)).gain
-
-
-def test_this_package_s_own_module_may_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    named = report_of(capsys, "unichain_gym:Unichain-h6-v0", *FEW)
-    plain = report_of(capsys, "Unichain-h6-v0", *FEW)
-    assert named["states"] == plain["states"]
 
 
 def test_a_module_that_fails_is_named_with_its_error(

@@ -132,15 +132,6 @@ def grid_edges(*sides: int) -> tuple[IntArray, IntArray]:
     return np.concatenate(one), np.concatenate(other)
 
 
-def test_halves_that_hardly_exchange_anything_have_their_shares() -> None:
-    # From a uniform start the slow part is absent: the residual of 0.5 is rounding.
-    chain = two_halves([expander(2_000, 0), expander(2_000, 1)], 1e-11, 0.25e-11)
-    assert chain.gain == pytest.approx(0.2, rel=1e-10)
-    report = chain.solver_report.entries
-    assert [e.method for e in report] == ["sparse GTH", "sparse GTH"]
-    assert all(e.error_bound < 1e-9 for e in report)
-
-
 def test_grids_that_hardly_exchange_anything_have_their_shares() -> None:
     one, other = grid_edges(50, 50)
     grid = walk_on(one, other, np.ones(one.size), 2_500)
