@@ -94,7 +94,7 @@ def close_to_exact(agent: SeminormLSTDAgent, mdp: TabularMDP, q: np.ndarray, tol
     return bool(np.abs(q - right).max() < tol * np.ptp(chain.bias))
 
 
-@pytest.mark.parametrize("explore", [1, 3, 0.2])
+@pytest.mark.parametrize("explore", [1, 0.2])
 def test_from_samples_they_come_near_the_chains(explore: object) -> None:
     agent, mdp, _ = explored(explore=explore)
     agent.fit()
@@ -531,14 +531,14 @@ def test_without_recorded_actions_the_remedy_is_named() -> None:
         agent.action_values([0, 1], t=[1, 2, 3])
 
 
-@pytest.mark.parametrize("t", [-1, [0, -2], 0.5, True, "x", [[0], [0, 1]]])
-def test_what_is_no_timestep_is_refused_as_by_predict(t: Any) -> None:
+def test_what_is_no_timestep_is_refused_as_by_predict() -> None:
     agent, _, _ = explored(n_trials=500)
     agent.fit()
-    with pytest.raises(
-        InvalidInputError, match=r"a timestep is an integer from 0|t is one timestep"
-    ):
-        agent.action_values([0, 1], t)
+    message = r"a timestep is an integer from 0|t is one timestep"
+    bad: list[Any] = [-1, [0, -2], 0.5, True, "x", [[0], [0, 1]]]
+    for t in bad:
+        with pytest.raises(InvalidInputError, match=message):
+            agent.action_values([0, 1], t)
 
 
 def test_standard_errors_need_the_fit_of_all_trials() -> None:

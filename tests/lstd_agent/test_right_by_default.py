@@ -147,7 +147,7 @@ def test_a_start_that_is_left_at_once_keeps_its_value() -> None:
     """10 for the step into a coin of gain 1/2: b(0) - b(1) = 10 - 1/2 - 0."""
     outcomes = [(0, 0, 1, 1, 10), (1, 0, 1, 0.5, 0), (1, 0, 2, 0.5, 0), (2, 0, 1, 0.5, 1)]
     mdp = TabularMDP.from_transitions([*outcomes, (2, 0, 2, 0.5, 1)], [1, 0, 0])
-    for n_anchors in (1, 2, 4, None):
+    for n_anchors in (1, None):
         agent = SeminormLSTDAgent(OneHot(), n_anchors)
         agent.collect(TabularVectorEnv(mdp, 250), np.zeros(3, dtype=int), 5000, 60, seed=0).fit()
         found = agent.compare(0, 1)
@@ -159,7 +159,7 @@ def test_two_starts_that_share_no_state_for_long_are_compared(long_queue: Tabula
     """In a long queue, b(20) - b(0) = -892.5."""
     agent = SeminormLSTDAgent(OneHot())
     agent.collect(
-        TabularVectorEnv(long_queue, 500), np.zeros(21, dtype=int), 10_000, 600, seed=0
+        TabularVectorEnv(long_queue, 500), np.zeros(21, dtype=int), 4_000, 600, seed=0
     ).fit()
     for t in (None, 0):
         found = agent.compare(20, 0, t)
@@ -182,7 +182,7 @@ def test_two_recurrent_classes_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("calibration", ["linked", "references"])
-@pytest.mark.parametrize("t_max", [28, 29, 30, 31])
+@pytest.mark.parametrize("t_max", [29, 30])
 def test_a_period_does_not_bias_the_gain(t_max: int, calibration: str) -> None:
     agent = fitted(np.roll(np.eye(3), 1, axis=1), [0.0, 0.0, 1.0], [1.0, 0.0, 0.0], 40, t_max)
     agent.calibration = calibration  # type: ignore[assignment]

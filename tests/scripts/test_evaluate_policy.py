@@ -91,7 +91,7 @@ def test_estimates_come_close_to_the_reference_bias_and_gain(
 def test_the_text_has_gain_neighbourhoods_states_and_totals(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    argv = ("Unichain-h6-v0", "--trials", "300", "--n-anchors", "2")
+    argv = ("Unichain-h6-v0", *FEW, "--n-anchors", "2")
     report = report_of(capsys, *argv)
     assert evaluate.main(argv) == 0
     captured = capsys.readouterr()

@@ -199,7 +199,7 @@ def test_iteration_converges_on_periodic_chains_and_on_several_classes(
 
 
 def test_large_random_chain_is_solved_by_iteration() -> None:
-    chain = random_sparse_chain(100_000)
+    chain = random_sparse_chain(30_000)
     assert_solves(chain, 1e-11)
     methods = {e.quantity: e.method for e in chain.solver_report.entries}
     assert methods["stationary distribution"] == methods["bias"] == "BiCGStab"
@@ -363,7 +363,7 @@ def test_halves_linked_by_less_than_elimination_can_see_have_their_shares() -> N
     assert chain.gain == pytest.approx(0.2, rel=1e-10)
 
 
-@pytest.mark.parametrize("n", [10, 100, 1_000, 3_000])
+@pytest.mark.parametrize("n", [10, 1_000])
 @pytest.mark.parametrize("leave", [1e-6, 1e-12, 1e-30, 1e-300])
 @pytest.mark.parametrize("kind", ["random", "line"])
 def test_halves_of_every_size_have_their_shares_or_are_refused(

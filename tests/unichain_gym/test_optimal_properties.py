@@ -56,7 +56,7 @@ def brute_force(mdp: TabularMDP, orders: tuple[int, ...]) -> list[tuple[Any, lis
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SEEDS)
 def test_values_and_actions_are_those_of_trying_every_policy(seed: int) -> None:
     mdp = small_mdp(seed)
@@ -112,7 +112,7 @@ def test_the_blackwell_policy_is_optimal_for_discounts_near_one(seed: int) -> No
     assert_allclose(value, best.value, rtol=1e-12, atol=1e-10)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SEEDS)
 def test_gains_never_fall_from_one_iteration_to_the_next(seed: int) -> None:
     mdp = small_mdp(seed)
@@ -171,7 +171,7 @@ def test_the_worst_policy_is_optimal_for_opposite_rewards(seed: int) -> None:
     assert (worst.optimal_actions == opposite.optimal_actions).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(SEEDS)
 def test_the_diameter_is_the_longest_of_the_shortest_hitting_times(seed: int) -> None:
     mdp = small_mdp(seed)
