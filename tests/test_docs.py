@@ -130,6 +130,7 @@ def test_the_guide_prints_the_numbers_that_it_states(capsys: pytest.CaptureFixtu
     assert f"costs: {difference:.2f}" in block
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(DOCS.glob("guide/*.md")), ids=lambda page: page.stem)
 def test_the_code_of_a_guide_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,7 @@ def test_a_backlog_costs_what_queueing_theory_says(
     assert "a crew for 500 is worth it, by" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["machine_warm_up"], indirect=True)
 def test_a_warm_start_is_worth_what_the_bellman_equation_says(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
@@ -71,6 +72,7 @@ def test_a_warm_start_is_worth_what_the_bellman_equation_says(
     assert "preheating for 12 pieces is worth it, by" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["inventory_lead_time"], indirect=True)
 def test_full_shelves_are_worth_what_the_bellman_equation_says(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]

@@ -66,7 +66,7 @@ def test_kmeans_finds_groups_that_lie_apart() -> None:
     assert_array_equal(np.asarray(RadialBasis.kmeans(samples, 3, seed=2).centers), found)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 9), st.integers(0, 1000))
 def test_each_tiling_lights_one_tile_wherever_an_observation_is(
     k: int, n_tiles: int, n_tilings: int, seed: int

@@ -61,7 +61,7 @@ def test_exact_search_gets_the_wanted_number_where_doubling_jumps_past_it() -> N
     assert find_anchors(line(11), 11, 3, search="exact").size == 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(2, 12), st.sampled_from(["doubling", "exact"]))
 def test_searches_follow_the_algorithm_and_never_exceed_the_number(
     seed: int, n_anchors: int, search: Any
@@ -85,7 +85,7 @@ def test_searches_follow_the_algorithm_and_never_exceed_the_number(
     assert_array_equal(doubling, expected)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(3, 9))
 def test_exact_search_keeps_the_best_that_it_comes_across(seed: int, n_anchors: int) -> None:
     rng = np.random.default_rng(seed)

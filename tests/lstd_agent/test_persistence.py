@@ -56,7 +56,7 @@ STATES = np.arange(6)
 
 
 def discrete(**options: Any) -> SeminormLSTDAgent:
-    options = {"features": OneHot(), **options}
+    options = {"features": OneHot(), "backup": "one_step", **options}
     env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
     return SeminormLSTDAgent(**options).collect(env, POLICY, 200, 30, seed=0).fit()
 
@@ -72,7 +72,7 @@ def discrete(**options: Any) -> SeminormLSTDAgent:
         {"features": Polynomial(2, scale=5.0), "gain": 3.0, "calibration": "references"},
         {"features": RadialBasis([[0.0], [4.0]], 2.0), "reference": "most_common"},
         {"distance": MMD("quadratic", Kernel(width="median")), "search": "exact"},
-        {"distance": "tv", "rcond": 1e-9, "n_batches": 3, "n_stored_trials": 7},
+        {"backup": "auto", "distance": "tv", "rcond": 1e-9, "n_batches": 3, "n_stored_trials": 7},
     ],
     ids=str,
 )

@@ -90,6 +90,7 @@ def test_a_worker_that_dies_loses_nothing(mortal: Any, tmp_path: Path) -> None:
     assert_same_trials(agent, collected(partial(UnichainVectorEnv, 200, "h6"), shard_size=200))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_worker_that_dies_loses_nothing(mortal: Any, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")

@@ -68,6 +68,7 @@ def report_of(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
     return json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_estimates_come_close_to_the_reference_bias_and_gain(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, reference: Any
 ) -> None:
@@ -122,6 +123,8 @@ def test_saved_arrays_are_enough_to_redo_the_table(
         "gaussian:4",
         "--trials",
         "400",
+        "--t-max",
+        "200",
     )
     report = report_of(capsys, *argv, "--save", str(tmp_path / "result.npz"))
     saved = np.load(tmp_path / "result.npz", allow_pickle=False)

@@ -33,7 +33,7 @@ def test_policies_come_in_lexicographic_order(S: int, A: int) -> None:
 
 
 @given(st.integers(2, 5), st.integers(1, 150), st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_policy_is_had_by_its_number(A: int, S: int, seed: int) -> None:
     policies = mdp_of(S, A).policies()
     policy = np.random.default_rng(seed).integers(A, size=S)
@@ -97,7 +97,7 @@ def all_unichain(mdp: TabularMDP) -> bool:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_unichain_verdict_is_that_of_trying_every_policy(seed: int) -> None:
     rng = np.random.default_rng(seed)
     S, A = int(rng.integers(1, 6)), int(rng.integers(1, 4))

@@ -64,18 +64,6 @@ def test_values_color_the_states_by_their_place_between_the_extremes():
     assert colorbar.get_ylim() == pytest.approx((bias.min(), bias.max()))
 
 
-def test_the_color_bar_says_what_the_values_are():
-    mdp = make_mdp("h6")
-    for figure, label in (
-        (mdp.plot(values=np.arange(6)), "value"),
-        (mdp.plot(values=np.arange(6), value_label="bias"), "bias"),
-    ):
-        (bar,) = figure.axes[0].child_axes
-        assert bar.get_ylabel() == label
-        figure.canvas.draw()
-        assert bar.yaxis.label.get_window_extent().x1 <= figure.bbox.x1
-
-
 def legend_of(figure):
     """What the legend says: label to the artists beside it."""
     legend = figure.axes[0].get_legend()
