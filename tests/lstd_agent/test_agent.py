@@ -12,7 +12,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import GaussianFeatures, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError, MissingDependencyError, NotFittedError
-from lstd_agent.standard_errors import batch_standard_errors
 from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
@@ -162,13 +161,6 @@ def test_with_references_the_estimated_gain_is_the_mean_reward_of_the_second_hal
     assert agent.gain_ == pytest.approx(rewards[50:].sum() / (51 * 1000), rel=1e-12)
 
 
-def whole_and_without(values: Any, n_trials: Any) -> Any:
-    """The mean over trials of batch means, and the same without each batch."""
-    total = n_trials @ values
-    rest = n_trials.sum() - n_trials[:, None]
-    return total / n_trials.sum(), (total - n_trials[:, None] * values) / rest, n_trials
-
-
 def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgent:
     """An agent whose batches are simulated populations of h6."""
     agent = SeminormLSTDAgent(np.eye(6), anchors=anchors, gain=gain)
@@ -202,20 +194,6 @@ def test_errors_of_rarely_seen_states_are_not_taken_for_small() -> None:
             covered.append(abs(error) < 2 * agent.standard_errors(2, 24))
     assert len(covered) > 30
     assert np.mean(covered) > 0.65
-
-
-def test_batch_standard_errors_of_equal_batches_are_those_of_their_mean() -> None:
-    values = np.random.default_rng(0).normal(size=(7, 3))
-    expected = values.std(axis=0, ddof=1) / np.sqrt(7)
-    result = batch_standard_errors(*whole_and_without(values, np.full(7, 50)))
-    assert_allclose(result, expected, rtol=1e-12)
-
-
-def test_batch_standard_errors_weigh_batches_by_their_trials() -> None:
-    # Values 0, 0, 3 of 1, 1 and 2 trials: mean 1.5; Σ n (v - 1.5)² = 9; / (2 · 4) = 9/8.
-    values = np.array([[0.0], [0.0], [3.0]])
-    result = batch_standard_errors(*whole_and_without(values, np.array([1, 1, 2])))
-    assert_allclose(result, [np.sqrt(9 / 8)], rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -298,6 +298,7 @@ def test_what_may_be_missing_is_printed_with_its_error_and_unit() -> None:
     assert abs(tail.missing) > 2 * tail.missing_error
 
 
+@pytest.mark.slow
 def test_errors_of_gain_and_start_bias_are_as_large_as_they_are_wrong() -> None:
     """Over a dozen logs: root mean squares of errors in their standard errors."""
     off = []
@@ -454,12 +455,14 @@ def test_a_hidden_cold_wall_is_right_or_named_and_returns_give_the_difference(se
     assert is_near(found.difference, found.standard_error, right, 0.05 * abs(right))
 
 
+@pytest.mark.slow
 def test_exact_features_raise_no_alarm() -> None:
     """Values of x² are x² / .36, less a constant."""
     alarms = [fitted(Polynomial(2), decaying(seed, 2))[1] for seed in range(10)]
     assert sum(map(bool, alarms)) <= 1
 
 
+@pytest.mark.slow
 def test_rare_large_rewards_raise_no_alarm_for_features() -> None:
     """5,000 with a chance of .001, whatever the state."""
     alarms = []

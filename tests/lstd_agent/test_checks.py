@@ -10,14 +10,12 @@ import pytest
 
 import unichain_gym
 from lstd_agent.checks import (
-    MIN_TRIALS,
     check_own_means,
     check_starts,
     check_tail,
     critical,
     direct_difference,
     drawn_trials,
-    earned_range,
     ends_without_support,
     self_normalized,
     start_groups,
@@ -227,13 +225,6 @@ def slow_ring(T: int) -> Trials:
 # One statistic
 
 
-def test_few_events_are_never_critical() -> None:
-    u = np.zeros((1000, 1))
-    u[:10] = 5000.0
-    assert self_normalized(u)[0] == pytest.approx(np.sqrt(10.0))
-    assert self_normalized(u)[0] < critical(1)
-
-
 def test_a_critical_number_is_exceeded_no_more_often_than_said() -> None:
     u = np.random.default_rng(0).standard_cauchy((50, 20_000))
     assert np.mean(np.abs(self_normalized(u)) > critical(1)) <= 0.01
@@ -247,21 +238,6 @@ def test_what_is_missing_is_what_an_exponential_has_left(tau: int) -> None:
     left = np.exp(-60 / tau) / (1 - np.exp(-1 / tau))
     assert abs(missing - left) < 3 * error
     assert abs(limit - 2.0) < 3 * limit_error
-
-
-def test_the_unit_is_what_starts_earn_above_the_last_mean_reward() -> None:
-    R = np.zeros((60, 40))
-    R[:30, :5] = 3.0
-    assert earned_range(R + 7.0, start_groups(np.arange(60) // 30)) == pytest.approx(15.0)
-
-
-def test_groups_of_starts_are_all_and_those_of_many_trials() -> None:
-    starts = np.repeat([3, 5, 8], [40, MIN_TRIALS, MIN_TRIALS - 1])
-    sizes = [len(group) for group in start_groups(starts)]
-    assert sizes == [len(starts), 40, MIN_TRIALS]
-    vectors = start_groups(np.random.default_rng(0).normal(size=(1000, 3)))
-    assert len(vectors) > 8
-    assert all(len(group) >= MIN_TRIALS for group in vectors)
 
 
 # False alarms and misses

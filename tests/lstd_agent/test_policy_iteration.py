@@ -101,14 +101,6 @@ def test_where_all_actions_are_alike_nothing_changes_after_the_first(n_actions: 
     assert_allclose(q - q[0, 0], [[0.0] * n_actions, [-2 / 3] * n_actions, [-1 / 3] * n_actions])
 
 
-def test_one_state_is_enough() -> None:
-    one = TabularMDP.from_transitions([(0, 0, 0, 1, 1), (0, 1, 0, 1, 2)], [1.0])
-    search = PolicyIteration(TabularEnv(one), 4, 10, seed=0).run()
-    assert_array_equal(search.policy_, [1])
-    assert search.iterations[-1].gain == 2.0
-    assert_allclose(search.action_values(0), [-1.0, 0.0])
-
-
 def test_a_state_never_met_has_no_values() -> None:
     apart = TabularMDP.from_transitions(
         [(0, 0, 0, 1, 1), (0, 1, 0, 1, 2), (1, 0, 0, 1, 9), (1, 1, 0, 1, 0)], [1.0, 0.0]
