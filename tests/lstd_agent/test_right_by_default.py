@@ -149,17 +149,18 @@ def test_a_start_that_is_left_at_once_keeps_its_value() -> None:
     mdp = TabularMDP.from_transitions([*outcomes, (2, 0, 2, 0.5, 1)], [1, 0, 0])
     for n_anchors in (1, None):
         agent = SeminormLSTDAgent(OneHot(), n_anchors)
-        agent.collect(TabularVectorEnv(mdp, 250), np.zeros(3, dtype=int), 5000, 60, seed=0).fit()
+        agent.collect(TabularVectorEnv(mdp, 250), np.zeros(3, dtype=int), 5000, 30, seed=0).fit()
         found = agent.compare(0, 1)
         assert found.difference == pytest.approx(9.5, abs=0.05)
         assert abs(found.difference - 9.5) < 5 * found.standard_error
 
 
+@pytest.mark.slow
 def test_two_starts_that_share_no_state_for_long_are_compared(long_queue: TabularMDP) -> None:
     """In a long queue, b(20) - b(0) = -892.5."""
     agent = SeminormLSTDAgent(OneHot())
     agent.collect(
-        TabularVectorEnv(long_queue, 500), np.zeros(21, dtype=int), 4_000, 600, seed=0
+        TabularVectorEnv(long_queue, 500), np.zeros(21, dtype=int), 10_000, 600, seed=0
     ).fit()
     for t in (None, 0):
         found = agent.compare(20, 0, t)
@@ -301,6 +302,7 @@ def rare(chance: float) -> Any:
     return starts
 
 
+@pytest.mark.slow
 def test_a_few_starts_far_from_the_others_are_right_or_named(backlogs: Any) -> None:
     """Without a warning only where trials from there earned what their values say."""
     features, named = RadialBasis.grid([0], [21], 24), 0
