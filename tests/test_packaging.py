@@ -72,3 +72,15 @@ def test_every_dependency_states_its_lowest_version() -> None:
     claims = re.findall(r'"([^"]+)"', section.partition("\n\n")[0])
     assert len(claims) >= 5
     assert [claim for claim in claims if not re.fullmatch(r"[\w-]+>=[\d.]+", claim)] == []
+
+
+def test_no_file_is_opened_in_the_encoding_of_the_place() -> None:
+    sources = [p for folder in (*PACKAGES, "scripts") for p in (ROOT / folder).rglob("*.py")]
+    opened = re.compile(r"(?:\.read_text|\.write_text|\bopen)\(([^()]*(?:\([^()]*\))?[^()]*)\)")
+    bare = [
+        f"{path.name}: {call[0]}"
+        for path in sources
+        for call in opened.finditer(path.read_text("utf-8"))
+        if not re.search(r"utf-8|ascii|devnull|[\"'][rwax]b[\"']", call[0])
+    ]
+    assert bare == []

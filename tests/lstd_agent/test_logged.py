@@ -255,12 +255,12 @@ def like(agent: SeminormLSTDAgent) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
-@pytest.mark.parametrize("kind", ["counts", "kept", "in a file"])
+@pytest.mark.parametrize("kind", ["counts", "kept", "in files"])
 def test_cut_trials_are_saved_merged_and_added_like_others(kind: str, tmp_path: Any) -> None:
     states, rewards = cut(200, 15)
     options: dict[str, Any] = {
         "anchors": [0],
-        "max_bytes": 20_000 if kind == "in a file" else 2**30,
+        "max_bytes": 20_000 if kind == "in files" else 2**30,
     }
     features = OneHot() if kind == "counts" else Polynomial(2)
     if kind != "counts":
