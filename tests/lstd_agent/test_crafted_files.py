@@ -30,7 +30,7 @@ from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.packing import _digest
 
 # Of each kind; and three times as many crafted ones. 500 where there is time.
-N_DAMAGED = int(os.environ.get("N_DAMAGED", "40"))
+N_DAMAGED = int(os.environ.get("N_DAMAGED", "20"))
 
 Arrays = dict[str, NDArray[Any]]
 

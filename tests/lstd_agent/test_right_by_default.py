@@ -40,7 +40,7 @@ def random_task(rng: np.random.Generator) -> TabularMDP:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_start_of_a_random_task_is_wrong_without_a_word(seed: int) -> None:
     """Within 6 of its own standard errors or 2 % of the span, with and without t, or warned of."""
     rng = np.random.default_rng(1000 + seed)
@@ -80,7 +80,7 @@ FEATURES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_anchors", [1, 2, 5])
+@pytest.mark.parametrize("n_anchors", [1, 5])
 @pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES.keys())
 def test_a_backlogs_value_does_not_hang_on_the_features(
     backlogs: Any, features: Any, n_anchors: int
