@@ -163,7 +163,7 @@ def test_with_references_the_estimated_gain_is_the_mean_reward_of_the_second_hal
 
 def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgent:
     """An agent whose batches are simulated populations of h6."""
-    agent = SeminormLSTDAgent(np.eye(6), anchors=anchors, gain=gain, backup="one_step")
+    agent = SeminormLSTDAgent(np.eye(6), anchors=anchors, gain=gain)
     agent.attach(gym.make("unichain_gym:Unichain-h6-v0"))
     collector = agent.collector
     assert collector.encoding is not None
