@@ -21,11 +21,11 @@ the bias is in the long run.
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.baselines.traces import LinearValue, SampleFeatures, Samples, TraceMeans
 from lstd_agent.errors import EvaluationError, InvalidInputError
+from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import Factor
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.model import pooled_model
@@ -118,16 +118,10 @@ def differential_td(
     is that of `average_reward_lstd`; for the gain Wan, Naik & Sutton (2021), "Learning and
     planning in average-reward Markov decision processes".
     """
-    means = TraceMeans.of(samples, features, _check_fraction("decay", decay))
-    return mean_td_path(means, gain, step_size, means.n_samples if n_updates is None else n_updates)
-
-
-def mean_td_path(
-    means: TraceMeans, gain: float | None, step_size: float, n_updates: int
-) -> LinearValue:
-    """Return where mean updates lead to; see `differential_td`."""
     if not 0.0 < step_size < np.inf:
         raise InvalidInputError(f"step_size must be above 0 and finite; got {step_size!r}")
+    means = TraceMeans.of(samples, features, _check_fraction("decay", decay))
+    n_updates = means.n_samples if n_updates is None else n_updates
     to_features = np.linalg.pinv(means.V).T
     second = to_features @ means.second[:-1, :-1] @ to_features.T
     size = np.sqrt(np.diagonal(second))
@@ -230,16 +224,13 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     Source: Kumar & Varaiya (1986), "Stochastic Systems: Estimation, Identification, and Adaptive
     Control", for the name; `lstd_agent.system.model` for the solution.
     """
-    S, tail = counts.n_states, slice((counts.t_max + 1) // 2, None)
-    moves = counts.transition_counts[tail]
-    visits = np.bincount(moves.indices // S, weights=moves.data, minlength=S)
+    half = (counts.t_max + 1) // 2
+    source = CountRows([counts], np.ones((counts.n_states, 1)))
+    visits = np.asarray(source.visits[half:].sum(axis=0), dtype=np.float64)
     if gain is None:
-        gain = float(counts.reward_sums[tail].sum() / visits.sum())
-    N, R = counts.transition_counts, counts.reward_sums
-    pairs = np.divmod(N.indices.astype(np.int64), S)
-    transitions = sparse.csr_array((N.data.astype(np.float64), pairs), shape=(S, S))
-    rewards = np.bincount(R.indices, weights=R.data, minlength=S).astype(np.float64)
-    model = pooled_model(transitions, rewards, gain, int(np.argmax(visits)))
+        gain = float(counts.reward_sums[half:].sum() / visits.sum())
+    main = source.main_state(half)
+    model = pooled_model(source.transitions(), source.reward_sums(), gain, main)
     visits[model.open_share == 1.0] = 0.0
     values = np.where(model.open_share < 1.0, model.values, np.nan)
     return np.asarray(values - visits @ model.values / visits.sum())

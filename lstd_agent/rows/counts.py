@@ -186,7 +186,7 @@ class CountRows:
         rows, columns, numbers = (np.concatenate(each) for each in (row, column, number))
         visits = np.bincount(rows, numbers, n).astype(np.float64)
         P = sparse.csr_array((numbers / visits[rows], (rows, columns)), shape=(n, G * S))
-        return visits, rewards / np.maximum(visits, 1.0), P
+        return visits, rewards / np.where(visits > 0.0, visits, 1.0), P
 
     def zero(self, anchor: int) -> FloatArray | None:
         """Return the row of the main state."""
