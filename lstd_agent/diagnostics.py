@@ -28,6 +28,7 @@ from lstd_agent.checks import (
 )
 from lstd_agent.features.rows import dense
 from lstd_agent.features.sizes import FeatureSizes
+from lstd_agent.trials.kept import KeptTrials
 
 FEW_SAMPLES = 10
 """Starts with fewer samples than this are named."""
@@ -53,73 +54,9 @@ _CHUNK = 16384
 _N_NAMED, _N_MISFITS = 8, 3
 
 
-@dataclass(frozen=True, eq=False)
-class TrialSample:
-    """Whole trials, one by one.
-
-    Attributes
-    ----------
-    states : ndarray, shape (N, T + 1) of int, or (N, T + 1, k)
-        Encoded; NaN from where a trial has terminated.
-    rewards : ndarray, shape (N, T)
-    lengths : ndarray of int, shape (N,), optional
-        How many timesteps each trial has; None where all have all.
-    explored : ndarray of bool, shape (N, T), optional
-        Transitions that are none of the policy's.
-    terminal : int, optional
-        The terminal one of counted states.
-    drawn : bool
-        Whether the trials were drawn from counts, since none was handed over.
-    """
-
-    states: Any
-    rewards: FloatArray
-    lengths: IntArray | None = None
-    explored: BoolArray | None = None
-    terminal: int | None = None
-    drawn: bool = False
-
-    def every(self, step: int) -> TrialSample:
-        """Return every so many-th trial."""
-        lengths = None if self.lengths is None else self.lengths[::step]
-        explored = None if self.explored is None else self.explored[::step]
-        states, rewards = self.states[::step], self.rewards[::step]
-        return TrialSample(states, rewards, lengths, explored, self.terminal, self.drawn)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitFacts:
-    """What a fit says of itself.
-
-    Attributes
-    ----------
-    gain, gain_error, gain_share : float
-        The gain, its standard error, and its effective number of samples as a share of those
-        that it was asked of; NaN where they are not known.
-    gain_rows : str
-        Which samples determine the gain: "tail", "all", "mean" (none: the tail's mean) or "given".
-    starts : list
-        Observations in which trials start (of vectors, some of them).
-    start_samples : ndarray
-        How many samples each amounts to.
-    start_determined : ndarray of bool
-        Whether the samples determine its value.
-    start_error : float
-        Standard error of the mean value of the start; NaN where it is not known.
-    n_trials : int
-    trials_at : ndarray of int, shape (t_max + 1,)
-        How many trials have each timestep.
-    rank, condition : ndarray, shape (n,)
-        Of each neighborhood.
-    choice : Choice
-        Of the backup: asked for, or by the data, with what was tried.
-    features : FeatureSizes
-        How large features are, and which of them vary too little.
-    n_recurrent_classes : int or None
-        That the transitions of the tail show; None where states cannot be counted.
-    others : tuple of str
-        Further warnings.
-    """
+    """What a fit says of itself; `Diagnostics` describes the attributes."""
 
     gain: float
     gain_error: float
@@ -137,6 +74,7 @@ class FitFacts:
     features: FeatureSizes
     n_recurrent_classes: int | None = None
     others: tuple[str, ...] = ()
+    drawn: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -225,7 +163,6 @@ class Diagnostics(FitFacts):
     misfits: list[Misfit]
     error_unknown: bool
     ends: float
-    drawn: bool
 
     @property
     def settled(self) -> bool:
@@ -388,20 +325,21 @@ class Diagnostics(FitFacts):
 
 
 def diagnose(
-    sample: TrialSample,
+    trials: KeptTrials,
     facts: FitFacts,
     starts: Any,
     values: Callable[[Any, IntArray], FloatArray],
     features: Callable[[Any], Any],
     decode: Callable[[Any], Any],
     own_batches: FloatArray | None = None,
+    terminal: int | None = None,
 ) -> Diagnostics:
     """Return how far a fit may be relied on, by its trials.
 
     Parameters
     ----------
-    sample : TrialSample
-        All trials of vectors; of counted states as many as were stored.
+    trials : KeptTrials
+        All trials of vectors; of counted states as many as were stored, or drawn from counts.
     facts : FitFacts
     starts : ndarray, shape (n[, k])
         ``facts.starts`` as they are encoded.
@@ -412,25 +350,26 @@ def diagnose(
     decode : callable
         An encoded state to an observation.
     own_batches : ndarray, shape (n, t_max + 1), optional
-        Mean rewards of batches of trials, where the sample was drawn from counts: what trials
+        Mean rewards of batches of trials, where the trials were drawn from counts: what trials
         have of their own then shows in batches only.
+    terminal : int, optional
+        The terminal one of counted states.
     """
-    few = max(-(-len(sample.rewards) // _MOST_TRIALS), -(-sample.rewards.size // _MOST_REWARDS))
-    sample = sample.every(few)
-    N, T = sample.rewards.shape
-    lengths = np.full(N, T) if sample.lengths is None else np.minimum(sample.lengths, T)
+    few = max(-(-trials.n_trials // _MOST_TRIALS), -(-trials.rewards.size // _MOST_REWARDS))
+    trials = trials.take(slice(None, None, few))
+    (N, T), lengths = trials.rewards.shape, trials.all_lengths
     T = max(1, int(np.sort(lengths)[-min(MIN_TRIALS, N)]))  # what fewer trials reach is left out
-    states, first = sample.states[:, : T + 1], sample.states[:, 0]
+    states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
     here = np.arange(T + 1) <= lengths[:, None]
-    living = _living(states, sample.terminal)
-    R = np.where(here[:, 1:], sample.rewards[:, :T], np.nan)
+    living = _living(states, terminal)
+    R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
     v = np.where(here, 0.0, np.nan)
     trial, t = np.nonzero(here & living)
     chunks = np.array_split(np.arange(len(t)), 1 + len(t) // _CHUNK)
     v[trial, t] = np.concatenate([values(states[trial[k], t[k]], t[k]) for k in chunks])
     skipped = ~living[:, :T]
-    if sample.explored is not None:
-        skipped |= sample.explored[:, :T]
+    if trials.explored is not None:
+        skipped |= trials.explored[:, :T]
     every = slice(None, None, -(-N * T * 3 * _MOST_COLUMNS // _MOST_NUMBERS))
     blocks = watched(states[every], here[every] & living[every], features)
     moving = [blocks[0], np.concatenate([blocks[1], np.nan_to_num(v[every, :, None])], axis=2)]
@@ -470,7 +409,6 @@ def diagnose(
         misfits=_misfits(found, groups, first, decode),
         error_unknown=bool(unknown),
         ends=ends_without_support(lengths[every], blocks[states.ndim == 2][:, :T]),
-        drawn=sample.drawn,
     )
 
 

@@ -85,6 +85,11 @@ class Fitted(NamedTuple):
     subsets: Subsets | None = None
     sparse: tuple[SparseRows, SparseSystem] | None = None
 
+    @property
+    def evidence(self) -> Segments | SparseSystem | None:
+        """What tells how many samples there are of an observation."""
+        return self.segments if self.sparse is None else self.sparse[1]
+
 
 @dataclass(frozen=True)
 class FitOptions:
@@ -190,7 +195,7 @@ class FitOptions:
         choice = Choice("one_step" if self.backup == "auto" else self.backup, "asked for")
         model = None
         if source.are_places and self.backup in ("auto", "model"):
-            model = pooled_model(source.transitions(), source.reward_sums(), gain.value, main)
+            model = pooled_model(source, gain.value, main)
             is_known = (model.open_share[source.starts] <= OPEN_TOLERANCE).all()
             if self.backup == "auto" and is_known:
                 choice = Choice("model", "it determines the values of the starts")
@@ -203,14 +208,8 @@ class FitOptions:
             system = system_of(source, solved, anchors, windows, references, gain.value, None)
             return Fitted(system, solved, None, gain, choice)
         found = solve_sparse(rows, gain.value)
-        solved = [
-            Solved(column[:, None], rank, np.nan, n)
-            for column, rank, n in zip(
-                found.weights, found.rank.tolist(), found.n_samples.tolist(), strict=True
-            )
-        ]
-        system = system_of(source, solved, anchors, windows, references, gain.value, found)
-        return Fitted(system, solved, None, gain, choice, sparse=(rows, found))
+        system = system_of(source, found.solved, anchors, windows, references, gain.value, found)
+        return Fitted(system, found.solved, None, gain, choice, sparse=(rows, found))
 
     def _fit_with_references(self, source: Any, anchors: IntArray, n_batches: int) -> Fitted:
         """Fit each window by itself, and tie their values together at reference states."""

@@ -30,7 +30,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
 from lstd_agent.rows.classes import closed_classes
-from lstd_agent.standard_errors import sums_without_each
+from lstd_agent.rows.factors import without_each
 from lstd_agent.system.absorption import SumsUntil
 from lstd_agent.trials.action_counts import ActionCounts, together
 from lstd_agent.trials.policies import Policy, make_actor
@@ -260,7 +260,7 @@ class CountedPairs:
             raise NotFittedError(
                 "actions are known of a single batch of trials: collect or add them in several"
             )
-        others = sums_without_each([parts[i] for i in tells])
+        others = without_each([parts[i] for i in tells])
         each = [gains[i] if gains else None for i in tells]
         q = [self._solved(counts, gain)[states] for counts, gain in zip(others, each, strict=True)]
         return np.stack(q), np.array([batches[i].n_trials for i in tells])

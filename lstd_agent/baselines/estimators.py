@@ -230,7 +230,7 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     if gain is None:
         gain = float(counts.reward_sums[half:].sum() / visits.sum())
     main = source.main_state(half)
-    model = pooled_model(source.transitions(), source.reward_sums(), gain, main)
+    model = pooled_model(source, gain, main)
     visits[model.open_share == 1.0] = 0.0
     values = np.where(model.open_share < 1.0, model.values, np.nan)
     return np.asarray(values - visits @ model.values / visits.sum())

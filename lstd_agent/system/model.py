@@ -66,17 +66,13 @@ class PooledModel:
     open_share: FloatArray
 
 
-def pooled_model(
-    transitions: sparse.csr_array, rewards: FloatArray, gain: float, main: int
-) -> PooledModel:
-    """Solve a chain.
+def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
+    """Solve the chain of all transitions of counts.
 
     Parameters
     ----------
-    transitions : csr_array, shape (S, S)
-        Numbers of transitions, or probabilities; rows of zeros where nothing is known.
-    rewards : ndarray, shape (S,)
-        Sums of rewards over them, or means.
+    source : CountRows
+        Of any states, with `transitions` and `reward_sums`; nothing is known where there are none.
     gain : float
     main : int
         The state whose value is 0: the main reference state, or the terminal one.
@@ -85,6 +81,7 @@ def pooled_model(
     -------
     PooledModel
     """
+    transitions, rewards = source.transitions(), source.reward_sums()
     until = SumsUntil(transitions, main, np.asarray(transitions.sum(axis=1)))
     values = np.zeros(transitions.shape[0])
     values[until.states] = until.of(rewards[until.states] / until.visits - gain)

@@ -98,7 +98,7 @@ class Subsets:
     def totals(self, parts: Sequence[Factor]) -> list[Factor]:
         """Return the factors of subsets from those of groups."""
         if self.kind == "others":
-            return without_each(parts)
+            return list(without_each(parts))
         if self.kind == "whole":
             return [total(parts)]
         half = len(parts) // 2
@@ -114,8 +114,7 @@ class Subsets:
 
     def model(self, i: int, gain: float, main: int) -> PooledModel:
         """Return the pooled model of a subset, with value 0 at a state."""
-        source = self.part(i)
-        return pooled_model(source.transitions(), source.reward_sums(), gain, main)
+        return pooled_model(self.part(i), gain, main)
 
     def solve(
         self,

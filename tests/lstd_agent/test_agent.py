@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError, MissingDependencyError, NotFittedError
-from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
+from lstd_agent.rows.factors import without_each
+from lstd_agent.standard_errors import batch_standard_errors
 from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
@@ -171,8 +172,8 @@ def whole_and_without(values: Any, n_trials: Any) -> Any:
 
 
 def test_sums_without_each_batch_leave_out_just_that() -> None:
-    assert list(sums_without_each([1, 10, 100, 1000])) == [1110, 1101, 1011, 111]
-    assert list(sums_without_each([1, 10])) == [10, 1]
+    assert list(without_each([1, 10, 100, 1000])) == [1110, 1101, 1011, 111]
+    assert list(without_each([1, 10])) == [10, 1]
 
 
 def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgent:
