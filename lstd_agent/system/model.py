@@ -29,14 +29,13 @@ hundreds of settled timesteps for a few visits to states that the features canno
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.rows.layers import Samples
 from lstd_agent.system.absorption import SumsUntil
 from lstd_agent.system.minimizer import minimize, reduced
 from lstd_agent.system.solution import Solved
@@ -88,21 +87,6 @@ def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
     return PooledModel(values, until.open_share)
 
 
-class Countable(Samples, Protocol):
-    """Samples of states that can be counted."""
-
-    @property
-    def rows(self) -> Any:
-        """Rows (S, p) of all states."""
-
-    @property
-    def visits(self) -> sparse.csr_array:
-        """Visits (t_max + 1, S), or their probabilities."""
-
-    def occupancy(self, windows: IntArray) -> FloatArray:
-        """Return the visiting frequency (n, S) of each state in each window."""
-
-
 def check_model(backup: Any, calibration: str) -> None:
     """Raise if values that need no reference states are to have them."""
     if backup == "model" and calibration == "references":
@@ -112,7 +96,7 @@ def check_model(backup: Any, calibration: str) -> None:
         )
 
 
-def solve_model(source: Countable, windows: IntArray, model: PooledModel) -> list[Solved]:
+def solve_model(source: Any, windows: IntArray, model: PooledModel) -> list[Solved]:
     """Fit all neighbourhoods to the values of the pooled model.
 
     They have no open directions: `PooledModel.open_share` tells what is open.
@@ -140,7 +124,7 @@ def solve_model(source: Countable, windows: IntArray, model: PooledModel) -> lis
     return solved
 
 
-def _fitted(source: Countable, weight: FloatArray, values: FloatArray, n_samples: int) -> Solved:
+def _fitted(source: Any, weight: FloatArray, values: FloatArray, n_samples: int) -> Solved:
     """Return the least-squares fit of values (S,) with weights (S,)."""
     visited = np.flatnonzero(weight)
     root = np.sqrt(weight[visited])
