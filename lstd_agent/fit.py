@@ -260,7 +260,7 @@ class Fit:
     def _model_open_share(self) -> FloatArray:
         main = self.source.main_state(int(self.system.anchors[-1]))
         transitions, rewards = self.source.transitions(), self.source.reward_sums()
-        return pooled_model(transitions, rewards, self.system.gain, main).open_share
+        return pooled_model(transitions, rewards, 0.0, main).open_share  # whatever the gain
 
     @cached_property
     def jackknife(self) -> Jackknife:

@@ -190,7 +190,8 @@ class FitOptions:
         choice = Choice("one_step" if self.backup == "auto" else self.backup, "asked for")
         model = None
         if source.are_places and self.backup in ("auto", "model"):
-            model = pooled_model(source.transitions(), source.reward_sums(), gain.value, main)
+            above = gain.value * source.step_durations()
+            model = pooled_model(source.transitions(), source.reward_sums(), above, main)
             is_known = (model.open_share[source.starts] <= OPEN_TOLERANCE).all()
             if self.backup == "auto" and is_known:
                 choice = Choice("model", "it determines the values of the starts")

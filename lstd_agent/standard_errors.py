@@ -279,7 +279,8 @@ class Jackknife:
 
     def _model(self, source: Any, gain: float) -> PooledModel:
         main = self.source.main_state(int(self.fitted.system.anchors[-1]))
-        return pooled_model(source.transitions(), source.reward_sums(), gain, main)
+        above = gain * source.step_durations()
+        return pooled_model(source.transitions(), source.reward_sums(), above, main)
 
 
 class SparseJackknife(Jackknife):

@@ -3,7 +3,7 @@ r"""The backup ``"model"``: values by one transition matrix of all timesteps.
 The transitions of a stationary policy do not depend on time, so that the counts of all timesteps
 may be pooled into one :math:`\hat P` and :math:`\hat r`. Their values,
 
-.. math:: \hat v(s) = \hat r(s) - g + \sum_{s'} \hat P(s, s') \hat v(s'), \quad \hat v(s_0) = 0,
+.. math:: \hat v(s) = \hat r(s) - g \hat\tau(s) + \sum_{s'} \hat P(s, s') \hat v(s'), \quad \hat v(s_0) = 0,
 
 are expected excess rewards until the main reference state s₀ (or the end of the task) is met. The
 equation of s₀ itself is left out: it would tell the gain, and a gain is given. This takes
@@ -67,7 +67,7 @@ class PooledModel:
 
 
 def pooled_model(
-    transitions: sparse.csr_array, rewards: FloatArray, gain: float, main: int
+    transitions: sparse.csr_array, rewards: FloatArray, gain: float | FloatArray, main: int
 ) -> PooledModel:
     """Solve a chain.
 
@@ -77,7 +77,8 @@ def pooled_model(
         Numbers of transitions, or probabilities; rows of zeros where nothing is known.
     rewards : ndarray, shape (S,)
         Sums of rewards over them, or means.
-    gain : float
+    gain : float or ndarray, shape (S,)
+        Per step: where steps take time, times the mean duration of steps from each state.
     main : int
         The state whose value is 0: the main reference state, or the terminal one.
 
@@ -87,7 +88,8 @@ def pooled_model(
     """
     until = SumsUntil(transitions, main, np.asarray(transitions.sum(axis=1)))
     values = np.zeros(transitions.shape[0])
-    values[until.states] = until.of(rewards[until.states] / until.visits - gain)
+    above = np.broadcast_to(gain, values.shape)[until.states]
+    values[until.states] = until.of(rewards[until.states] / until.visits - above)
     return PooledModel(values, until.open_share)
 
 

@@ -115,7 +115,8 @@ class Subsets:
     def model(self, i: int, gain: float, main: int) -> PooledModel:
         """Return the pooled model of a subset, with value 0 at a state."""
         source = self.part(i)
-        return pooled_model(source.transitions(), source.reward_sums(), gain, main)
+        above = gain * source.step_durations()
+        return pooled_model(source.transitions(), source.reward_sums(), above, main)
 
     def solve(
         self,
