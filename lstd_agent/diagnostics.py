@@ -75,6 +75,7 @@ class FitFacts:
     n_recurrent_classes: int | None = None
     others: tuple[str, ...] = ()
     drawn: bool = False
+    mean_duration: float = 1.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -87,6 +88,8 @@ class Diagnostics(FitFacts):
         The gain, its standard error, and its effective number of samples as a share of the tail's.
     gain_rows : str
         Which samples determine the gain: "tail", "all", "mean" (none: the tail's mean) or "given".
+    mean_duration : float
+        Mean time that a step of the tail takes; 1 where trials have no durations.
     starts : list
         Observations in which trials start (of vectors, some of them).
     start_samples : ndarray
@@ -113,7 +116,7 @@ class Diagnostics(FitFacts):
     tail : TailCheck
         How that was judged, and how much of the start's value may be missing, in reward.
     tail_rewards : tuple of float
-        Mean rewards of the two halves of the tail.
+        Mean rewards of the two halves of the tail, per unit of time.
     n_checked, stop : int
         How many trials and timesteps the checks look at; the tail is the second half of these.
     own_means : float
@@ -377,12 +380,13 @@ def diagnose(
         block[~here[every]] = np.nan
     groups = start_groups(first)
     tail = check_tail(R, [block[:, :T] for block in moving], groups)
+    time = facts.mean_duration
     found, unknown, u = check_starts(
-        *(R, v, facts.gain, groups),
+        *(R, v, facts.gain * time, groups),
         unit=tail.unit,
         settled=tail.settled,
         skipped=skipped if skipped.any() else None,
-        gain_error=facts.gain_error,
+        gain_error=facts.gain_error * time,
         gain_is_given=facts.gain_rows == "given",
     )
     rows, n_in_row = R, 1.0
@@ -394,14 +398,14 @@ def diagnose(
     noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
     return Diagnostics(
         **vars(facts),
-        tail=tail,
+        tail=replace(tail, limit=tail.limit / time, limit_error=tail.limit_error / time),
         tail_rewards=(
-            float(mean_of(R[:, T // 2 : middle], (0, 1))),
-            float(mean_of(R[:, middle:], (0, 1))),
+            float(mean_of(R[:, T // 2 : middle], (0, 1))) / time,
+            float(mean_of(R[:, middle:], (0, 1))) / time,
         ),
         n_checked=N,
         stop=T,
-        own_means=check_own_means(rows, tail.unit, n_in_row),
+        own_means=check_own_means(rows, tail.unit, n_in_row) / time,
         start_tolerable=_tolerable(starts, facts.start_determined, first, u - end, tail.unit),
         start_value=value,
         start_rewards=value + float(u.mean()),

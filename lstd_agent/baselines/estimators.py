@@ -134,7 +134,7 @@ def differential_td(
     step[:d, d + 1] = to_features @ means.paid[:-1]
     if gain is None:
         step[d, :d] = -to_features @ means.drift[:-1]
-        step[d, d:] = -1.0, means.reward
+        step[d, d:] = -means.duration, means.reward
     update = np.eye(d + 2) + step_size / d * step
     growth = float(np.abs(np.linalg.eigvals(update)).max())
     if n_updates * np.log(growth) > np.log(_MOST_GROWTH):
@@ -228,7 +228,10 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     source = CountRows([counts], np.ones((counts.n_states, 1)))
     visits = np.asarray(source.visits[half:].sum(axis=0), dtype=np.float64)
     if gain is None:
-        gain = float(counts.reward_sums[half:].sum() / visits.sum())
+        n, paid, time = (
+            each[half:] for each in (source.trials_at, source.mean_rewards, source.mean_durations)
+        )
+        gain = float((paid @ n) / (time @ n))
     main = source.main_state(half)
     model = pooled_model(source, gain, main)
     visits[model.open_share == 1.0] = 0.0

@@ -61,15 +61,15 @@ class TraceMeans:
     here, there : ndarray, shape (r + 1, r + 1)
         E[e (u, 1)ᵀ] of traces e of (u, 1), with the features of states and of successors.
     trace, paid : ndarray, shape (r + 1,)
-        E[e] and E[e r].
+        E[e τ] of durations τ, and E[e r].
     drift : ndarray, shape (r + 1,)
         E[(u, 1) - (u', 1)], successors less, and ...
-    reward : float
-        ... E[r].
+    duration, reward : float
+        ... E[τ] and E[r].
     tail : ndarray, shape (r + 1,)
         Mean of (u, 1) over the second half of all timesteps, and ...
     tail_reward : float
-        ... of the rewards.
+        ... mean reward per unit of time there.
     n_samples : int
     """
 
@@ -80,6 +80,7 @@ class TraceMeans:
     trace: FloatArray
     paid: FloatArray
     drift: FloatArray
+    duration: float
     reward: float
     tail: FloatArray
     tail_reward: float
@@ -98,8 +99,8 @@ class TraceMeans:
         n = n_entering = n_late = 0.0
         for i, layer in enumerate(source.layers(0, T + 1)):
             t, u, weights = T - i, layer.features, layer.weights
-            following, one = layer.ahead(layer.following), np.ones(len(u))
-            x = np.column_stack((u, following, one, layer.rewards))
+            following = layer.ahead(layer.following)
+            x = np.column_stack((u, following, layer.durations, layer.rewards))
             x[weights == 0.0] = 0.0  # what was not seen, or after a trial's end
             ahead = x + decay * layer.ahead(ahead) if i else x
             ahead[weights == 0.0] = 0.0
@@ -122,9 +123,10 @@ class TraceMeans:
             trace=traced[:, -2],
             paid=traced[:, -1],
             drift=every[:p] - every[p : 2 * p],
+            duration=float(every[-2]),
             reward=float(every[-1]),
             tail=late[:p],
-            tail_reward=float(late[-1]),
+            tail_reward=float(late[-1] / late[-2]),
             n_samples=round(n),
         )
 

@@ -3,7 +3,8 @@ r"""The backup ``"model"``: values by one transition matrix of all timesteps.
 The transitions of a stationary policy do not depend on time, so that the counts of all timesteps
 may be pooled into one :math:`\hat P` and :math:`\hat r`. Their values,
 
-.. math:: \hat v(s) = \hat r(s) - g + \sum_{s'} \hat P(s, s') \hat v(s'), \quad \hat v(s_0) = 0,
+.. math:: \hat v(s) = \hat r(s) - g \hat\tau(s) + \sum_{s'} \hat P(s, s') \hat v(s'), \quad
+          \hat v(s_0) = 0,
 
 are expected excess rewards until the main reference state s₀ (or the end of the task) is met. The
 equation of s₀ itself is left out: it would tell the gain, and a gain is given. This takes
@@ -71,8 +72,9 @@ def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
     Parameters
     ----------
     source : CountRows
-        Of any states, with `transitions` and `reward_sums`; nothing is known where there are none.
+        Of any states; nothing is known where there are no transitions.
     gain : float
+        Per unit of time.
     main : int
         The state whose value is 0: the main reference state, or the terminal one.
 
@@ -83,7 +85,8 @@ def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
     transitions, rewards = source.transitions(), source.reward_sums()
     until = SumsUntil(transitions, main, np.asarray(transitions.sum(axis=1)))
     values = np.zeros(transitions.shape[0])
-    values[until.states] = until.of(rewards[until.states] / until.visits - gain)
+    above = gain * source.step_durations()[until.states]
+    values[until.states] = until.of(rewards[until.states] / until.visits - above)
     return PooledModel(values, until.open_share)
 
 

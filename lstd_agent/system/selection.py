@@ -166,7 +166,7 @@ class Held:
             self.held = Subsets(dealt, subsets.edges, _N_GROUPS, "halves")
         self._solved: dict[tuple[bytes, Backup], list[list[Solved]]] = {}
         self._errors: dict[tuple[bytes, Backup], FloatArray] = {}
-        earned = np.cumsum(source.mean_rewards[::-1] - gain)
+        earned = np.cumsum((source.mean_rewards - gain * source.mean_durations)[::-1])
         self.range = float(np.ptp(np.append(earned, 0.0)))
 
     @property

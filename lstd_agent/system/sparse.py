@@ -270,8 +270,15 @@ class Window:
         if not self.closed:
             return sparse.csc_array(X)
         n = np.sqrt(self.steps.weight.sum())
-        column, row = (self._Ft @ self.steps.duration)[:, None] / n, self._Ft.sum(axis=1)[None] / n
+        times = self.steps.duration / self.mean_duration
+        column, row = (self._Ft @ times)[:, None] / n, self._Ft.sum(axis=1)[None] / n
         return sparse.csc_array(sparse.block_array([[X, column], [row, None]]))
+
+    @cached_property
+    def mean_duration(self) -> float:
+        """Mean duration of its steps; 1 where they take no time."""
+        weight = self.steps.weight
+        return float(weight @ self.steps.duration / weight.sum()) or 1.0
 
     @cached_property
     def _solver(self) -> _Solver:
@@ -288,7 +295,7 @@ class Window:
 
     @cached_property
     def null(self) -> FloatArray:
-        """u (d,), scaled, with u^T X = 0 and u^T F^T D τ = 1."""
+        """u (d,), scaled, with u^T X = 0 and u^T F^T D τ = 1, τ in units of its mean."""
         n = np.sqrt(self.steps.weight.sum())
         right = np.append(np.zeros(len(self.known)), 1.0)
         return np.asarray(self._solve(right, "null", True)[:-1] / n)
@@ -296,7 +303,7 @@ class Window:
     def gain(self) -> tuple[float, float]:
         """Return the gain, and how many samples it amounts to."""
         alpha = self._F @ self.null
-        value = float(self.steps.weight @ (alpha * self.steps.reward))
+        value = float(self.steps.weight @ (alpha * self.steps.reward)) / self.mean_duration
         return value, float(1.0 / (self.steps.weight @ alpha**2))
 
     def are_stuck(self) -> BoolArray:

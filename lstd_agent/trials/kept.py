@@ -22,7 +22,7 @@ from lstd_agent.trials.spaces import MAX_REWARD, plain_array, real_array
 _CHUNK = 2**20
 
 # What stands in the optional arrays of trials that came without them: nothing is known.
-_MISSING = {"actions": np.int8(-1), "explored": np.bool_(False)}
+_MISSING = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,8 @@ class KeptTrials:
     explored : ndarray of bool, shape (m, t_max + 1), optional
         Which actions were exploratory: these transitions do not show the policy, and only serve
         action values. None where none were.
+    durations : ndarray, shape (m, t_max + 1), optional
+        How long each step takes; None where each takes 1 unit of time.
     own : ndarray of bool, shape (m, t_max + 1), or None
         Which transitions are the policy's.
     reward_sums : ndarray, shape (t_max + 1,)
@@ -89,6 +91,7 @@ class KeptTrials:
     lengths: IntArray | None = None
     actions: IntArray | None = None
     explored: BoolArray | None = None
+    durations: FloatArray | None = None
     counts = None
 
     @classmethod
@@ -99,6 +102,7 @@ class KeptTrials:
         lengths: ArrayLike | None = None,
         actions: ArrayLike | None = None,
         explored: ArrayLike | None = None,
+        durations: ArrayLike | None = None,
     ) -> KeptTrials:
         """Return logged trials, checked.
 
@@ -112,6 +116,8 @@ class KeptTrials:
             How many timesteps each trial has, where not all have all of them.
         actions, explored : array_like, shape (m, t_max + 1), optional
             Which actions were taken, and which of them were exploratory.
+        durations : array_like, shape (m, t_max + 1), optional
+            How long each step takes; 1 by default.
 
         Returns
         -------
@@ -153,6 +159,7 @@ class KeptTrials:
             _checked_lengths(lengths, m, n),
             _by_timestep("actions", actions, "iu", paid.shape),
             were_explored if np.any(were_explored) else None,
+            _checked_durations(durations, paid.shape),
         )
 
     @property
@@ -173,7 +180,8 @@ class KeptTrials:
     @property
     def nbytes(self) -> int:
         """Memory that the trials take, in bytes."""
-        return int(self.observations.nbytes) + int(self.rewards.nbytes)
+        times = 0 if self.durations is None else int(self.durations.nbytes)
+        return int(self.observations.nbytes) + int(self.rewards.nbytes) + times
 
     def check_adds(self, other: KeptTrials) -> None:
         """Raise `InvalidInputError` unless the other has such observations and timesteps.
@@ -193,6 +201,7 @@ class KeptTrials:
                 f"trials of shape {self.observations.shape[1:]} (timesteps, components) do not "
                 f"add to trials of shape {other.observations.shape[1:]}"
             )
+        check_both_timed(self.durations, other.durations)
 
     def __add__(self, other: KeptTrials) -> KeptTrials:
         self.check_adds(other)
@@ -313,6 +322,25 @@ def bad_reward(reward: Any) -> str:
     return f"rewards must be finite; got {reward}"
 
 
+def bad_duration(duration: Any) -> str:
+    """Return what is wrong with a duration that is no length of time."""
+    return f"durations must be at least 0 and at most {MAX_REWARD:g}; got {duration}"
+
+
+def are_durations(durations: FloatArray) -> BoolArray:
+    """Return which numbers are lengths of time."""
+    return np.asarray((durations >= 0.0) & (durations <= MAX_REWARD))
+
+
+def check_both_timed(ours: Any, theirs: Any) -> None:
+    """Raise `InvalidInputError` if one of two kinds of trials has durations, and the other none."""
+    if (ours is None) != (theirs is None):
+        raise InvalidInputError(
+            "some trials or steps come with durations and others without: give all of them theirs "
+            "(1 where a step takes one unit of time), or none, or forget the others with reset()"
+        )
+
+
 class GrowingTrials:
     """Trials that more are added to: in memory up to ``max_bytes``, beyond it in files.
 
@@ -415,6 +443,20 @@ def _by_timestep(name: str, given: ArrayLike | None, kinds: str, shape: tuple[in
     if checked.shape != shape or checked.dtype.kind not in kinds:
         raise InvalidInputError(
             f"{name} of these trials have shape {shape}; got {checked.shape}, {checked.dtype}"
+        )
+    return checked
+
+
+def _checked_durations(durations: ArrayLike | None, shape: tuple[int, ...]) -> Any:
+    """Return durations of a shape, or raise unless they are lengths of time."""
+    checked = _by_timestep("durations", durations, "fiu", shape)
+    if checked is None:
+        return None
+    checked = checked.astype(np.float64)
+    if not are_durations(checked).all():
+        trial, t = np.argwhere(~are_durations(checked))[0]
+        raise InvalidInputError(
+            f"{bad_duration(checked[trial, t])} at timestep {t} of trial {trial}"
         )
     return checked
 
