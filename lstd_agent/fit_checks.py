@@ -21,6 +21,7 @@ from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.fit import Comparison, Fit, of_each
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
+from lstd_agent.trials.kept import NO_TIME
 
 # Fewer transitions do not show that a class of states is never left.
 _ENOUGH_TRANSITIONS = 100
@@ -63,10 +64,7 @@ def check_own_trials(source: Any) -> None:
         )
     T = len(n_at)
     if T and not source.mean_durations[T // 2 :].any():
-        raise InvalidInputError(
-            f"all steps from timestep {T // 2} on take no time (their durations are 0), so that "
-            "there is no gain per unit of time: give durations in a smaller unit, or none"
-        )
+        raise InvalidInputError(NO_TIME)
 
 
 def _mean_duration(source: Any) -> float:
@@ -194,7 +192,8 @@ def _means_of_batches(fit: Fit) -> FloatArray | None:
     how = fit.system.gain, _mean_duration(fit.source)
     return np.stack(
         [
-            _sums_of_rewards(batch, *how).sum(axis=1) / np.where(batch.trials_at, batch.trials_at, np.nan)
+            _sums_of_rewards(batch, *how).sum(axis=1)
+            / np.where(batch.trials_at, batch.trials_at, np.nan)
             for batch in fit.source.batches
         ]
     )

@@ -24,7 +24,13 @@ import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.baselines.traces import LinearValue, SampleFeatures, Samples, TraceMeans
+from lstd_agent.baselines.traces import (
+    LinearValue,
+    SampleFeatures,
+    Samples,
+    TraceMeans,
+    check_has_no_durations,
+)
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.rows.factors import Factor
 from lstd_agent.system.minimizer import minimize
@@ -230,6 +236,7 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     Source: Kumar & Varaiya (1986), "Stochastic Systems: Estimation, Identification, and Adaptive
     Control", for the name; `lstd_agent.system.model` for the solution.
     """
+    check_has_no_durations(counts)
     S, tail = counts.n_states, slice((counts.t_max + 1) // 2, None)
     moves = counts.transition_counts[tail]
     visits = np.bincount(moves.indices // S, weights=moves.data, minlength=S)

@@ -158,10 +158,23 @@ class _Portion:
     visits: FloatArray
 
 
+def check_has_no_durations(samples: Samples) -> None:
+    """Raise `InvalidInputError` if steps take time: baselines know rewards per step alone."""
+    held = samples if samples.counts is None else samples.counts
+    if getattr(held, "durations", None) is not None or (
+        getattr(held, "duration_sums", None) is not None
+    ):
+        raise InvalidInputError(
+            "baselines are for steps of one unit of time, and these have durations: use "
+            "SeminormLSTDAgent"
+        )
+
+
 def _portions(
     samples: Samples, features: SampleFeatures, decay: float, last: int
 ) -> tuple[FloatArray, Iterator[_Portion]]:
     """Return V of `TraceMeans`, and all samples."""
+    check_has_no_durations(samples)
     if samples.counts is not None:
         if callable(features):
             raise InvalidInputError("the features of counts are a table (S, d); got a function")

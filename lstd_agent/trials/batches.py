@@ -75,8 +75,10 @@ class Batches:
     @property
     def durations(self) -> Any:
         """The durations of steps, as any portion has them; None without them or any trials."""
-        return self._kept.trials.durations if self.are_kept else (
-            self._counted[0].duration_sums if self._counted else None
+        return (
+            self._kept.trials.durations
+            if self.are_kept
+            else (self._counted[0].duration_sums if self._counted else None)
         )
 
     @property

@@ -236,9 +236,7 @@ def _check_flow(counts: TransitionCounts) -> None:
     for name in ("reward_sums", "duration_sums"):
         sums = getattr(counts, name)
         if sums is not None and (sums.astype(bool) > was_in).nnz:
-            raise InvalidInputError(
-                f"{name} hold {name[:-5]}s of states that no trial was in"
-            )
+            raise InvalidInputError(f"{name} hold {name[:-5]}s of states that no trial was in")
 
 
 def check_lengths(n_at: IntArray, n_trials: int, t_max: int) -> None:
