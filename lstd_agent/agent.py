@@ -50,7 +50,7 @@ from lstd_agent.system.neighborhoods import SearchName
 from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
 from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
-from lstd_agent.trials.collect import AnyEnv, Request
+from lstd_agent.trials.collect import AnyEnv, Duration, Request
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.exploration import Explore
@@ -100,7 +100,8 @@ class SeminormLSTDAgent:
         the values of the transitions of all timesteps, of Discrete observations only, which it
         takes to be Markov states (see `lstd_agent.system.model`).
     gain : float or None
-        None estimates it from the second half of all timesteps (`lstd_agent.system.gain`).
+        None estimates it from the second half of all timesteps (`lstd_agent.system.gain`). Per
+        unit of time, where steps have durations; else per timestep.
     on_termination : {"raise", "absorb"}
         What a trial that terminates is: an error, since this method is for continuing tasks, or
         one that stays, without reward, in a terminal state whose features and value are 0.
@@ -363,6 +364,7 @@ class SeminormLSTDAgent:
         shard_size: int | None = None,
         is_same_policy: bool = False,
         explore: Explore | None = None,
+        duration: Duration | None = None,
     ) -> Self:
         """Run trials and add them to what has been collected.
 
@@ -400,6 +402,10 @@ class SeminormLSTDAgent:
             They are uniform over the actions that there are (``info["action_mask"]``). Such
             transitions are left out of the policy's statistics, and serve `action_values`; with 0
             actions are recorded and none is exploratory.
+        duration : callable, optional
+            How long a step takes, ``duration(observation, action, reward, next_observation,
+            info)``; of a vector environment all are batches. By default ``info["duration"]``,
+            and 1 where there is none. See `observe`.
 
         Raises
         ------
@@ -410,7 +416,7 @@ class SeminormLSTDAgent:
         WorkerError
             If workers keep dying.
         """
-        how = batched, progress, workers, executor, shard_size, is_same_policy, explore
+        how = batched, progress, workers, executor, shard_size, is_same_policy, explore, duration
         self.collector.collect(env, policy, Request(n_trials, t_max, seed, *how))
         return self
 
@@ -467,6 +473,8 @@ class SeminormLSTDAgent:
         reward: ArrayLike,
         next_observation: Any,
         terminated: ArrayLike = False,
+        *,
+        duration: ArrayLike | None = None,
     ) -> None:
         """Record a transition of one trial (scalars), or of trials in lockstep (batches).
 
@@ -481,6 +489,9 @@ class SeminormLSTDAgent:
         terminated : bool or array_like, shape (n,)
             With ``on_termination="absorb"``: whether the trial ended with this transition.
             What is observed of a trial of the batch after that does not matter.
+        duration : float or array_like, shape (n,), optional
+            How long the step takes, at least 0; then the gain is reward per unit of time. Either
+            all steps of all trials have a duration, or none: each takes 1 then.
 
         Raises
         ------
@@ -491,7 +502,8 @@ class SeminormLSTDAgent:
         TerminationError
             If the trial terminates and that is not to be absorbed.
         """
-        self.collector.loop.observe(t, observation, reward, next_observation, terminated)
+        step = t, observation, reward, next_observation, terminated, duration
+        self.collector.loop.observe(*step)
 
     def end_trial(self) -> None:
         """Finish the trial, or the trials in lockstep, that have been observed up to here.
@@ -535,6 +547,7 @@ class SeminormLSTDAgent:
         actions: Iterable[ArrayLike] | None = None,
         *,
         terminated: ArrayLike | None = None,
+        durations: Iterable[ArrayLike] | None = None,
         t_max: int | None = None,
         policy: Policy | None = None,
         batched: bool | None = None,
@@ -555,7 +568,7 @@ class SeminormLSTDAgent:
         observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
             One more than there are rewards, the last one what followed the last reward. Tables
             come by `LoggedTrials.from_frame`.
-        rewards, actions, terminated
+        rewards, actions, terminated, durations
             As `LoggedTrials.of` takes them. Discrete actions serve `action_values`, whoever chose
             them; trials may end with ``on_termination="absorb"``.
         t_max : int, optional
@@ -584,6 +597,7 @@ class SeminormLSTDAgent:
             rewards,
             actions,
             terminated,
+            durations,
             t_max,
             policy,
             batched,
@@ -982,7 +996,7 @@ class SeminormLSTDAgent:
 
     @property
     def gain_(self) -> float:
-        """The gain used by the fit, in reward per timestep: given, or estimated."""
+        """The gain used by the fit, given or estimated: reward per timestep, or unit of time."""
         return self.system_.gain
 
     @property

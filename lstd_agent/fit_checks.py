@@ -22,7 +22,7 @@ from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.fit import Comparison, Fit, of_each
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
 # Fewer transitions do not show that a class of states is never left.
 _ENOUGH_TRANSITIONS = 100
@@ -65,10 +65,7 @@ def check_own_trials(source: Any) -> None:
         )
     T = len(n_at)
     if T and not source.mean_durations[T // 2 :].any():
-        raise InvalidInputError(
-            f"all steps from timestep {T // 2} on take no time (their durations are 0), so that "
-            "there is no gain per unit of time: give durations in a smaller unit, or none"
-        )
+        raise InvalidInputError(NO_TIME)
 
 
 def _mean_duration(source: Any) -> float:

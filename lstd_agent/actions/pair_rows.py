@@ -30,8 +30,8 @@ AllPairs = Callable[[Any], FloatArray]
 SuccessorValues = Callable[[States], tuple[FloatArray, BoolArray]]
 """Values (n,) of encoded observations, and which of them are determined."""
 
-Rows: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
-"""Of some transitions: features f (n, D), f less the features that follow, and rewards (n,)."""
+Rows: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+"""Of some transitions: features f (n, D), f less what follows, rewards (n,), durations (n,)."""
 
 # Features of about this many numbers are held at a time.
 _CHUNK_SIZE = 2**21
@@ -105,6 +105,8 @@ class Transitions:
     actions, rewards : ndarray, shape (m, t_max + 1)
     known, explored : ndarray of bool, shape (m, t_max + 1), optional
         Which of them there are, None where all are; and which actions are not the policy's.
+    durations : ndarray, shape (m, t_max + 1), optional
+        None where each step takes 1 unit of time.
     """
 
     states: Any
@@ -112,6 +114,7 @@ class Transitions:
     rewards: FloatArray
     known: BoolArray | None = None
     explored: BoolArray | None = None
+    durations: FloatArray | None = None
 
     @classmethod
     def of(cls, trials: KeptTrials) -> Transitions:
@@ -122,7 +125,8 @@ class Transitions:
         known &= np.arange(trials.t_max + 1) < trials.all_lengths[:, None]
         explored = np.zeros_like(known) if trials.explored is None else trials.explored
         actions = np.maximum(trials.actions, 0)
-        return cls(trials.observations, actions, trials.rewards, known, explored)
+        parts = trials.observations, actions, trials.rewards, known, explored
+        return cls(*parts, trials.durations)
 
     def __getitem__(self, part: slice) -> Transitions:
         """Return those of some trials."""
@@ -157,7 +161,7 @@ class Transitions:
         return living if self.known is None else living & self.known
 
     def rows(self, pairs: AllPairs, policy: IntArray | None = None) -> Iterator[Rows]:
-        """Yield f(s, a), f(s, a) - f(s', π(s')) and r, of some transitions at a time.
+        """Yield f(s, a), f(s, a) - f(s', π(s')), r and τ, of some transitions at a time.
 
         The policy has actions (m, t_max + 1) in the states that follow. Where it has none, -1, the
         one that was taken next stands for it.
@@ -173,12 +177,17 @@ class Transitions:
             every = every.reshape(m, n, *every.shape[1:])
             trial, t = np.nonzero(use)
             f = every[trial, t, part.actions[use].astype(np.int64)]
-            yield f, f - every[trial, t + 1, chosen[use]], part.rewards[use]
+            numbers = part.rewards[use], part.times(use)
+            yield f, f - every[trial, t + 1, chosen[use]], *numbers
 
-    def single_rows(self, pairs: AllPairs) -> Iterator[tuple[FloatArray, Any, FloatArray]]:
-        """Yield f(s, a), s' and r of some transitions at a time."""
+    def times(self, use: BoolArray) -> FloatArray:
+        """Return the durations (n,) of some of them."""
+        return np.ones(int(use.sum())) if self.durations is None else self.durations[use]
+
+    def single_rows(self, pairs: AllPairs) -> Iterator[tuple[FloatArray, Any, FloatArray, Any]]:
+        """Yield f(s, a), s', r and τ of some transitions at a time."""
         for _, part in self.parts(pairs):
             use = part.used
             every = pairs(part.states[:, :-1][use])
             f = every[np.arange(len(every)), part.actions[use].astype(np.int64)]
-            yield f, part.states[:, 1:][use], part.rewards[use]
+            yield f, part.states[:, 1:][use], part.rewards[use], part.times(use)

@@ -21,7 +21,7 @@ from lstd_agent.actions.record import Earned
 from lstd_agent.actions.vector_pairs import PairEquations, PairFit
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.kept import KeptTrials, check_both_timed
 from lstd_agent.trials.recording import Recording
 
 # Changes are looked for at so many observations.
@@ -121,18 +121,24 @@ class VectorImprover:
 
     def add(self, rounds: Sequence[KeptTrials]) -> Earned:
         """Add trials of the policy; return what they earned."""
-        rewards = []
+        rewards, times = [], []
         for kept in rounds:
             assert kept.actions is not None
             self.encoding.measure(kept.observations)
-            self.portions.append(Transitions(kept.observations, kept.actions, kept.rewards))
+            if self.portions:
+                check_both_timed(self.portions[0].durations, kept.durations)
+            parts = kept.observations, kept.actions, kept.rewards
+            self.portions.append(Transitions(*parts, durations=kept.durations))
             rewards.append(kept.rewards)
-        paid = np.concatenate(rewards)
-        tail = paid[:, paid.shape[1] // 2 :].mean(axis=1)
+            times.append(kept.part("durations"))
+        paid, time = np.concatenate(rewards), np.concatenate(times)
+        half = slice(paid.shape[1] // 2, None)
+        numbers = [x[:, part].mean(axis=1) for part in (half, slice(None)) for x in (paid, time)]
+        found = Earned.of(*numbers)
         # The settled tail is the policy's own, exploration apart.
-        error = tail.std(ddof=1) / np.sqrt(len(tail))
-        self._gain = np.zeros(2) if self.encoding.ends else np.array([tail.mean(), error])
-        return Earned(tail, paid.mean(axis=1))
+        error = found.tail.std(ddof=1) / np.sqrt(len(found.tail))
+        self._gain = np.zeros(2) if self.encoding.ends else np.array([found.tail.mean(), error])
+        return found
 
     def evaluate(self) -> PairFit:
         """Return the action values of the policy by all trials."""
@@ -225,7 +231,10 @@ class VectorImprover:
     @property
     def samples(self) -> VectorSamples:
         """What a file holds: trials, from which all fits follow."""
-        held = [KeptTrials(p.states, p.rewards, actions=p.actions) for p in self.portions]
+        held = [
+            KeptTrials(p.states, p.rewards, actions=p.actions, durations=p.durations)
+            for p in self.portions
+        ]
         edges = [0, *self._n_portions]
         rounds = [tuple(held[a:b]) for a, b in pairwise(edges)]
         return VectorSamples(tuple(rounds))

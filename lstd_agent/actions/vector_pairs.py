@@ -1,7 +1,7 @@
 r"""Action values from features of pairs: LSTDQ for the bias, from transitions of any behaviour.
 
 .. math:: X = E[f(s, a) (f(s, a) - f(s', \pi(s')))^T], \quad Z = E[f(s, a) f(s, a)^T], \quad
-          y = E[(r - g) f(s, a)],
+          y = E[(r - g \tau) f(s, a)],
 
 solved as `lstd_agent.system.minimizer` solves the equations of states, q(s, a) = f(s, a)^T w.
 Whoever chose a, the expectation of r and s' given (s, a) is the same. Constants are left open by
@@ -37,6 +37,7 @@ from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.rows.factors import Factor, Gathering, without_each
 from lstd_agent.system.minimizer import basis_of_range, minimize, reduced
+from lstd_agent.trials.kept import NO_TIME
 from lstd_agent.trials.policies import Policy, make_actor
 
 RCOND = 1e-5
@@ -89,7 +90,7 @@ class PairEquations:
     Attributes
     ----------
     factor : Factor
-        Of rows f, f - f', r, 1, with f' the features of what follows and the policy's action.
+        Of rows f, f - f', r, τ, 1, with f' the features of what follows and the policy's action.
     """
 
     factor: Factor
@@ -97,10 +98,10 @@ class PairEquations:
     @classmethod
     def of(cls, rows: Iterable[Rows], D: int) -> PairEquations:
         """Return the equations of rows of D features."""
-        gathering = Gathering(D, 2)
-        for f, less, rewards in rows:
+        gathering = Gathering(D, 3)
+        for f, less, rewards, durations in rows:
             one = np.ones(len(f))
-            gathering.add(np.column_stack((f, less, rewards, one)), one)
+            gathering.add(np.column_stack((f, less, rewards, durations, one)), one)
         return cls(gathering.factor())
 
     def weights(self, gain: float) -> FloatArray:
@@ -124,7 +125,7 @@ class PairEquations:
         """
         A, B, scale = self._scaled
         L, _ = basis_of_range(A, RCOND)
-        one = L.T @ self._numbers[:, 1]
+        one = L.T @ self._numbers[:, 2]
         of_B, _ = basis_of_range(L.T @ B, DIFFERENCES)
         outside = one - of_B @ (of_B.T @ one)
         share = float(outside @ one)
@@ -132,7 +133,10 @@ class PairEquations:
             raise NotFittedError(
                 "the gain cannot be told: features of pairs must be able to represent a constant"
             )
-        gain = float(outside @ (L.T @ self._numbers[:, 0])) / share
+        paid, time = (float(outside @ (L.T @ self._numbers[:, i])) for i in (0, 1))
+        if time == 0.0:
+            raise NotFittedError(NO_TIME)
+        gain = paid / time
         weights = self.weights(gain)
         settled = float(outside @ (L.T @ (A @ (weights * scale)))) / share
         return weights, settled
@@ -144,13 +148,13 @@ class PairEquations:
         """
         A, B, scale = self._scaled
         # The equations as a function of sums over f: c stands for (A^+)^T of them.
-        one = self._numbers[:, 1:]
-        sides = np.hstack((self._above(gain), one, np.linalg.pinv(A, rcond=RCOND).T))
+        times = self._numbers[:, 1:2]
+        sides = np.hstack((self._above(gain), times, np.linalg.pinv(A, rcond=RCOND).T))
         found = minimize(reduced(A, B, sides, RCOND), RCOND).weights / scale[:, None]
         weights, by_gain, inverse = found[:, 0], found[:, 1:2], found[:, 2:] / scale
         noise: FloatArray = np.zeros((0, len(weights)))
-        for f, less, rewards in rows:
-            error = rewards - gain - less @ weights
+        for f, less, rewards, durations in rows:
+            error = rewards - gain * durations - less @ weights
             noise = np.asarray(np.linalg.qr(np.vstack((noise, f * error[:, None])), mode="r"))
         root = np.hstack((inverse @ noise.T, gain_error * by_gain))
         return PairFit(weights, root, self.christoffel, scale)
@@ -181,7 +185,7 @@ class PairEquations:
 
     def _above(self, gain: float) -> FloatArray:
         """Return rewards above the gain as a column."""
-        return self._numbers[:, :1] - gain * self._numbers[:, 1:]
+        return self._numbers[:, :1] - gain * self._numbers[:, 1:2]
 
 
 class VectorPairs:
@@ -211,7 +215,7 @@ class VectorPairs:
 
     def coverage(self, states: States) -> FloatArray:
         """Return how many transitions tell of each action, shape (n, A)."""
-        seen = ((f, f, rewards) for f, _, rewards in self._all.single_rows(self._pairs))
+        seen = ((f, f, r, time) for f, _, r, time in self._all.single_rows(self._pairs))
         return PairEquations.of(seen, self._D).n_samples(self._pairs(states))
 
     def values(self, states: States, gain: float | None) -> FloatArray:
@@ -221,10 +225,10 @@ class VectorPairs:
         return np.where(equations.n_samples(asked) >= MIN_SAMPLES, q, np.nan)
 
     def ahead(self, states: States, value: SuccessorValues, gain: float) -> FloatArray:
-        """Return r - g + E v(s'), shape (n, A), with given values of successors."""
+        """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
         rows = (
-            (f, f, rewards - gain + value(following)[0])
-            for f, following, rewards in self._all.single_rows(self._pairs)
+            (f, f, rewards - gain * durations + value(following)[0], durations)
+            for f, following, rewards, durations in self._all.single_rows(self._pairs)
         )
         asked, equations = self._pairs(states), PairEquations.of(rows, self._D)
         q = asked @ equations.weights(0.0)

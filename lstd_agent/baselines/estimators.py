@@ -49,7 +49,7 @@ def average_reward_lstd(
     features : ndarray (S, d), or callable
         A table of counted states, or a function of the observations (n, k) of kept trials.
     gain : float, optional
-        The mean reward of the second half of all timesteps by default.
+        The mean reward per unit of time of the second half of all timesteps by default.
     decay : float
         λ of the traces, from 0 to 1.
 
@@ -164,7 +164,7 @@ def discounted_lstd(samples: Samples, features: SampleFeatures, discount: float)
     Raises
     ------
     InvalidInputError
-        If the discount is out of range.
+        If the discount is out of range, or steps have durations.
 
     Notes
     -----
@@ -175,6 +175,11 @@ def discounted_lstd(samples: Samples, features: SampleFeatures, discount: float)
     if not 0.0 <= discount < 1.0:
         raise InvalidInputError(f"discount must be from 0 up to, not 1; got {discount!r}")
     means = TraceMeans.of(samples, features, 0.0)
+    if means.duration != 1.0:
+        raise InvalidInputError(
+            "discounts are of steps of one unit of time, and these have durations: use "
+            "average_reward_lstd"
+        )
     X = means.here - discount * means.there
     return means.value(_solve(X, means.second, means.paid)[:-1])
 
@@ -212,7 +217,7 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     ----------
     counts : TransitionCounts
     gain : float, optional
-        The mean reward of the second half of all timesteps by default.
+        The mean reward per unit of time of the second half of all timesteps by default.
 
     Returns
     -------

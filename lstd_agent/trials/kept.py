@@ -18,6 +18,11 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.spaces import MAX_REWARD, plain_array, real_array
 
+NO_TIME = (
+    "the steps of the second half of all timesteps take no time (their durations are 0), so that "
+    "there is no gain per unit of time: give durations in a smaller unit, or none"
+)
+
 # Numbers are copied about this many at a time.
 _CHUNK = 2**20
 
