@@ -202,11 +202,6 @@ class Jackknife:
         return self.fitted.segments
 
     @property
-    def _others(self) -> list[Segments]:
-        """The factors without each batch."""
-        return self.subsets.segments
-
-    @property
     def start_bias(self) -> float:
         """The mean value of the start less that of the tail."""
         fitted = self.fitted
@@ -219,7 +214,7 @@ class Jackknife:
         without = [
             start_bias(solved, anchors, segments, gain)
             for solved, segments, gain in zip(
-                self._calibrated, self._others, self._gains, strict=True
+                self._calibrated, self.subsets.segments, self._gains, strict=True
             )
         ]
         return self._error(self.start_bias, without)
@@ -268,8 +263,7 @@ class Jackknife:
     @cached_property
     def _sources(self) -> list[Any]:
         """Counts without each batch."""
-        every = np.arange(self.n_batches)
-        return [self.source.subset(np.delete(every, b)) for b in every]
+        return [self.subsets.part(b) for b in range(self.n_batches)]
 
     def model(self, source: Any, gain: float) -> PooledModel:
         """Return the pooled model of counts, relative to the main state of all trials."""
@@ -324,19 +318,19 @@ class SparseJackknife(Jackknife):
 
     @cached_property
     def _whole(self) -> Segments:
-        return self._by_batch.whole()
+        return Subsets.by(self.source, self._by_batch, self.n_batches, "whole").segments[0]
 
     @cached_property
-    def _others(self) -> list[Segments]:
-        return self._by_batch.without_each()
+    def subsets(self) -> Subsets:
+        """All batches but each."""
+        self._check_batches()
+        return Subsets.by(self.source, self._by_batch, self.n_batches, "others")
 
     @property
     def _parts(self) -> list[tuple[Any, Any]]:
         if self.fitted.sparse is not None and not self.source.are_places:
             return [(system, None) for system in self._solved_sparsely]
-        groups = self.source.groups(self.n_batches)
-        others = [np.concatenate([*groups[:b], *groups[b + 1 :]]) for b in range(len(groups))]
-        return [(None, group) for group in others]
+        return [(None, group) for group in self.subsets.groups]
 
 
 def _sums_of(layers: Iterable[Layer]) -> Factor:

@@ -101,9 +101,8 @@ class TraceMeans:
             t, u, weights = T - i, layer.features, layer.weights
             following = layer.ahead(layer.following)
             x = np.column_stack((u, following, layer.durations, layer.rewards))
-            x[weights == 0.0] = 0.0  # what was not seen, or after a trial's end
             ahead = x + decay * layer.ahead(ahead) if i else x
-            ahead[weights == 0.0] = 0.0
+            ahead[weights == 0.0] = 0.0  # what was not seen, or after a trial's end
             sums, number = weights @ x, float(weights.sum())
             every, n = every + sums, n + number
             if t >= (T + 1) // 2:

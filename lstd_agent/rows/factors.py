@@ -216,15 +216,6 @@ class Segments:
         ]
         return cls(edges, factors)
 
-    def whole(self) -> Segments:
-        """Return the factors of all trials."""
-        return Segments(self.edges, [[total(groups)] for groups in self.factors])
-
-    def without_each(self) -> list[Segments]:
-        """Return the factors of all groups but each."""
-        others = [without_each(groups) for groups in self.factors]
-        return [Segments(self.edges, [[f] for f in run]) for run in zip(*others, strict=True)]
-
     def between(self, start: int, stop: int) -> list[Factor]:
         """Return the factors of all runs from start up to stop."""
         i, j = np.searchsorted(self.edges, (start, stop))
