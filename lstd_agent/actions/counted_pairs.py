@@ -3,8 +3,8 @@ r"""Action values where states are counted: pairs have one-hot features.
 .. math:: q(s, a) = r(s, a) - g \tau(s, a) + \sum_{s'} P(s' | s, a)\, v(s'), \qquad
           v(s) = \sum_a \pi(a | s)\, q(s, a), \quad v(s_0) = 0,
 
-with frequencies, mean rewards and mean durations of all transitions in place of P, r and τ, whoever chose the
-actions: what follows a state and an action is the same for every policy. This is LSTDQ
+with frequencies and means of all transitions in place of P, r and the duration τ, whoever chose
+the actions: what follows a state and an action is the same for every policy. This is LSTDQ
 (`lstd_agent.actions.vector_pairs`) in one-hot features of pairs, solved for v alone as a sparse
 chain. It takes observations to be Markov states.
 
@@ -12,8 +12,8 @@ Where π takes an action that was never seen in a state, or where nothing was se
 state, there is no value. The *open share* of any other value is the probability of getting there
 before s₀.
 
-The covariance of q is also that of LSTDQ: the mean of r - g τ + v(s') over the n transitions of a pair
-has variance σ²/n, these means are independent, and the equations carry them on to all values.
+The covariance of q is also that of LSTDQ: the mean of r - g τ + v(s') over the n transitions of a
+pair has variance σ²/n, these means are independent, and the equations carry them on to all values.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class ActionValues:
 
     @cached_property
     def standard_errors(self) -> FloatArray:
-        """Standard errors (S, A) of the means of r - g τ + v(s'): those of q, apart from those of v."""
+        """Standard errors (S, A) of the means of r - g τ + v(s'): of q, apart from those of v."""
         n = self._chain.n_samples
         variances = self._chain.counts.variances(self._v, self.gain)
         return np.sqrt(variances / np.where(n > 0, n, np.nan))

@@ -3,7 +3,8 @@ r"""The backup ``"model"``: values by one transition matrix of all timesteps.
 The transitions of a stationary policy do not depend on time, so that the counts of all timesteps
 may be pooled into one :math:`\hat P` and :math:`\hat r`. Their values,
 
-.. math:: \hat v(s) = \hat r(s) - g \hat\tau(s) + \sum_{s'} \hat P(s, s') \hat v(s'), \quad \hat v(s_0) = 0,
+.. math:: \hat v(s) = \hat r(s) - g \hat\tau(s) + \sum_{s'} \hat P(s, s') \hat v(s'), \quad
+          \hat v(s_0) = 0,
 
 are expected excess rewards until the main reference state s₀ (or the end of the task) is met. The
 equation of s₀ itself is left out: it would tell the gain, and a gain is given. This takes

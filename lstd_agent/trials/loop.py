@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import BoolArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.policies import Actor
 from lstd_agent.trials.kept import check_both_timed
+from lstd_agent.trials.policies import Actor
 from lstd_agent.trials.recording import (
     LockstepTrials,
     Portion,
