@@ -1,12 +1,12 @@
 # %% [markdown]
 """A clinic that opens with a queue.
 
-At eight in the morning 30 patients stand at the door of a walk-in clinic, and 20 more come each hour.
-Two nurses are there all the time. One rule calls a third nurse while more than 4 patients are in the
-clinic; the other one calls two more, but only while more than 12 are. A nurse costs 30 an hour, and
-each patient in the clinic 6 an hour. Which rule makes the morning, four hours of it, cheaper?
+At eight in the morning 30 patients stand at the door of a walk-in clinic, and 20 more come each
+hour. Two nurses are there all the time. One rule calls a third nurse while more than 4 patients are
+in the clinic; the other one calls two more, but only while more than 12 are. A nurse costs 30 an
+hour, and each patient in the clinic 6 an hour. Which rule makes the first four hours cheaper?
 
-The clinic is simulated from event to event, so that a step takes as long as nothing happens.
+The clinic is simulated from event to event, so that steps take time: until a patient comes or goes.
 """
 
 # %%
