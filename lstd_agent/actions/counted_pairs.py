@@ -3,8 +3,8 @@ r"""Action values where states are counted: pairs have one-hot features.
 .. math:: q(s, a) = r(s, a) - g \tau(s, a) + \sum_{s'} P(s' | s, a)\, v(s'), \qquad
           v(s) = \sum_a \pi(a | s)\, q(s, a), \quad v(s_0) = 0,
 
-with frequencies, mean rewards and mean durations of all transitions in place of P, r and τ, whoever
-chose the actions: what follows a state and an action is the same for every policy. This is LSTDQ
+with frequencies and means of all transitions in place of P, r and the duration τ, whoever chose
+the actions: what follows a state and an action is the same for every policy. This is LSTDQ
 (`lstd_agent.actions.vector_pairs`) in one-hot features of pairs, solved for v alone as a sparse
 chain. It takes observations to be Markov states.
 

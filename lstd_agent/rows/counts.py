@@ -29,14 +29,7 @@ from lstd_agent.trials.kept import KeptTrials
 FEWEST_SPARSE, LARGEST_DENSITY = 500, 0.02
 
 # What is kept of rows, and is not that of some of their batches.
-_BY_TRIALS = [
-    "visits",
-    "trials_at",
-    "mean_rewards",
-    "mean_durations",
-    "starts",
-    "recurrent_classes",
-]
+_OF_TRIALS = ("visits", "trials_at", "mean_rewards", "mean_durations", "starts")
 
 # So many numbers of transitions are held at a time.
 _CHUNK = 2**22
@@ -126,7 +119,7 @@ class CountRows:
     def subset(self, group: IntArray) -> CountRows:
         """Return the rows of some batches, with the same coordinates and main state."""
         other = copy.copy(self)
-        for name in _BY_TRIALS:
+        for name in (*_OF_TRIALS, "recurrent_classes"):
             vars(other).pop(name, None)
         if not self.is_sparse:
             vars(other).update(coordinates=self.coordinates, rows=self.rows)

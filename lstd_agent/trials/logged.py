@@ -1,11 +1,11 @@
 """Samples that people already have: logged trials from arrays, tables and Minari datasets.
 
 A trial of n transitions is n + 1 observations, n rewards and, if they were logged, n actions:
-``rewards[t]`` and ``actions[t]`` are those on leaving ``observations[t]``, and the last
-observation is what followed the last reward. Where steps take time, there are n durations, too. A trial that is shorter than others was *cut short*
-unless it is said to have terminated: what came next is not known, which is nothing to do with an
-end of the task. Equations are of single transitions, so those of a timestep use the trials that
-have it, and a transition counts for what it shows however its trial went on.
+``rewards[t]`` and ``actions[t]`` are those on leaving ``observations[t]``, and the last observation
+is what followed the last reward. Steps may have n durations. A trial that is shorter than others
+was *cut short* unless it is said to have terminated: what came next is not known, which is nothing
+to do with an end of the task. Equations are of single transitions, so those of a timestep use the
+trials that have it, and a transition counts for what it shows however its trial went on.
 """
 
 from __future__ import annotations
