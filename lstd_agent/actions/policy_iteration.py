@@ -79,7 +79,7 @@ class PolicyIteration:
         default ``features`` and a constant, apart for each action.
     n_errors : float
         By how many standard errors the advantage of an action must exceed 0: those of the mean of
-        r + v(s') over the transitions of the two actions. With 0, what is better by all samples
+        r - g τ + v(s') over the transitions of the two actions. With 0, what is better by all samples
         is taken, which makes most of so many, and chance may go on changing what is alike.
     policy : array_like, optional
         Actions (S,) of Discrete observations to begin with. Without it the first iteration tries

@@ -160,12 +160,10 @@ class _Portion:
 
 def check_has_no_durations(samples: Samples) -> None:
     """Raise `InvalidInputError` if steps take time: baselines know rewards per step alone."""
-    held = samples if samples.counts is None else samples.counts
-    if getattr(held, "durations", None) is not None or (
-        getattr(held, "duration_sums", None) is not None
-    ):
+    held = samples.durations if samples.counts is None else samples.counts.duration_sums
+    if held is not None:
         raise InvalidInputError(
-            "baselines are for steps of one unit of time, and these have durations: use "
+            "baselines are for steps of 1 unit of time, and these have durations: use "
             "SeminormLSTDAgent"
         )
 

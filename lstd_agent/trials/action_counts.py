@@ -71,7 +71,8 @@ class ActionCounts:
     @classmethod
     def none(cls, n_states: int, n_actions: int) -> ActionCounts:
         """Return counts of no transition."""
-        return cls.of(n_states, n_actions, *(np.zeros(0, np.int64),) * 3, np.zeros(0))
+        none = np.zeros(0, np.int64)
+        return cls.of(n_states, n_actions, none, none, none, np.zeros(0))
 
     @classmethod
     def of(
