@@ -144,9 +144,7 @@ class LoggedTrials:
         m = len(paid)
         if m == 0:
             raise InvalidInputError("there are no trials: give observations and rewards of one")
-        times = None
-        if durations is not None:
-            times = _each(durations, "durations")
+        times = None if durations is None else _each(durations, "durations")
         for name, parts in (("observations", observed), ("actions", taken), ("durations", times)):
             if parts is not None and len(parts) != m:
                 raise InvalidInputError(f"rewards are of {m} trials, {name} of {len(parts)}")
@@ -166,8 +164,11 @@ class LoggedTrials:
                     f"trial {i} has {len(each)} rewards and actions of shape {action.shape}: "
                     "there is one action for each reward"
                 )
-        for i, (each, time) in enumerate(zip(paid, times or [], strict=False)):
-            times[i] = checked_durations(time, each.shape, f"at timestep {{0}} of trial {i}")
+        if times is not None:
+            times = [
+                checked_durations(time, each.shape, f"at timestep {{0}} of trial {i}")
+                for i, (time, each) in enumerate(zip(times, paid, strict=True))
+            ]
         return cls(observed, paid, taken, ended, observation_space, action_space, times)
 
     @classmethod

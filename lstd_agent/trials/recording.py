@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError
@@ -157,7 +156,7 @@ class LockstepTrials:
         next_state: States,
         terminated: BoolArray | None = None,
         taken: Taken | None = None,
-        duration: ArrayLike | None = None,
+        duration: Any = None,
     ) -> None:
         """Record the next timestep of all trials: rewards (n,), states (n, ...), and actions.
 

@@ -65,9 +65,10 @@ def test_the_bias_of_the_start_is_what_simulated_trials_earn(audit: Any, name: s
 
 def test_what_is_to_come_later_is_what_is_left_after_the_first_rewards(audit: Any) -> None:
     for name, model in small_models(audit("models")).items():
-        if name in ("queue", "mode", "event"):
+        if name in ("queue", "timed", "mode", "event"):
             P, everywhere = model.P, np.arange(len(model.P))
-            first = (model.reward - model.gain) + P @ (model.reward - model.gain)
+            above = model.reward - model.gain * getattr(model, "duration", 1.0)
+            first = above + P @ above
             left = model.to_come(0, everywhere) - first
             assert_allclose(model.to_come(2, everywhere), left, atol=1e-10)
         else:
