@@ -167,7 +167,8 @@ def timed(rng: Rng, base: Finite) -> Plan:
     """Return a process whose steps take time, in whatever unit."""
     S, scale = len(base.P), 10.0 ** rng.uniform(-3.0, 3.0)
     duration = scale * rng.uniform(0.1, 2.0, S)
-    parts = base.P, base.reward * duration / scale, base.start, base.shown, base.noise
+    a_unit = base.reward + rng.normal() * np.ptp(base.reward)
+    parts = base.P, a_unit * duration / scale, base.start, base.shown, base.noise
     law = one_of(rng, "deterministic", "exponential", "lognormal")
     return Plan(Timed(*parts, duration=duration, law=law))
 
