@@ -65,6 +65,7 @@ RULES: dict[str, Callable[[int], int]] = {
 def cost_of_morning(agent: SeminormLSTDAgent) -> float:
     """Return what the first hours cost, by a fitted agent."""
     time = agent.counts.duration_sums
+    assert time is not None  # the environment tells them
     hours = np.asarray(time[time.shape[0] // 2 :].sum(axis=0)).ravel()
     bias = agent.predict(np.arange(MOST + 1))
     seen = hours > 0.0

@@ -50,7 +50,7 @@ from lstd_agent.system.neighborhoods import SearchName
 from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
 from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
-from lstd_agent.trials.collect import AnyEnv, Duration, Request
+from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
 from lstd_agent.trials.exploration import Explore
@@ -364,13 +364,12 @@ class SeminormLSTDAgent:
         shard_size: int | None = None,
         is_same_policy: bool = False,
         explore: Explore | None = None,
-        duration: Duration | None = None,
     ) -> Self:
         """Run trials and add them to what has been collected.
 
         Finished trials stay even if the collection is interrupted: a plain environment's one
         by one, a vector environment's once all its copies are through, those of workers shard
-        by shard.
+        by shard. A step takes ``info["duration"]`` where there is one, and else 1; see `observe`.
 
         Parameters
         ----------
@@ -402,10 +401,6 @@ class SeminormLSTDAgent:
             They are uniform over the actions that there are (``info["action_mask"]``). Such
             transitions are left out of the policy's statistics, and serve `action_values`; with 0
             actions are recorded and none is exploratory.
-        duration : callable, optional
-            How long a step takes, ``duration(observation, action, reward, next_observation,
-            info)``; of a vector environment all are batches. By default ``info["duration"]``,
-            and 1 where there is none. See `observe`.
 
         Raises
         ------
@@ -416,7 +411,7 @@ class SeminormLSTDAgent:
         WorkerError
             If workers keep dying.
         """
-        how = batched, progress, workers, executor, shard_size, is_same_policy, explore, duration
+        how = batched, progress, workers, executor, shard_size, is_same_policy, explore
         self.collector.collect(env, policy, Request(n_trials, t_max, seed, *how))
         return self
 

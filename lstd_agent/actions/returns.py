@@ -37,7 +37,7 @@ class Returns:
     @property
     def n_trials(self) -> int:
         """Number of trials."""
-        return self.numbers.shape[1]
+        return int(self.numbers.shape[1])
 
     def __add__(self, other: Returns) -> Returns:
         return Returns(

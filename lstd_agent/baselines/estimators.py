@@ -174,12 +174,13 @@ def discounted_lstd(samples: Samples, features: SampleFeatures, discount: float)
     """
     if not 0.0 <= discount < 1.0:
         raise InvalidInputError(f"discount must be from 0 up to, not 1; got {discount!r}")
-    means = TraceMeans.of(samples, features, 0.0)
-    if means.duration != 1.0:
+    held = samples.durations if samples.counts is None else samples.counts.duration_sums
+    if held is not None:
         raise InvalidInputError(
             "discounts are of steps of one unit of time, and these have durations: use "
             "average_reward_lstd"
         )
+    means = TraceMeans.of(samples, features, 0.0)
     X = means.here - discount * means.there
     return means.value(_solve(X, means.second, means.paid)[:-1])
 

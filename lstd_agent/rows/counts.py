@@ -145,7 +145,7 @@ class CountRows:
         rewards, times = np.bincount(paid.place, paid.number, S), visits
         if self._times is not None:
             spent = self._times.between(start, stop, group)
-            times = np.bincount(spent.place, spent.number, S)
+            times = np.bincount(spent.place, spent.number, S).astype(np.float64)
         seen = np.flatnonzero(visits)
         row = np.cumsum(visits > 0) - 1
         shares = moves.number / visits[state]
@@ -405,7 +405,8 @@ def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[T
     t = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr))
     rows, row = np.unique(t * S + N.indices // S, return_inverse=True)
     places = []
-    for M in [R] if D is None else [R, D]:
+    held = [R] if D is None else [R, D]
+    for M in held:
         entries = np.repeat(np.arange(M.shape[0]), np.diff(M.indptr)) * S + M.indices
         places.append(np.searchsorted(rows, entries))
     visits = np.bincount(row, weights=N.data).astype(np.float64)
@@ -416,7 +417,7 @@ def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[T
         transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape, copy=True)
         transitions.eliminate_zeros()
         sums = []
-        for M, place in zip((R, D), places, strict=False):  # D may be None
+        for M, place in zip(held, places, strict=True):
             data = M.data * (share[place] / visits[place])
             sums.append(sparse.csr_array((data, M.indices, M.indptr), shape=M.shape, copy=True))
             sums[-1].eliminate_zeros()

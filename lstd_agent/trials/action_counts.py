@@ -71,7 +71,8 @@ class ActionCounts:
     @classmethod
     def none(cls, n_states: int, n_actions: int) -> ActionCounts:
         """Return counts of no transition."""
-        return cls.of(n_states, n_actions, *(np.zeros(0, np.int64),) * 3, np.zeros(0))
+        none = np.zeros(0, np.int64)
+        return cls.of(n_states, n_actions, none, none, none, np.zeros(0))
 
     @classmethod
     def of(
@@ -110,7 +111,7 @@ class ActionCounts:
             numbers += [duration.ravel(), duration.ravel() ** 2, (reward * duration).ravel()]
         present, count, sums = _add_up(key, numbers, n_states**2 * n_actions)
         times = None if duration is None else np.stack(sums[2:], axis=1)
-        return cls(n_states, n_actions, present, count, *sums[:2], times)
+        return cls(n_states, n_actions, present, count, sums[0], sums[1], times)
 
     @classmethod
     def of_policy(

@@ -30,7 +30,6 @@ from lstd_agent.trials.recording import (
     Portion,
     Recording,
     SequentialTrials,
-    as_durations,
     as_rewards,
 )
 
@@ -40,9 +39,6 @@ _ROUND_TIMESTEPS = 2**18
 AnyEnv: TypeAlias = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 Keep = Callable[[Portion], None]
-
-Duration: TypeAlias = Callable[[Any, Any, Any, Any, dict[str, Any]], Any]
-"""How long a step takes: of observation, action, reward, next observation and info."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,6 @@ class Request:
     shard_size: int | None = None
     is_same_policy: bool = False
     explore: Explore | None = None
-    duration: Duration | None = None
     wherever: Callable[[Any], BoolArray] | None = None
     n_stored: int = 0
     first: int = 0
@@ -141,8 +136,7 @@ def collect_rounds(
     rng = np.random.default_rng(policy_seed)
     exploration = _exploration(env, request)
     with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
-        how = env_seed, bar, exploration, request.duration
-        rounds = _Rounds(env, recording, actor, rng, keep, *how)
+        rounds = _Rounds(env, recording, actor, rng, keep, env_seed, bar, exploration)
         size, run = max(1, _ROUND_TIMESTEPS // (request.t_max + 1)), rounds.one_by_one
         if isinstance(env, VectorEnv):
             size, run = env.num_envs, rounds.in_lockstep
@@ -176,7 +170,6 @@ class _Rounds:
     seed: int | None
     bar: tqdm[Any]
     exploration: Exploration | None = None
-    duration: Duration | None = None
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
         """Start over, the first time with the seed."""
@@ -206,10 +199,10 @@ class _Rounds:
             if exploration is not None:
                 action, taken = exploration.choose(t, observation, action, info)
                 taken = Taken(taken.action[:n], taken.explored[:n])
-            before = observation
             observation, reward, terminated, truncated, info = env.step(action)
             ended = terminated | truncated
-            following, newly_ended, told = observation, None, info
+            times = _durations(info, ended)
+            following, newly_ended = observation, None
             if ended.any():
                 newly_ended = terminated[:n]
                 _check_truncation(truncated[:n] & trials.living & ~terminated[:n], t, t_max)
@@ -217,18 +210,15 @@ class _Rounds:
                     index, final = np.flatnonzero(ended), info["final_obs"]
                     last = [_final_observation(observation, final, i) for i in index.tolist()]
                     following = spaces.replace(observation, index, last)
-                    told = _final_info(info, ended)
                 if mode == AutoresetMode.DISABLED and t < t_max:
                     # Copies whose trial has ended go on, unobserved, so that the others can.
                     observation, info = env.reset(options={"reset_mask": ended})
             rewards = as_rewards(reward, env.num_envs, t)
-            if self.duration is None:
-                duration = _told_durations(told, trials.living, t)
-            else:
-                found = self.duration(before, action, reward, following, told)
-                duration = as_durations(found, env.num_envs, t)[:n]
-            states = self._encoded(following, t + 1)[:n]
-            trials.advance(rewards[:n], states, newly_ended, taken, duration)
+            states, times = (
+                self._encoded(following, t + 1)[:n],
+                None if times is None else times[:n],
+            )
+            trials.advance(rewards[:n], states, newly_ended, taken, times)
             self.bar.update(n)
         self.keep(trials.finish())
 
@@ -249,14 +239,10 @@ class _Rounds:
                     action = act(observation, rng)
                     if exploration is not None:
                         action, taken = exploration.choose_one(t, observation, action, info)
-                    before = observation
                     observation, reward, terminated, truncated, info = env.step(action)
-                    duration = info.get("duration")
-                    if self.duration is not None:
-                        duration = self.duration(before, action, reward, observation, info)
                     if truncated and not terminated:
                         _check_truncation(np.ones(1, dtype=bool), t, t_max)
-                    trials.advance(reward, observation, terminated, taken, duration)
+                    trials.advance(reward, observation, terminated, taken, info.get("duration"))
                     if terminated:
                         break
                 trials.end()
@@ -284,31 +270,15 @@ def _final_observation(like: Any, final: Any, i: int) -> Any:
     return final[i]
 
 
-def _final_info(info: dict[str, Any], ended: BoolArray) -> dict[str, Any]:
-    """Return the infos of a step, with the durations of copies that were reset after it."""
-    final = info.get("final_info", {})
-    if "duration" not in final and "duration" not in info:
-        return info
-    times, none = np.zeros(len(ended)), np.zeros(len(ended), dtype=bool)
-    own, last = info.get("duration", times), final.get("duration", times)
-    has = [each.get("_duration", none | ("duration" in each)) for each in (info, final)]
-    told = {"duration": np.where(ended, last, own), "_duration": np.where(ended, has[1], has[0])}
-    return info | told
-
-
-def _told_durations(info: dict[str, Any], living: BoolArray, t: int) -> FloatArray | None:
-    """Return how long the step of each trial that goes on takes, where infos tell it."""
-    if "duration" not in info:
-        return None
-    n, times = len(living), np.asarray(info["duration"])
-    told = np.broadcast_to(info.get("_duration", True), times.shape)
-    if times.ndim and not told[:n][living].all():
-        raise InvalidInputError(
-            f"info['duration'] of trial {int(np.argmin(told[:n] | ~living))} of the round is "
-            f"missing at timestep {t}, and others have theirs: give one at each step"
-        )
-    times = np.broadcast_to(times, (max(n, times.size),))[:n]
-    return as_durations(np.where(living, times, 1.0), n, t)
+def _durations(info: dict[str, Any], ended: BoolArray) -> FloatArray | None:
+    """Return how long the step of each copy takes, NaN where its info does not tell."""
+    times: FloatArray | None = None
+    # What a copy that is reset within its last step told of that is apart.
+    for told, where in ((info, True), (info.get("final_info", {}), ended)):
+        if "duration" in told:
+            has = np.broadcast_to(told.get("_duration", True), ended.shape) & where
+            times = np.where(has, told["duration"], np.nan if times is None else times)
+    return times
 
 
 def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:

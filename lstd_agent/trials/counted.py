@@ -17,7 +17,7 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.action_counts import ActionCounts, Taken, together
-from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts, added
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.samples import TrialSample
 
@@ -167,7 +167,7 @@ class CountedTrials:
             n_at,
             sample,
             taken,
-            None if self.duration_sums is None else self.duration_sums + other.duration_sums,
+            added(self.duration_sums, other.duration_sums),
         )
 
     @property

@@ -133,7 +133,7 @@ class TransitionCounts:
             self.transition_counts + other.transition_counts,
             self.reward_sums + other.reward_sums,
             None if are_whole else self.trials_at + other.trials_at,
-            None if self.duration_sums is None else self.duration_sums + other.duration_sums,
+            added(self.duration_sums, other.duration_sums),
         )
 
     @property
@@ -150,6 +150,11 @@ class TransitionCounts:
     def t_max(self) -> int:
         """The last timestep."""
         return int(self.transition_counts.shape[0]) - 1
+
+
+def added(a: sparse.csr_array | None, b: sparse.csr_array | None) -> sparse.csr_array | None:
+    """Return the sum of what either both have, or none."""
+    return None if a is None or b is None else a + b
 
 
 class CountsLike(Protocol):

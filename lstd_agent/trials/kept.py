@@ -23,6 +23,8 @@ NO_TIME = (
     "there is no gain per unit of time: give durations in a smaller unit, or none"
 )
 
+_WHERE = "at timestep {1} of trial {0}"
+
 # Numbers are copied about this many at a time.
 _CHUNK = 2**20
 
@@ -164,7 +166,7 @@ class KeptTrials:
             _checked_lengths(lengths, m, n),
             _by_timestep("actions", actions, "iu", paid.shape),
             were_explored if np.any(were_explored) else None,
-            _checked_durations(durations, paid.shape),
+            None if durations is None else checked_durations(durations, paid.shape, _WHERE),
         )
 
     @property
@@ -327,14 +329,26 @@ def bad_reward(reward: Any) -> str:
     return f"rewards must be finite; got {reward}"
 
 
-def bad_duration(duration: Any) -> str:
-    """Return what is wrong with a duration that is no length of time."""
-    return f"durations must be at least 0 and at most {MAX_REWARD:g}; got {duration}"
+def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) -> FloatArray:
+    """Return durations of a shape, or raise unless they are lengths of time.
 
-
-def are_durations(durations: FloatArray) -> BoolArray:
-    """Return which numbers are lengths of time."""
-    return np.asarray((durations >= 0.0) & (durations <= MAX_REWARD))
+    ``where`` says where one is, by its index.
+    """
+    try:
+        times = real_array(durations, "durations")
+    except InvalidInputError:
+        times = np.empty((*shape, 0))
+    if times.shape not in ((), shape):
+        raise InvalidInputError(f"durations are numbers of shape {shape}; got {durations!r}")
+    times = np.broadcast_to(times, shape)
+    fine = (times >= 0.0) & (times <= MAX_REWARD)
+    if not fine.all():
+        index = np.argwhere(~fine)[0]
+        raise InvalidInputError(
+            f"durations must be at least 0 and at most {MAX_REWARD:g}; got {times[tuple(index)]} "
+            + where.format(*index)
+        )
+    return times
 
 
 def check_both_timed(ours: Any, theirs: Any) -> None:
@@ -448,20 +462,6 @@ def _by_timestep(name: str, given: ArrayLike | None, kinds: str, shape: tuple[in
     if checked.shape != shape or checked.dtype.kind not in kinds:
         raise InvalidInputError(
             f"{name} of these trials have shape {shape}; got {checked.shape}, {checked.dtype}"
-        )
-    return checked
-
-
-def _checked_durations(durations: ArrayLike | None, shape: tuple[int, ...]) -> Any:
-    """Return durations of a shape, or raise unless they are lengths of time."""
-    checked = _by_timestep("durations", durations, "fiu", shape)
-    if checked is None:
-        return None
-    checked = checked.astype(np.float64)
-    if not are_durations(checked).all():
-        trial, t = np.argwhere(~are_durations(checked))[0]
-        raise InvalidInputError(
-            f"{bad_duration(checked[trial, t])} at timestep {t} of trial {trial}"
         )
     return checked
 

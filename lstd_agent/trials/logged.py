@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.kept import are_durations, bad_duration, bad_reward
+from lstd_agent.trials.kept import bad_reward, checked_durations
 from lstd_agent.trials.logged_tables import trials_of_table
 from lstd_agent.trials.spaces import (
     MAX_REWARD,
@@ -144,9 +144,7 @@ class LoggedTrials:
         m = len(paid)
         if m == 0:
             raise InvalidInputError("there are no trials: give observations and rewards of one")
-        times = None
-        if durations is not None:
-            times = [_durations_of(each, i) for i, each in enumerate(_each(durations, "durations"))]
+        times = None if durations is None else _each(durations, "durations")
         for name, parts in (("observations", observed), ("actions", taken), ("durations", times)):
             if parts is not None and len(parts) != m:
                 raise InvalidInputError(f"rewards are of {m} trials, {name} of {len(parts)}")
@@ -166,12 +164,11 @@ class LoggedTrials:
                     f"trial {i} has {len(each)} rewards and actions of shape {action.shape}: "
                     "there is one action for each reward"
                 )
-        for i, (each, time) in enumerate(zip(paid, times or [], strict=False)):
-            if len(time) != len(each):
-                raise InvalidInputError(
-                    f"trial {i} has {len(each)} rewards and {len(time)} durations: there is one "
-                    "duration for each reward"
-                )
+        if times is not None:
+            times = [
+                checked_durations(time, each.shape, f"at timestep {{0}} of trial {i}")
+                for i, (time, each) in enumerate(zip(times, paid, strict=True))
+            ]
         return cls(observed, paid, taken, ended, observation_space, action_space, times)
 
     @classmethod
@@ -343,19 +340,6 @@ def _rewards_of(rewards: ArrayLike, trial: int) -> FloatArray:
         t = int(np.argmin(fine))
         raise InvalidInputError(f"{bad_reward(paid[t])} at timestep {t} of trial {trial}")
     return paid
-
-
-def _durations_of(durations: ArrayLike, trial: int) -> FloatArray:
-    """Return a trial's durations, or raise unless they are lengths of time."""
-    times = real_array(durations, "durations")
-    if times.ndim != 1:
-        raise InvalidInputError(
-            f"the durations of trial {trial} are one number a timestep; got {durations!r}"
-        )
-    if not are_durations(times).all():
-        t = int(np.argmin(are_durations(times)))
-        raise InvalidInputError(f"{bad_duration(times[t])} at timestep {t} of trial {trial}")
-    return times
 
 
 def _check_length(trial: int, n_observations: int, n_rewards: int) -> None:

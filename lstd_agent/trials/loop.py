@@ -25,7 +25,6 @@ from lstd_agent.trials.recording import (
     Portion,
     Recording,
     SequentialTrials,
-    as_durations,
     as_rewards,
 )
 from lstd_agent.trials.spaces import is_batch, plain_array
@@ -198,7 +197,6 @@ class UserLoop:
         duration: ArrayLike | None,
     ) -> None:
         rewards = as_rewards(reward, len(reward), t)
-        durations = None if duration is None else as_durations(duration, len(rewards), t)
         if self._trial.n_timesteps:
             raise InvalidInputError("a single trial is under way: call end_trial() first")
         encoding, trials = self._trial.encoding, self._lockstep
@@ -227,7 +225,7 @@ class UserLoop:
             )
         else:
             _check_followed(t, state, trials.states, trials.living)
-        trials.advance(rewards, next_state, ended, None, durations)
+        trials.advance(rewards, next_state, ended, None, duration)
         self._lockstep = trials
 
     def end_trial(self) -> None:

@@ -19,13 +19,7 @@ from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken
 from lstd_agent.trials.counted import CountedTrials, CountRecorder
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import (
-    KeptTrials,
-    are_durations,
-    bad_duration,
-    bad_reward,
-    check_both_timed,
-)
+from lstd_agent.trials.kept import KeptTrials, bad_reward, check_both_timed, checked_durations
 from lstd_agent.trials.samples import TrialSample, ordered
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
@@ -162,7 +156,7 @@ class LockstepTrials:
         next_state: States,
         terminated: BoolArray | None = None,
         taken: Taken | None = None,
-        duration: FloatArray | None = None,
+        duration: Any = None,
     ) -> None:
         """Record the next timestep of all trials: rewards (n,), states (n, ...), and actions.
 
@@ -170,7 +164,7 @@ class LockstepTrials:
         """
         if self._living is not None:
             reward = np.where(self._living, reward, 0.0)
-            if duration is not None:
+            if np.shape(duration) == reward.shape:
                 duration = np.where(self._living, duration, 1.0)
         fine = np.abs(reward) <= MAX_REWARD
         if not fine.all():
@@ -179,12 +173,9 @@ class LockstepTrials:
                 f"{bad_reward(reward[trial])} at timestep {self.n_timesteps} of trial {trial} of "
                 "the round"
             )
-        if duration is not None and not are_durations(duration).all():
-            trial = int(np.argmin(are_durations(duration)))
-            raise InvalidInputError(
-                f"{bad_duration(duration[trial])} at timestep {self.n_timesteps} of trial {trial} "
-                "of the round"
-            )
+        if duration is not None:
+            where = f"at timestep {self.n_timesteps} of trial {{0}} of the round"
+            duration = checked_durations(duration, reward.shape, where)
         if self.n_timesteps:
             check_both_timed(duration, self._is_timed or None)
         if terminated is not None and terminated.any():
@@ -284,8 +275,8 @@ class SequentialTrials:
         if duration is not None or self._durations:
             if self._rewards or self._finished:
                 check_both_timed(duration, self._durations or self.durations)
-            [duration] = as_durations(duration, 1, len(self._rewards))
-            self._durations.append(duration)
+            where = f"at timestep {len(self._rewards)}"
+            self._durations.append(float(checked_durations(duration, (), where)))
         if terminated:
             living = np.ones(1, dtype=bool)
             _refuse_unless_it_ends(self.encoding, living, len(self._rewards))
@@ -354,7 +345,8 @@ class SequentialTrials:
         finished = self._finished
         states = self.encoding.compact(np.stack([each[0] for each in finished]))
         rewards = np.stack([each[1] for each in finished])
-        times = None if self.durations is None else np.stack([each[2] for each in finished])
+        told = [each[2] for each in finished if each[2] is not None]
+        times = np.stack(told) if told else None
         action, explored = np.zeros(rewards.T.shape, np.int64), np.zeros(rewards.T.shape, bool)
         for trial, (*_, taken) in enumerate(finished):
             for t, each in enumerate(taken):
@@ -401,23 +393,6 @@ def as_rewards(reward: Any, n: int, t: int) -> FloatArray:
             f"the rewards of {n} trials are {n} numbers; got {reward!r} at timestep {t}"
         )
     return rewards
-
-
-def as_durations(duration: Any, n: int, t: int) -> FloatArray:
-    """Return durations of n steps (n,), of one for all or one each, or raise unless they are."""
-    try:
-        durations = real_array(duration, "durations")
-    except InvalidInputError:
-        durations = np.empty((2, 0))
-    if durations.shape not in ((), (n,)):
-        raise InvalidInputError(
-            f"a duration is one number, or one for each of {n} trials; got {duration!r} at "
-            f"timestep {t}"
-        )
-    if not are_durations(durations).all():
-        wrong = np.atleast_1d(durations)[~are_durations(np.atleast_1d(durations))][0]
-        raise InvalidInputError(f"{bad_duration(wrong)} at timestep {t}")
-    return np.broadcast_to(durations, (n,))
 
 
 def _refuse_unless_it_ends(encoding: Encoding, terminated: BoolArray, t: int) -> None:

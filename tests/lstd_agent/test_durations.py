@@ -156,8 +156,8 @@ class Replay(gym.Env[Any, Any]):
 
     observation_space, action_space = SEVEN, gym.spaces.Discrete(1)
 
-    def __init__(self, states: Any, rewards: Any, times: Any, key: str = "duration") -> None:
-        self.trials, self.i, self.key = (states, rewards, times), -1, key
+    def __init__(self, states: Any, rewards: Any, times: Any) -> None:
+        self.trials, self.i = (states, rewards, times), -1
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[int, dict[str, Any]]:
         self.i, self.t = (self.i + 1) % len(self.trials[0]), 0
@@ -167,7 +167,7 @@ class Replay(gym.Env[Any, Any]):
         self.t += 1
         states, rewards, times = (part[self.i] for part in self.trials)
         is_last = self.t == len(rewards)
-        info = {self.key: float(times[self.t - 1])}
+        info = {"duration": float(times[self.t - 1])}
         return int(states[self.t]), float(rewards[self.t - 1]), False, is_last, info
 
 
@@ -176,12 +176,6 @@ TRIALS = Chain.draw(1).trials(24, 11, seed=4)
 
 def by_collect() -> SeminormLSTDAgent:
     return SeminormLSTDAgent(OneHot()).collect(Replay(*TRIALS), np.zeros(7, int), 24, 11)
-
-
-def by_function() -> SeminormLSTDAgent:
-    env = Replay(*TRIALS, key="dt")
-    agent = SeminormLSTDAgent(OneHot())
-    return agent.collect(env, np.zeros(7, int), 24, 11, duration=lambda *step: step[-1]["dt"])
 
 
 def by_copies(mode: AutoresetMode) -> SeminormLSTDAgent:
@@ -227,7 +221,6 @@ def by_table(**columns: Any) -> SeminormLSTDAgent:
 CLOCK = np.column_stack([np.zeros(24), TRIALS[2].cumsum(axis=1)]).ravel()
 WAYS: dict[str, Callable[[], SeminormLSTDAgent]] = {
     "collect": by_collect,
-    "function": by_function,
     "copies": lambda: by_copies(AutoresetMode.NEXT_STEP),
     "loop": by_loop,
     "arrays": lambda: agent_of(*TRIALS),
@@ -261,6 +254,16 @@ def test_copies_that_are_reset_within_the_step_keep_their_last_duration() -> Non
     assert counts.duration_sums[[11]].sum() > 0.0
     last = TRIALS[2].reshape(4, 6, 12)[:, [0, 2, 4], 11]  # each collection resets once more
     assert counts.duration_sums[[11]].sum() == pytest.approx(last.sum())
+
+
+def test_copies_that_do_not_all_tell_a_duration_are_refused() -> None:
+    class Forgetful(Replay):
+        def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+            return *super().step(action)[:4], {}
+
+    envs = SyncVectorEnv([lambda: Replay(*TRIALS), lambda: Forgetful(*TRIALS)])
+    with pytest.raises(InvalidInputError, match="got nan at timestep 0 of trial 1"):
+        SeminormLSTDAgent(OneHot()).collect(envs, np.zeros(7, int), 2, 11)
 
 
 def test_fits_do_not_depend_on_the_order_of_trials_or_on_where_they_are_held(
@@ -387,14 +390,18 @@ def test_trials_with_and_without_durations_do_not_mix() -> None:
         sums + wrong
 
 
-def test_baselines_refuse_what_they_would_take_for_single_steps() -> None:
-    counts = agent_of(*TRIALS).counts
-    for baseline in (
-        lambda: baselines.average_reward_lstd(counts, np.eye(7)),
-        lambda: baselines.certainty_equivalence(counts),
-    ):
-        with pytest.raises(InvalidInputError, match="durations"):
-            baseline()
+def test_linear_baselines_take_durations_and_discounts_refuse_them() -> None:
+    counts = agent_of(*Chain.draw(1).trials(300, 40)).counts
+    agent = SeminormLSTDAgent(OneHot(), n_anchors=1, backup="one_step").add(counts).fit()
+    expected, at = agent.predict(np.arange(7)), np.eye(7)
+    linear = baselines.average_reward_lstd(counts, at, agent.gain_)(at)
+    assert np.diff(linear) == pytest.approx(np.diff(expected), rel=1e-6)
+    tabular = baselines.certainty_equivalence(counts, agent.gain_)
+    of_model = SeminormLSTDAgent(OneHot(), n_anchors=1, backup="model", gain=agent.gain_)
+    model = of_model.add(counts).fit().predict(np.arange(7))
+    assert np.diff(tabular) == pytest.approx(np.diff(model), rel=1e-6)
+    with pytest.raises(InvalidInputError, match="these have durations"):
+        baselines.discounted_lstd(counts, at, 0.9)
 
 
 def test_starting_again_takes_no_time() -> None:

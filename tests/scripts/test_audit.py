@@ -26,8 +26,9 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def answer_by_simulation(model: Any, n: int, t_max: int) -> tuple[float, float]:
     """The start's bias as n trials earn it, and its standard error; the gain is the exact one."""
-    _, _, rewards = model.simulate(n, t_max, np.random.default_rng(7))
-    earned = (rewards - model.gain).sum(axis=1)
+    states, _, rewards = model.simulate(n, t_max, np.random.default_rng(7))
+    times = getattr(model, "times", lambda *_: None)(states, np.random.default_rng(8))
+    earned = (rewards - model.gain * (1.0 if times is None else times)).sum(axis=1)
     return earned.mean(), earned.std() / np.sqrt(n)
 
 
@@ -44,13 +45,16 @@ def small_models(models: Any) -> dict[str, Any]:
     start = np.stack([models.at(8, 2), models.at(8, 7)]) / 2.0
     return {
         "queue": queue,
+        "timed": models.Timed(**vars(queue), duration=0.1 + jobs / 2.0, law="lognormal"),
         "mode": models.with_mode(queue, slow, 0.9, start),
         "event": models.with_event(queue, 0.05, 10.0 * (queue.reward < -3)),
         **line,
     }
 
 
-@pytest.mark.parametrize("name", ["queue", "mode", "event", "linear", "square", "absolute", "bump"])
+@pytest.mark.parametrize(
+    "name", ["queue", "timed", "mode", "event", "linear", "square", "absolute", "bump"]
+)
 def test_the_bias_of_the_start_is_what_simulated_trials_earn(audit: Any, name: str) -> None:
     models = audit("models")
     model = small_models(models)[name]
@@ -61,9 +65,10 @@ def test_the_bias_of_the_start_is_what_simulated_trials_earn(audit: Any, name: s
 
 def test_what_is_to_come_later_is_what_is_left_after_the_first_rewards(audit: Any) -> None:
     for name, model in small_models(audit("models")).items():
-        if name in ("queue", "mode", "event"):
+        if name in ("queue", "timed", "mode", "event"):
             P, everywhere = model.P, np.arange(len(model.P))
-            first = (model.reward - model.gain) + P @ (model.reward - model.gain)
+            above = model.reward - model.gain * getattr(model, "duration", 1.0)
+            first = above + P @ above
             left = model.to_come(0, everywhere) - first
             assert_allclose(model.to_come(2, everywhere), left, atol=1e-10)
         else:
