@@ -35,7 +35,8 @@ class PolicyEvaluation:
     n_steps : int
         Steps learned from until then.
     gain : float
-        Average reward in the long run.
+        Average reward in the long run: of a step, or of a unit of time where the environment tells
+        ``info["duration"]``.
     start_value : float
         Mean bias of the start: what it earns above the gain in all. Policies of about the same
         gain compare by it.
