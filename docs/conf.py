@@ -75,11 +75,31 @@ _KIND = r"(?:Thm|Theorem|Algorithm|Def|Definition|Lemma|Table|[Ff]igure|[Ss]ecti
 LABEL = re.compile(rf"(?:{_KIND})?``({'|'.join(NUMBERS)})``")
 
 
-def without_methods(app, what, name, obj, options, lines):  # type: ignore[no-untyped-def]
-    """Drop a class's list of methods: the page shows them all below."""
-    lines[:] = re.sub(
-        r"^Methods\n-+\n(?:(?!\S.*\n-+$).*\n?)*", "", "\n".join(lines), flags=re.MULTILINE
-    ).split("\n")
+_SECTION = r"\n-+\n(?:(?!\S.*\n-+$).*\n?)*"
+
+
+def each_by_itself(section):  # type: ignore[no-untyped-def]
+    """Write an entry ``a, b : A, B`` of a section as two, which is how napoleon reads them."""
+
+    def apart(entry):  # type: ignore[no-untyped-def]
+        names, of, rest = entry[1].split(", "), entry[2].split(", "), entry[3]
+        types = of if len(of) == len(names) else [entry[2]] * len(names)
+        return "".join(f"{n} : {t}\n{rest}" for n, t in zip(names, types, strict=True))
+
+    return re.sub(
+        r"^(\w+(?:, \w+)+) : (.+)\n((?:[ \t]+.*\n?|\n(?=[ \t]))*)",
+        apart,
+        section[0],
+        flags=re.MULTILINE,
+    )
+
+
+def mend_sections(app, what, name, obj, options, lines):  # type: ignore[no-untyped-def]
+    """Drop a class's list of methods, which the page shows below; take attributes one by one."""
+    text = "\n".join(lines)
+    text = re.sub(rf"^Methods{_SECTION}", "", text, flags=re.MULTILINE)
+    text = re.sub(rf"^Attributes{_SECTION}", each_by_itself, text, flags=re.MULTILINE)
+    lines[:] = text.split("\n")
 
 
 def readable_docstring(app, what, name, obj, options, lines):  # type: ignore[no-untyped-def]
@@ -147,7 +167,7 @@ def setup(app):  # type: ignore[no-untyped-def]
     """Write the pages on environments before anything is read."""
     write_pages(Path(__file__).parent / "environments")
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
-    app.connect("autodoc-process-docstring", without_methods, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", mend_sections, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", readable_docstring, priority=600)
     app.connect("missing-reference", known_name)
     app.connect("source-read", appended)
