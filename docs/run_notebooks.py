@@ -21,7 +21,9 @@ def main(argv: list[str] | None = None) -> None:
     out = parser.parse_args(argv).out
     for path in sorted(FOLDER.glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
-        NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+        NotebookClient(
+            notebook, timeout=300, kernel_name="python3", coalesce_streams=True
+        ).execute()
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)  # times of day
         notebook.metadata.pop("language_info", None)  # the version of Python

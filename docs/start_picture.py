@@ -1,6 +1,6 @@
 """The README's picture: `python docs/start_picture.py` draws `docs/start.png` anew.
 
-Above, where the trials of h36c are at three timesteps: every trial starts in a stream, moves on into
+Above, where the trials of h36c are at three timesteps: every trial starts in a stream, moves on to
 the core, and never comes back. Below, what two starts earn in total: their difference stays, and is
 a difference of the bias.
 """
