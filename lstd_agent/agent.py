@@ -101,7 +101,8 @@ class SeminormLSTDAgent:
         the values of the transitions of all timesteps, of Discrete observations only, which it
         takes to be Markov states (see `lstd_agent.system.model`).
     gain : float or None
-        None estimates it from the second half of all timesteps (`lstd_agent.system.gain`).
+        None estimates it from the second half of all timesteps (`lstd_agent.system.gain`). Per
+        unit of time, where steps have durations; else per timestep.
     on_termination : {"raise", "absorb"}
         What a trial that terminates is: an error, since this method is for continuing tasks, or
         one that stays, without reward, in a terminal state whose features and value are 0.
@@ -369,7 +370,7 @@ class SeminormLSTDAgent:
 
         Finished trials stay even if the collection is interrupted: a plain environment's one
         by one, a vector environment's once all its copies are through, those of workers shard
-        by shard.
+        by shard. A step takes ``info["duration"]`` where there is one, and else 1; see `observe`.
 
         Parameters
         ----------
@@ -468,6 +469,8 @@ class SeminormLSTDAgent:
         reward: ArrayLike,
         next_observation: Any,
         terminated: ArrayLike = False,
+        *,
+        duration: ArrayLike | None = None,
     ) -> None:
         """Record a transition of one trial (scalars), or of trials in lockstep (batches).
 
@@ -482,6 +485,9 @@ class SeminormLSTDAgent:
         terminated : bool or array_like, shape (n,)
             With ``on_termination="absorb"``: whether the trial ended with this transition.
             What is observed of a trial of the batch after that does not matter.
+        duration : float or array_like, shape (n,), optional
+            How long the step takes, at least 0; then the gain is reward per unit of time. Either
+            all steps of all trials have a duration, or none: each takes 1 then.
 
         Raises
         ------
@@ -492,7 +498,8 @@ class SeminormLSTDAgent:
         TerminationError
             If the trial terminates and that is not to be absorbed.
         """
-        self.collector.loop.observe(t, observation, reward, next_observation, terminated)
+        step = t, observation, reward, next_observation, terminated, duration
+        self.collector.loop.observe(*step)
 
     def end_trial(self) -> None:
         """Finish the trial, or the trials in lockstep, that have been observed up to here.
@@ -536,6 +543,7 @@ class SeminormLSTDAgent:
         actions: Iterable[ArrayLike] | None = None,
         *,
         terminated: ArrayLike | None = None,
+        durations: Iterable[ArrayLike] | None = None,
         t_max: int | None = None,
         policy: Policy | None = None,
         batched: bool | None = None,
@@ -556,7 +564,7 @@ class SeminormLSTDAgent:
         observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
             One more than there are rewards, the last one what followed the last reward. Tables
             come by `LoggedTrials.from_frame`.
-        rewards, actions, terminated
+        rewards, actions, terminated, durations
             As `LoggedTrials.of` takes them. Discrete actions serve `action_values`, whoever chose
             them; trials may end with ``on_termination="absorb"``.
         t_max : int, optional
@@ -585,6 +593,7 @@ class SeminormLSTDAgent:
             rewards,
             actions,
             terminated,
+            durations,
             t_max,
             policy,
             batched,
@@ -983,7 +992,7 @@ class SeminormLSTDAgent:
 
     @property
     def gain_(self) -> float:
-        """The gain used by the fit, in reward per timestep: given, or estimated."""
+        """The gain used by the fit, given or estimated: reward per timestep, or unit of time."""
         return self.system_.gain
 
     @property

@@ -35,7 +35,8 @@ class PolicyEvaluation:
     n_steps : int
         Steps learned from until then.
     gain, gain_error : float
-        Average reward in the long run, and its standard error.
+        Average reward in the long run, of a step, or of a unit of time where the environment tells
+        ``info["duration"]``; and its standard error.
     start_value, start_value_error : float
         Mean bias of the start, which is what it earns above the gain in all, and its standard
         error. Policies of about the same gain compare by it.

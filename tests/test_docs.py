@@ -202,16 +202,8 @@ def test_the_guide_prints_the_numbers_that_it_states(capsys: pytest.CaptureFixtu
     assert f"costs: {difference:.2f}" in block
 
 
-_SLOW = ("logged_data",)  # it fits ten logs
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in _SLOW else [])
-        for page in sorted(DOCS.glob("guide/*.md"))
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(DOCS.glob("guide/*.md")), ids=lambda page: page.stem)
 def test_the_code_of_a_guide_page_prints_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
