@@ -204,8 +204,8 @@ class Diagnostics(FitFacts):
             yield (
                 f"the tail has not settled: the mean reward of timesteps {half} to "
                 f"{(half + stop) // 2 - 1} is {first:.6g}, of later timesteps {second:.6g}, and "
-                f"the gain is {self.gain:.6g}; {missing}. The trials are too short for these values "
-                "and this gain: collect with a larger t_max"
+                f"the gain is {self.gain:.6g}; {missing}. The trials are too short for these "
+                "values and this gain: collect with a larger t_max"
             )
         elif not tail.states_settled:
             yield (

@@ -7,7 +7,6 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 import numpy as np
-from numpy.testing import assert_allclose
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
