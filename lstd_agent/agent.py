@@ -394,7 +394,7 @@ class SeminormLSTDAgent:
         shard_size : int, optional
             Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
         is_same_policy : bool
-            Says that the policy is that of the trials so far, although it looks like another.
+            Says that the policy is the one of the trials so far, although it looks like another.
         explore : int, float or callable, optional
             Of Discrete actions: so many exploratory ones a trial at random timesteps, one with
             this probability at each timestep, or those of another policy at all of them; always
@@ -435,7 +435,7 @@ class SeminormLSTDAgent:
         policy : array_like or callable, optional
             As in `collect`.
         t_max : int, optional
-            The last timestep of every trial; without it that of the first finished one.
+            The last timestep of every trial; by default the last one of the first finished trial.
         seed : int, optional
             Of a stochastic policy's draws.
         batched, is_same_policy : bool

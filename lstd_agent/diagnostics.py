@@ -203,9 +203,9 @@ class Diagnostics(FitFacts):
         elif not tail.rewards_settled:
             yield (
                 f"the tail has not settled: the mean reward of timesteps {half} to "
-                f"{(half + stop) // 2 - 1} is {first:.6g}, that of later ones {second:.6g}, and "
-                f"the gain is {self.gain:.6g}; {missing}. Values and gain are those of too short "
-                "trials: collect with a larger t_max"
+                f"{(half + stop) // 2 - 1} is {first:.6g}, of later timesteps {second:.6g}, and "
+                f"the gain is {self.gain:.6g}; {missing}. The trials are too short for these "
+                "values and this gain: collect with a larger t_max"
             )
         elif not tail.states_settled:
             yield (
@@ -322,7 +322,7 @@ class Diagnostics(FitFacts):
         if self.own_means:
             lines.append(f"trials      HAVE MEANS OF THEIR OWN, ± {self.own_means:.2g}")
         if self.drawn:
-            lines.append("trials      drawn from the counts, since none was handed over")
+            lines.append("trials      drawn from the counts, because only counts were given")
         if self.n_recurrent_classes is not None:
             lines.append(f"classes     {self.n_recurrent_classes} recurrent in the tail")
         lines.append(f"features    {self.features}")

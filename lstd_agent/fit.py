@@ -34,7 +34,7 @@ class Comparison:
     Attributes
     ----------
     difference : float
-        Value of the first less that of the second, in units of reward.
+        Value of the first minus the value of the second, in units of reward.
     standard_error : float
     degrees : int
         Degrees of freedom of the standard error: one less than there are batches of trials.
@@ -187,7 +187,7 @@ class Fit:
 
     @property
     def start_bias(self) -> float:
-        """The mean value of the start less that of the tail."""
+        """The mean value of the start minus the mean value of the tail."""
         return self.jackknife.start_bias
 
     def _answering(

@@ -82,7 +82,7 @@ def quantile_of_t(level: float, degrees: int) -> float:
 def start_bias(
     solved: Sequence[Solved], anchors: IntArray, segments: Segments, gain: Gain
 ) -> float:
-    """Return the mean value of the start less that of the long run.
+    """Return the mean value of the start minus the mean value of the long run.
 
     That is the mean by which rows determine the gain; where it is given, the mean of the tail,
     weighted by samples.
@@ -203,7 +203,7 @@ class Jackknife:
 
     @property
     def start_bias(self) -> float:
-        """The mean value of the start less that of the tail."""
+        """The mean value of the start minus the mean value of the tail."""
         fitted = self.fitted
         return start_bias(fitted.solved, fitted.system.anchors, self._whole, fitted.gain)
 

@@ -294,7 +294,7 @@ class CountedPairs:
 
     @cached_property
     def _main(self) -> int:
-        """The state that values are relative to: that of the fit, or by all counts."""
+        """The state whose value is 0: the one of the fit, or the one by all counts."""
         if self._fit is not None and self._other is None:
             return self._fit.system.references.main
         assert self._policy is not None

@@ -71,7 +71,7 @@ class Tried:
         Root mean square error of predicted against observed excess returns of held-out trials,
         their noise included.
     difference : float
-        Its mean square error less that of the first one tried.
+        Its mean square error minus the mean square error of the first one tried.
     standard_error : float
         Of the difference, by groups of trials.
     n_anchors : int or None
