@@ -22,8 +22,9 @@ from lstd_agent.checks import (
     still_missing,
     trial_weights,
 )
-from lstd_agent.diagnostics import Diagnostics, FitFacts, TrialSample, diagnose
+from lstd_agent.diagnostics import Diagnostics, FitFacts, diagnose
 from lstd_agent.features.sizes import FeatureSizes
+from lstd_agent.trials.kept import KeptTrials
 
 Array = Any
 
@@ -89,7 +90,7 @@ def account(
         "features": FeatureSizes.of(trials.features[:, 0], 1e-10),
     }
     return diagnose(
-        TrialSample(S, R, trials.lengths),
+        KeptTrials(S, R, trials.lengths),
         FitFacts(**(of_fit | facts)),
         starts,
         lambda x, t: np.array([lookup[state.tobytes()] for state in x]),

@@ -26,8 +26,9 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def answer_by_simulation(model: Any, n: int, t_max: int) -> tuple[float, float]:
     """The start's bias as n trials earn it, and its standard error; the gain is the exact one."""
-    _, _, rewards = model.simulate(n, t_max, np.random.default_rng(7))
-    earned = (rewards - model.gain).sum(axis=1)
+    states, _, rewards = model.simulate(n, t_max, np.random.default_rng(7))
+    times = getattr(model, "times", lambda *_: None)(states, np.random.default_rng(8))
+    earned = (rewards - model.gain * (1.0 if times is None else times)).sum(axis=1)
     return earned.mean(), earned.std() / np.sqrt(n)
 
 
@@ -44,13 +45,16 @@ def small_models(models: Any) -> dict[str, Any]:
     start = np.stack([models.at(8, 2), models.at(8, 7)]) / 2.0
     return {
         "queue": queue,
+        "timed": models.Timed(**vars(queue), duration=0.1 + jobs / 2.0, law="lognormal"),
         "mode": models.with_mode(queue, slow, 0.9, start),
         "event": models.with_event(queue, 0.05, 10.0 * (queue.reward < -3)),
         **line,
     }
 
 
-@pytest.mark.parametrize("name", ["queue", "mode", "event", "linear", "square", "absolute", "bump"])
+@pytest.mark.parametrize(
+    "name", ["queue", "timed", "mode", "event", "linear", "square", "absolute", "bump"]
+)
 def test_the_bias_of_the_start_is_what_simulated_trials_earn(audit: Any, name: str) -> None:
     models = audit("models")
     model = small_models(models)[name]
