@@ -80,6 +80,8 @@ FEATURES = {
 
 
 @pytest.mark.slow
+# Three bumps in one neighbourhood are off by 5 %, within what is asked here, and say so.
+@pytest.mark.filterwarnings("ignore:the mean value of the start:lstd_agent.errors.FitWarning")
 @pytest.mark.parametrize("n_anchors", [1, 5])
 @pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES.keys())
 def test_a_backlogs_value_does_not_hang_on_the_features(
