@@ -158,14 +158,17 @@ class _Portion:
     visits: FloatArray
 
 
+TIMED = (
+    "baselines are for steps of 1 unit of time, and these have durations: use SeminormLSTDAgent or "
+    "PolicyIteration"
+)
+
+
 def check_has_no_durations(samples: Samples) -> None:
     """Raise `InvalidInputError` if steps take time: baselines know rewards per step alone."""
     held = samples.durations if samples.counts is None else samples.counts.duration_sums
     if held is not None:
-        raise InvalidInputError(
-            "baselines are for steps of 1 unit of time, and these have durations: use "
-            "SeminormLSTDAgent"
-        )
+        raise InvalidInputError(TIMED)
 
 
 def _portions(
