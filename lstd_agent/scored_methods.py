@@ -21,6 +21,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from lstd_agent import baselines
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.baselines.traces import TIMED
 from lstd_agent.errors import EvaluationError, FitWarning, InvalidInputError
 from lstd_agent.features.tables import OneHot
 from lstd_agent.problems import PiecewiseValues
@@ -166,7 +167,9 @@ def trials(
         rewards = np.empty((budget.t_max + 1, budget.num_envs))
         states[0], _ = env.reset(seed=seed if k == 0 else None)
         for t in range(budget.t_max + 1):
-            states[t + 1], rewards[t], *_ = env.step(policy[states[t]])
+            states[t + 1], rewards[t], *_, info = env.step(policy[states[t]])
+            if "duration" in info:
+                raise InvalidInputError(TIMED)
         yield states[:, :n].T, rewards[:, :n].T
 
 
