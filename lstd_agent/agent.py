@@ -36,6 +36,7 @@ from lstd_agent.fit_checks import (
     diagnose_fit,
 )
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
+from lstd_agent.html import as_html
 from lstd_agent.packing import read, refusing, write
 from lstd_agent.persistence import MAKERS, SavedAgent
 from lstd_agent.plotting import draw
@@ -1060,6 +1061,10 @@ class SeminormLSTDAgent:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"
         state = "not fitted" if self._fitted is None else f"{len(self.system_.anchors)} fitted"
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
+
+    def _repr_html_(self) -> str:
+        """Return the summary of the fit for notebooks."""
+        return as_html(repr(self)[1:-1], "" if self._fitted is None else self.summary())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent to a ``.npz`` file: its options, all trials, and whether it was fitted.

@@ -28,6 +28,7 @@ from lstd_agent.checks import (
 )
 from lstd_agent.features.rows import dense
 from lstd_agent.features.sizes import FeatureSizes
+from lstd_agent.html import as_html
 from lstd_agent.trials.kept import KeptTrials
 
 FEW_SAMPLES = 10
@@ -297,6 +298,10 @@ class Diagnostics(FitFacts):
         names = ", ".join(in_a_line(self.starts[i]) for i in places[:_N_NAMED])
         more = f" and {len(places) - _N_NAMED} more" if len(places) > _N_NAMED else ""
         return f"{names}{more}"
+
+    def _repr_html_(self) -> str:
+        """Return the account for notebooks."""
+        return as_html("diagnostics", str(self))
 
     def __str__(self) -> str:
         tail, half = self.tail, self.stop // 2

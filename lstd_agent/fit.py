@@ -77,6 +77,11 @@ class Comparison:
         half = quantile_of_t(level, self.degrees) * self.standard_error
         return self.difference - half, self.difference + half
 
+    def _repr_html_(self) -> str:
+        """Return the difference with its interval for notebooks."""
+        low, high = self.interval()
+        return f"<b>{self}</b> (95 % interval: {low:.6g} to {high:.6g})"
+
     def __str__(self) -> str:
         error = self.standard_error
         if not 1e-6 < error < np.inf:

@@ -151,6 +151,7 @@ def test_values_of_a_task_that_ends_are_the_rewards_until_then(walk: Any) -> Non
     assert_allclose(agent.predict([0, 1, 2, 3, 4]), [10.0, 10.0, 9.0, 7.0, 4.0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_standard_errors_are_as_large_as_the_errors() -> None:
     """Root mean squares over 50 collections, which tell errors to a tenth."""
     chain = make_mdp("h6").induce(np.array([0, 1, 0, 1, 0, 1]))
