@@ -21,6 +21,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from lstd_agent import baselines
 from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.baselines.traces import TIMED
 from lstd_agent.errors import EvaluationError, FitWarning, InvalidInputError
 from lstd_agent.features.tables import OneHot
 from lstd_agent.problems import PiecewiseValues
@@ -159,6 +160,11 @@ def trials(
         At timesteps 0 to t_max + 1.
     rewards : ndarray, shape (n, t_max + 1)
         On leaving them.
+
+    Raises
+    ------
+    InvalidInputError
+        If steps have durations.
     """
     for k in range(budget.n_rounds):
         n = min(budget.num_envs, budget.n_trials - k * budget.num_envs)
@@ -166,7 +172,9 @@ def trials(
         rewards = np.empty((budget.t_max + 1, budget.num_envs))
         states[0], _ = env.reset(seed=seed if k == 0 else None)
         for t in range(budget.t_max + 1):
-            states[t + 1], rewards[t], *_ = env.step(policy[states[t]])
+            states[t + 1], rewards[t], *_, info = env.step(policy[states[t]])
+            if "duration" in info:
+                raise InvalidInputError(TIMED)
         yield states[:, :n].T, rewards[:, :n].T
 
 

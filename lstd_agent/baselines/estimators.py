@@ -23,7 +23,13 @@ from __future__ import annotations
 import numpy as np
 
 from lstd_agent.arrays import FloatArray
-from lstd_agent.baselines.traces import LinearValue, SampleFeatures, Samples, TraceMeans
+from lstd_agent.baselines.traces import (
+    TIMED,
+    LinearValue,
+    SampleFeatures,
+    Samples,
+    TraceMeans,
+)
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import Factor
@@ -176,10 +182,7 @@ def discounted_lstd(samples: Samples, features: SampleFeatures, discount: float)
         raise InvalidInputError(f"discount must be from 0 up to, not 1; got {discount!r}")
     held = samples.durations if samples.counts is None else samples.counts.duration_sums
     if held is not None:
-        raise InvalidInputError(
-            "discounts are of steps of one unit of time, and these have durations: use "
-            "average_reward_lstd"
-        )
+        raise InvalidInputError(TIMED)
     means = TraceMeans.of(samples, features, 0.0)
     X = means.here - discount * means.there
     return means.value(_solve(X, means.second, means.paid)[:-1])

@@ -30,6 +30,12 @@ SampleFeatures: TypeAlias = Any
 """A table (S, d) for the states of counts, or a function of the observations (n, k) of trials."""
 
 
+TIMED = (
+    "this method is for steps of 1 unit of time, and these have durations: use SeminormLSTDAgent "
+    "or PolicyIteration"
+)
+
+
 @dataclass(frozen=True, eq=False)
 class LinearValue:
     """An estimate f(s)·weights + offset of the bias.

@@ -75,11 +75,9 @@ class Batches:
     @property
     def durations(self) -> Any:
         """The durations of steps, as any portion has them; None without them or any trials."""
-        return (
-            self._kept.trials.durations
-            if self.are_kept
-            else (self._counted[0].duration_sums if self._counted else None)
-        )
+        if self.are_kept:
+            return self._kept.trials.durations
+        return self._counted[0].duration_sums if self._counted else None
 
     @property
     def are_kept(self) -> bool:

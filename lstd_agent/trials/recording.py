@@ -276,7 +276,7 @@ class SequentialTrials:
             if self._rewards or self._finished:
                 check_both_timed(duration, self._durations or self.durations)
             where = f"at timestep {len(self._rewards)}"
-            self._durations.append(float(checked_durations(duration, (), where)))
+            duration = float(checked_durations(duration, (), where))
         if terminated:
             living = np.ones(1, dtype=bool)
             _refuse_unless_it_ends(self.encoding, living, len(self._rewards))
@@ -284,6 +284,8 @@ class SequentialTrials:
         else:
             self._held.append(self._hold(observation))
         self._rewards.append(reward)
+        if duration is not None:
+            self._durations.append(duration)
         if taken is not None:
             self._taken.append(taken)
 

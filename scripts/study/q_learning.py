@@ -32,6 +32,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.baselines.traces import TIMED
 from lstd_agent.errors import InvalidInputError, check_choice, check_integer
 
 Rule = Literal["differential", "r_learning", "rvi", "discounted"]
@@ -131,10 +132,7 @@ class QLearning:
             action = learners.act(state, rng)
             observation, reward, terminated, truncated, info = env.step(action + first_action)
             if "duration" in info:
-                raise InvalidInputError(
-                    "these learners are for steps of one unit of time, and info has a duration: "
-                    "use PolicyIteration"
-                )
+                raise InvalidInputError(TIMED)
             if terminated.any() or (truncated.any() and (t + 1) % (t_max + 1)):
                 raise InvalidInputError(
                     f"a trial ended after {t % (t_max + 1) + 1} transitions: these learners are "
