@@ -210,9 +210,9 @@ class MarkovChain:
         )
         if names is None and mdp is not None:
             names = mdp.state_names
-        if durations is None and mdp is not None and mdp.durations is not None:
-            if policy is not None:
-                durations = np.einsum("sa,sa->s", policy, mdp.expected_duration)
+        of_mdp = None if mdp is None or policy is None else mdp.durations
+        if durations is None and mdp is not None and of_mdp is not None:
+            durations = np.einsum("sa,sa->s", policy, mdp.expected_duration)
         tau = read_durations(durations, np.ones(r.size, dtype=bool))
         vars(self).update(
             transition_matrix=P,
@@ -424,7 +424,8 @@ class MarkovChain:
     @cached_property
     def _action_charge(self) -> FloatArray:
         """What the gain charges for the time of an action, Σ p τ g(s'), shape (S, A)."""
-        assert self.mdp is not None and self.mdp.durations is not None
+        assert self.mdp is not None
+        assert self.mdp.durations is not None
         of_outcome = self.mdp.durations * self.gain_vector[self.mdp.next_state]
         return np.asarray(np.einsum("sak,sak->sa", self.mdp.probability, of_outcome))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
@@ -184,7 +184,9 @@ def read_durations(values: ArrayLike | None, possible: BoolArray) -> FloatArray 
     wrong = possible & ~((tau >= 0.0) & np.isfinite(tau))
     if wrong.any():
         first = np.argwhere(wrong)[0].tolist()
-        place = ", ".join(f"{w} {i}" for w, i in zip(("state", "action", "outcome"), first))
+        place = ", ".join(
+            f"{w} {i}" for w, i in zip(("state", "action", "outcome"), first, strict=False)
+        )
         raise InvalidModelError(
             f"the duration of {place} is {float(tau[tuple(first)])!r}; a duration is finite and "
             "not negative"

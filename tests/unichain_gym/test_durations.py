@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from unichain_gym import MarkovChain, TabularEnv, TabularMDP, TabularVectorEnv, simulate_counts
+from unichain_gym import (
+    MarkovChain,
+    TabularEnv,
+    TabularMDP,
+    TabularVectorEnv,
+    make_mdp,
+    simulate_counts,
+)
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError
 
 
@@ -27,20 +34,6 @@ def machine() -> TabularMDP:
         [(0, 0, 1, 1.0, 80.0, 8.0), (1, 0, 0, 0.75, -4.0, 1.0), (1, 0, 0, 0.25, -20.0, 5.0)],
         [1.0, 0.0],
     )
-
-
-def queue(arrive: float, serve: float, room: int, pay: float, hold: float) -> TabularMDP:
-    """M/M/1 seen at events: action 1 admits the next arrival, if there is room."""
-    rows = []
-    for n in range(room + 1):
-        rate = arrive + serve * (n > 0)
-        for admit in (0, 1):
-            enters = admit and n < room
-            cost = hold * n / rate
-            rows.append((n, admit, n + enters, arrive / rate, pay * enters - cost, 1 / rate))
-            if n:
-                rows.append((n, admit, n - 1, serve / rate, -cost, 1 / rate))
-    return TabularMDP.from_transitions(rows, np.eye(room + 1)[0])
 
 
 @pytest.mark.parametrize("i", range(16))
@@ -105,7 +98,7 @@ def test_a_renewal_reward_machine_earns_its_cycle_over_its_length() -> None:
 
 def test_a_queue_has_the_gain_and_the_relative_values_of_m_m_1() -> None:
     arrive, serve, room, pay, hold = 0.8, 1.0, 10, 6.0, 1.0
-    mdp = queue(arrive, serve, room, pay, hold)
+    mdp = make_mdp("a11")
     chain = mdp.induce(np.ones(room + 1, dtype=int))
     share = (arrive / serve) ** np.arange(room + 1)
     share /= share.sum()
@@ -117,9 +110,6 @@ def test_a_queue_has_the_gain_and_the_relative_values_of_m_m_1() -> None:
         up = (gain + hold * n + serve * up) / arrive - pay
         values.append(values[-1] + up)
     assert_allclose(chain.relative_value(0), values, atol=1e-10)
-    # Naor (1969): admit below the largest n with (n (1 - ρ) - ρ (1 - ρ^n))/(1 - ρ)² ≤ pay serve/hold.
-    best = mdp.optimal_policy("gain")
-    assert best.policy[:4].tolist() == [1, 1, 1, 0]
 
 
 def test_durations_of_one_give_the_same_bits_as_none(tmp_path: Path) -> None:
