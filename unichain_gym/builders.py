@@ -20,7 +20,10 @@ from unichain_gym.structure import group_sums
 
 MAX_ENTRIES = 10**8
 COLUMNS = "state", "action", "next_state", "probability", "reward"
-LISTED = f"transitions are tuples ({', '.join(COLUMNS)}[, duration]), or a table of these columns, at least one"
+LISTED = (
+    f"transitions are tuples ({', '.join(COLUMNS)}[, duration]), or a table of these columns, at "
+    "least one"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +63,7 @@ def require_outcomes(outcomes: Outcomes, allowed: BoolArray, remedy: str) -> Non
 def pad_outcomes(outcomes: Outcomes) -> dict[str, Any]:
     """Gather a list of outcomes into padded tables.
 
-    Outcomes that share state, action, next state, reward and duration merge; zero probabilities drop.
-    Negative ones merge among themselves alone, so that none hides in a sum.
+    Outcomes that share all but the probability merge; zero probabilities drop. Negative ones merge among themselves alone, so that none hides in a sum.
 
     Returns
     -------
@@ -260,7 +262,7 @@ def read_transitions(
     state_names: Sequence[str | int] | None,
     action_names: Sequence[str | int] | None,
 ) -> tuple[Outcomes, Sequence[str | int] | None]:
-    """Read a list or a table of (state, action, next state, probability, reward[, duration]).
+    """Read a list or a table of transitions, with durations or without.
 
     Returns the names of the actions too: if they are text and not named, as they first appear.
     """

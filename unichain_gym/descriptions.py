@@ -25,8 +25,8 @@ first; the core's states come last. Every stream enters the core at the core's f
 ``entry_state``).
 
 In a transient state, action a advances by one state with probability ``advance_probs[a]`` and
-stays where it is otherwise, which takes the time 1. With two actions these are 0.3 and 0.6; with more, they are evenly
-spaced between."""
+stays where it is otherwise; a step there takes the time 1. With two actions these are 0.3 and
+0.6; with more, they are evenly spaced between."""
 
 STARTING_STATE = """\
 Uniform over the transient states; over all states if there are none.

@@ -286,7 +286,8 @@ class TabularMDP:
         discount : float, optional
             The discount γ: in [0, 1) for criterion "discounted", in [0, 1] for a horizon.
         horizon : int, optional
-            n, the number of steps, whatever they take, whose total reward is to be the largest, instead of a criterion.
+            n, the number of steps, whatever time they take, whose total reward is to be the
+            largest, instead of a criterion.
         terminal : array_like, shape (S,), optional
             What it is worth to end in a state after the horizon; nothing by default.
         **options
