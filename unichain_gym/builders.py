@@ -63,7 +63,8 @@ def require_outcomes(outcomes: Outcomes, allowed: BoolArray, remedy: str) -> Non
 def pad_outcomes(outcomes: Outcomes) -> dict[str, Any]:
     """Gather a list of outcomes into padded tables.
 
-    Outcomes that share all but the probability merge; zero probabilities drop. Negative ones merge among themselves alone, so that none hides in a sum.
+    Outcomes that share all but the probability merge; zero probabilities drop. Negative ones merge
+    among themselves alone, so that none hides in a sum.
 
     Returns
     -------
@@ -181,8 +182,8 @@ def _stack_matrices(matrices: list[Any], what: str, S: int, A: int) -> sparse.cs
     shapes = [matrix.shape for matrix in matrices]
     if shapes != [(S, S)] * A:
         raise InvalidModelError(
-            f"{what} as a list of sparse matrices needs one of shape ({S}, {S}) for each of the {A} "
-            f"actions; got {shapes}"
+            f"{what} as a list of sparse matrices needs one of shape ({S}, {S}) for each of the "
+            f"{A} actions; got {shapes}"
         )
     rows = sparse.csr_array(sparse.vstack(matrices))
     rows.data = read_reals(rows.data, what)

@@ -210,8 +210,7 @@ class MarkovChain:
         )
         if names is None and mdp is not None:
             names = mdp.state_names
-        of_mdp = None if mdp is None or policy is None else mdp.durations
-        if durations is None and mdp is not None and of_mdp is not None:
+        if durations is None and not (mdp is None or policy is None or mdp.durations is None):
             durations = np.einsum("sa,sa->s", policy, mdp.expected_duration)
         tau = read_durations(durations, np.ones(r.size, dtype=bool))
         vars(self).update(

@@ -99,6 +99,11 @@ def hitting_time(
     -------
     ndarray, shape (S,)
 
+    Raises
+    ------
+    InvalidArgumentError
+        If in_time and given_hit are asked for together.
+
     Examples
     --------
     A walk that ends at 0 or at 3, and from 1 the shorter way if it is known to end at 0:

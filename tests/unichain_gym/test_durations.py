@@ -159,3 +159,28 @@ def test_criteria_that_need_more_than_means_are_refused(criterion: Any) -> None:
     discount = 0.9 if criterion == "discounted" else None
     with pytest.raises(InvalidArgumentError, match="use criterion='gain'"):
         machine().optimal_policy(criterion, discount)
+
+
+def test_a_picture_tells_the_mean_time_of_steps() -> None:
+    drawn = [text.get_text() for text in machine().plot().axes[0].texts]
+    assert {"8", "2"} <= set(drawn)
+
+
+def test_streams_and_restrictions_keep_durations_and_a_toy_text_table_is_refused() -> None:
+    mdp = make_mdp("f18c")
+    assert mdp.durations is not None
+    assert mdp.expected_duration[0].tolist() == [1.0, 1.0]
+    whole = mdp.optimal_policy().gain[0]
+    assert mdp.reachable([15]).optimal_policy().gain[0] == pytest.approx(whole, rel=1e-12)
+    chain = mdp.induce(np.zeros(18, dtype=int))
+    assert chain.reachable([15]).gain == pytest.approx(chain.gain, rel=1e-12)
+    with pytest.raises(InvalidModelError, match=r"env\.unwrapped\.mdp"):
+        TabularMDP.from_gymnasium(TabularEnv(mdp))
+
+
+@pytest.mark.parametrize("n", [10, 10**6])
+def test_total_rewards_of_steps_do_not_ask_how_long_they_take(n: int) -> None:
+    timed = make_mdp("a11").induce(np.ones(11, dtype=int))
+    plain = MarkovChain(timed.transition_matrix, timed.reward, timed.initial_distribution)
+    assert_allclose(timed.finite_horizon_value(n), plain.finite_horizon_value(n))
+    assert_allclose(timed.discounted_value(0.9), plain.discounted_value(0.9))
