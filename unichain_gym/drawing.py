@@ -3,7 +3,8 @@
 Transient states are green circles, recurrent ones gray; dashes mark the recurrent states and what
 leaves them. Each action has a color, and an edge is the stronger the more probable it is; the
 legend says all this. Where a state and action has many next states, only the probable ones are
-drawn, and the title says which. matplotlib, the extra ``plot``, is imported only when something is
+drawn, and the title says which. Where steps take time, an edge tells it unless it is 1, in a
+picture of few edges. matplotlib, the extra ``plot``, is imported only when something is
 drawn, and drawn on without a display or pyplot's global state.
 """
 
@@ -23,7 +24,14 @@ from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.interface import OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
-from unichain_gym.layout import NODE_RADIUS, Layout, edge_curves, lay_out, lay_out_chain
+from unichain_gym.layout import (
+    EDGE_POINTS,
+    NODE_RADIUS,
+    Layout,
+    edge_curves,
+    lay_out,
+    lay_out_chain,
+)
 from unichain_gym.legend import (
     RECURRENT_COLOR,
     TRANSIENT_COLOR,
@@ -45,6 +53,7 @@ COLOR_BAR_INCHES = 1.25
 LEGEND_INCHES = 0.22  # a line
 # Next states of a state and action, on average, of which all are drawn, or as many as stay so.
 MOST_SUCCESSORS = 8
+MOST_TIMED = 40  # edges whose durations can be read
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -60,6 +69,7 @@ class Diagram:
     after: IntArray
     probability: FloatArray
     state_names: Sequence[str | int] | None = None
+    duration: FloatArray | None = None
 
     @property
     def n_states(self) -> int:
@@ -98,12 +108,17 @@ class Diagram:
         s, a, k = np.nonzero(weight)
         edge, number = np.unique((s * A + a) * S + mdp.next_state[s, a, k], return_inverse=True)
         probability = np.bincount(number, weights=weight[s, a, k]).astype(np.float64)
+        duration = None
+        if mdp.durations is not None:
+            times = weight[s, a, k] * mdp.durations[s, a, k]
+            duration = np.bincount(number, weights=times) / probability
         rest, after = np.divmod(edge, S)
         before, action = np.divmod(rest, A)
         names = [f"action {a}" for a in range(A)]
         if mdp.action_names is not None:
             names = [str(name) for name in mdp.action_names]
-        return Diagram(mdp.name, layout, names, before, action, after, probability, mdp.state_names)
+        edges = before, action, after, probability
+        return Diagram(mdp.name, layout, names, *edges, mdp.state_names, duration)
 
     def above(self, share: float | None) -> Diagram:
         """Return the diagram of the transitions of at least this probability.
@@ -130,6 +145,8 @@ class Diagram:
         kept = {
             name: getattr(self, name)[keep] for name in ("before", "action", "after", "probability")
         }
+        if self.duration is not None:
+            kept["duration"] = self.duration[keep]
         name = f"{self.name}: probabilities ≥ {limit:g}, and the likeliest"
         return replace(self, name=name, **kept)
 
@@ -300,6 +317,10 @@ def _draw_edges(diagram: Diagram, ax: Axes) -> float:
                 zorder=1,
             )
         )
+    if diagram.duration is not None and before.size <= MOST_TIMED:
+        for i in np.flatnonzero(diagram.duration != 1.0):
+            x, y = curve[i, EDGE_POINTS // 2]
+            ax.text(x, y, f"{diagram.duration[i]:.3g}", fontsize=7, ha="center", va="center")
     tip, back = curve[:, -1], curve[:, -1] - curve[:, -5]
     back *= 0.18 / np.linalg.norm(back, axis=1, keepdims=True)
     across = 0.4 * back[:, ::-1] * (-1.0, 1.0)

@@ -44,6 +44,8 @@ class Trajectory:
         The actions; None for a chain that was made from a transition matrix alone.
     rewards : ndarray of float, shape (n,)
         The reward of each step: as observed, or without actions the ``reward`` of its state.
+    durations : ndarray of float, shape (n,), or None
+        The time of each step, likewise; None if every step takes 1.
 
     Examples
     --------
@@ -58,6 +60,7 @@ class Trajectory:
     states: IntArray
     actions: IntArray | None
     rewards: FloatArray
+    durations: FloatArray | None = None
 
     def __repr__(self) -> str:
         return f"Trajectory(n_steps={self.rewards.size})"
@@ -100,9 +103,12 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
         after, outcome = of_paths[:, drawn].reshape(2, -1)[:, :n_steps]
     states = np.concatenate(([start], after))
     if mdp is None or chain.policy is None:
-        return Trajectory(states, None, chain.reward[states[:-1]])
+        times = None if chain.durations is None else chain.durations[states[:-1]]
+        return Trajectory(states, None, chain.reward[states[:-1]], times)
     action, k = np.divmod(outcome, mdp.next_state.shape[2])
-    return Trajectory(states, action, mdp.reward[states[:-1], action, k])
+    taken = states[:-1], action, k
+    times = None if mdp.durations is None else mdp.durations[taken]
+    return Trajectory(states, action, mdp.reward[taken], times)
 
 
 def _list_outcomes(chain: RewardProcess, first: int, stop: int) -> Outcomes:
