@@ -192,6 +192,7 @@ def find_optimal_policy(
     ----------
     mdp : TabularMDP
     criterion : {"gain", "bias", "blackwell", "discounted"}
+        With durations "gain", the reward per unit of time, alone.
     discount : float, optional
         The discount γ in [0, 1), for criterion "discounted" and only there.
     tie_tolerance : "rounding" or float
@@ -225,6 +226,11 @@ def find_optimal_policy(
         raise InvalidArgumentError(
             "criterion='discounted' needs discount=, and no other criterion takes one; got "
             f"criterion={criterion!r}, discount={discount!r}"
+        )
+    if mdp.durations is not None and criterion != "gain":
+        raise InvalidArgumentError(
+            f"criterion={criterion!r} of steps that take time depends on the distributions of "
+            "their durations, of which a model has the means alone; use criterion='gain'"
         )
     if discount is not None:
         check_discount(discount, "criterion='gain', 'bias' or 'blackwell'")

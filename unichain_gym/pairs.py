@@ -43,6 +43,8 @@ class Pairs:
         How far the rewards may be from what is meant.
     reward_size : ndarray of float, shape (n,)
         How large they are with what they have in common.
+    duration, duration_error : ndarray, shape (n,), or None
+        How long a step takes, and how far that may be from what is meant; None if all take 1.
     """
 
     state: IntArray
@@ -53,6 +55,8 @@ class Pairs:
     reward: Any
     reward_error: FloatArray
     reward_size: FloatArray
+    duration: Any = None
+    duration_error: Any = None
 
     @cached_property
     def source(self) -> IntArray:
@@ -71,7 +75,9 @@ class Pairs:
         data, indices, every = self.Q.data[entries], self.Q.indices[entries], np.arange(rows.size)
         Q = sparse.csr_array((data, indices, indptr), shape=(rows.size, rows.size))
         return Pairs(every, self.action[rows], every, Q, self.p[entries], self.reward[rows],
-                     self.reward_error[rows], self.reward_size[rows])  # fmt: skip
+                     self.reward_error[rows], self.reward_size[rows],
+                     *(None if of is None else of[rows]
+                       for of in (self.duration, self.duration_error)))  # fmt: skip
 
     @cached_property
     def is_full(self) -> bool:
@@ -126,7 +132,7 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
     """Return the rows of an MDP in doubles.
 
     Rewards enter less one of them, if all are of one sign and within a factor of 2 of each other:
-    then no digit is lost, and how far they are from 0 does not matter.
+    then no digit is lost, and how far they are from 0 does not matter. (With durations it does.)
     """
     state, action = np.nonzero(mdp.allowed_actions)
     S, A, K = mdp.next_state.shape
@@ -136,7 +142,11 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
     expected = mdp.expected_reward.ravel()[every]
     low, high, size = float(expected.min()), float(expected.max()), np.abs(expected)
     rounded, error = size, np.zeros(1)
-    if low != high and (0.0 < high <= 2.0 * low or 2.0 * high <= low < 0.0):
+    if (
+        mdp.durations is None
+        and low != high
+        and (0.0 < high <= 2.0 * low or 2.0 * high <= low < 0.0)
+    ):
         rest = p * (reward - low)
         expected, rounded = rest.sum(axis=1), np.abs(rest).sum(axis=1)
         error = 0.5 * EPSILON * (p * np.where(is_short(reward), 0.0, np.abs(reward))).sum(axis=1)
@@ -154,7 +164,11 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
         Q = Q.copy()
         Q.sum_duplicates()
     first = np.searchsorted(state, np.arange(S))
-    return Pairs(state, action, first, Q, Q.data, expected, error, size)
+    times = doubt = None
+    if mdp.durations is not None:
+        times = mdp.expected_duration.ravel()[every]
+        doubt = EPSILON * (2.0 + np.sqrt(K)) * times
+    return Pairs(state, action, first, Q, Q.data, expected, error, size, times, doubt)
 
 
 def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
@@ -171,7 +185,11 @@ def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
     order = np.argsort(key, kind="stable")
     merged = np.add.reduceat(p[order], np.flatnonzero(np.diff(key[order], prepend=-1)))
     expected = np.add.reduceat(p * reward, starts)
-    rest = np.zeros(state.size), pairs.reward_size
+    rest: list[Any] = [np.zeros(state.size), pairs.reward_size]
+    if mdp.durations is not None:
+        duration, t_sure = read_fractions(mdp.durations[state, action][row, k])
+        p_sure = p_sure and t_sure
+        rest += [np.add.reduceat(p * duration, starts), np.zeros(state.size)]
     exact = Pairs(state, action, pairs.first, pairs.Q, merged, expected, *rest)
     return exact, p_sure and r_sure
 

@@ -82,6 +82,7 @@ def restrict_mdp(mdp: Model, states: IntArray, start: FloatArray) -> Model:
         probability=probability,
         reward=np.where(leads_out[:, :, None], 0.0, mdp.reward[states]),
         initial_distribution=start[states],
+        durations=None if mdp.durations is None else mdp.durations[states],
         state_names=pick(names, states),
         drop_below=0.0,
     )

@@ -170,7 +170,7 @@ def attach_streams(
     """Put streams of transient states in front of a core.
 
     In a transient state, action a advances by one with probability ``advance_probs[a]`` and
-    stays otherwise; either way it pays ``stream_rewards[a]``.
+    stays otherwise; either way it pays ``stream_rewards[a]``, and takes the time 1.
 
     Parameters
     ----------
@@ -241,11 +241,18 @@ def attach_streams(
     probability[n_transient:, :, :core_outcomes] = core.probability
     reward[n_transient:, :, :core_outcomes] = core.reward
 
+    durations = None
+    if core.durations is not None:
+        durations = np.ones((S, A, K))
+        durations[n_transient:, :, :core_outcomes] = core.durations
+
     initial = np.zeros(S)
     initial[:n_transient] = 1.0 / n_transient
     name = name or f"{core.name} with {n_streams} streams"
     names = core.action_names
-    return TabularMDP(next_state, probability, reward, initial, name, action_names=names)
+    return TabularMDP(
+        next_state, probability, reward, initial, name, action_names=names, durations=durations
+    )
 
 
 def _check_size(core: TabularMDP, n_states: int) -> None:

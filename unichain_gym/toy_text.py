@@ -96,6 +96,11 @@ def _find_table(
     """Return an environment's table and its initial distribution, shape (S,)."""
     bare = env.unwrapped
     table = getattr(bare, "P", None)
+    if getattr(getattr(bare, "mdp", None), "durations", None) is not None:
+        raise InvalidModelError(
+            f"the steps of {bare} take time, which a table P[state][action] does not tell: use "
+            "env.unwrapped.mdp"
+        )
     if not isinstance(table, Mapping):
         raise InvalidModelError(
             f"{bare} has no transition table P[state][action]; only environments like "

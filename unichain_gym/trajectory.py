@@ -38,6 +38,8 @@ class Trajectory:
         The actions; None for a chain that was made from a transition matrix alone.
     rewards : ndarray of float, shape (n,)
         The reward of each step: as observed, or without actions the ``reward`` of its state.
+    durations : ndarray of float, shape (n,), or None
+        The time of each step, likewise; None if every step takes 1.
 
     Examples
     --------
@@ -52,6 +54,7 @@ class Trajectory:
     states: IntArray
     actions: IntArray | None
     rewards: FloatArray
+    durations: FloatArray | None = None
 
     def __repr__(self) -> str:
         return f"Trajectory(n_steps={self.rewards.size})"
@@ -85,10 +88,13 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     mdp, policy = chain.mdp, chain.policy
     if mdp is None or policy is None:
         states, _ = _follow(state, n_steps, rng, partial(_row, chain.transition_matrix))
-        return Trajectory(states, None, chain.reward[states[:-1]])
+        times = None if chain.durations is None else chain.durations[states[:-1]]
+        return Trajectory(states, None, chain.reward[states[:-1]], times)
     states, outcome = _follow(state, n_steps, rng, partial(_outcomes, mdp, policy))
     action, k = np.divmod(outcome, mdp.next_state.shape[2])
-    return Trajectory(states, action, mdp.reward[states[:-1], action, k])
+    drawn = states[:-1], action, k
+    times = None if mdp.durations is None else mdp.durations[drawn]
+    return Trajectory(states, action, mdp.reward[drawn], times)
 
 
 def _row(P: sparse.csr_array, state: int) -> Table:
