@@ -25,6 +25,9 @@ from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
+TIMED = "these learners are for steps of 1 unit of time, and the environment tells durations"
+"""What is wrong with an environment whose ``info`` has a duration."""
+
 Samples: TypeAlias = TransitionCounts | KeptTrials
 SampleFeatures: TypeAlias = Any
 """A table (S, d) for the states of counts, or a function of the observations (n, k) of trials."""
@@ -158,17 +161,14 @@ class _Portion:
     visits: FloatArray
 
 
-TIMED = (
-    "baselines are for steps of 1 unit of time, and these have durations: use SeminormLSTDAgent or "
-    "PolicyIteration"
-)
-
-
 def check_has_no_durations(samples: Samples) -> None:
     """Raise `InvalidInputError` if steps take time: baselines know rewards per step alone."""
     held = samples.durations if samples.counts is None else samples.counts.duration_sums
     if held is not None:
-        raise InvalidInputError(TIMED)
+        raise InvalidInputError(
+            "baselines are for steps of 1 unit of time, and these have durations: use "
+            "SeminormLSTDAgent"
+        )
 
 
 def _portions(
