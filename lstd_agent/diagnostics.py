@@ -308,7 +308,7 @@ class Diagnostics(FitFacts):
         state = "settled" if self.settled else "NOT KNOWN" if tail.settled else "NOT SETTLED"
         share = "" if np.isnan(self.gain_share) else f", effective share {self.gain_share:.2g}"
         is_timed = self.mean_duration != 1.0
-        time = f", per unit of time (a step takes {self.mean_duration:.4g})" if is_timed else ""
+        share += f", per unit of time (a step takes {self.mean_duration:.4g})" if is_timed else ""
         lines = [
             f"tail        {state}: mean reward {self.tail_rewards[0]:.6g} at {half} to "
             f"{(half + self.stop) // 2 - 1}, {self.tail_rewards[1]:.6g} until {self.stop - 1}",

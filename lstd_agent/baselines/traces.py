@@ -25,6 +25,9 @@ from lstd_agent.rows.kept import TrialRows
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 
+TIMED = "these learners are for steps of 1 unit of time, and the environment tells durations"
+"""What is wrong with an environment whose ``info`` has a duration."""
+
 Samples: TypeAlias = TransitionCounts | KeptTrials
 SampleFeatures: TypeAlias = Any
 """A table (S, d) for the states of counts, or a function of the observations (n, k) of trials."""

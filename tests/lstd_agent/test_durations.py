@@ -500,3 +500,25 @@ def test_policy_iteration_finds_the_policy_of_the_largest_gain_per_unit_of_time(
     assert gains[found] == pytest.approx(gains[best], rel=0.02)
     last = search.iterations[-1]
     assert last.tail_reward == pytest.approx(gains[found], abs=6.0 * last.tail_error)
+
+
+def test_models_whose_steps_take_time_and_their_samples_agree() -> None:
+    from unichain_gym import TabularMDP, TabularVectorEnv, simulate_counts
+
+    mdp = TabularMDP.from_arrays(P, R, np.full(4, 0.25), durations=T)
+    policy = np.array([0, 1, 1, 0])
+    chain = mdp.induce(policy)
+    agents = (
+        SeminormLSTDAgent(OneHot()).add(simulate_counts(chain, 5000, 40, 0)),
+        SeminormLSTDAgent(OneHot()).collect(TabularVectorEnv(mdp, 500), policy, 1000, 40, 0),
+    )
+    for agent in agents:
+        for counts in (simulate_counts(chain, 5000, 40, 1), simulate_counts(chain, 5000, 40, 2)):
+            agent.add(counts)
+        agent.fit()
+        assert abs(agent.gain_ - chain.gain) < 5.0 * agent.gain_error_
+        found = agent.compare(0, 1, 0)
+        assert abs(found.difference - chain.bias[0] + chain.bias[1]) < 5.0 * found.standard_error
+        assert found.standard_error < 0.1
+    search = PolicyIteration(TabularVectorEnv(mdp, 100), t_max=20, n_trials=400, seed=0).run()
+    assert mdp.induce(search.policy_).gain == pytest.approx(mdp.optimal_policy("gain").gain)
