@@ -37,14 +37,7 @@ def mixing_time(
 ) -> int:
     """Return the first t at which p^t, or the average of p^0 … p^t, is within tol of p*.
 
-    Parameters
-    ----------
-    limits : Limits
-        Of the chain.
-    initial : ndarray, shape (S,)
-        p^0, for start "initial".
-    start, tol, averaged
-        As in `MarkovChain.mixing_time`, which lists the errors.
+    ``initial`` is p^0, (S,). The rest is as in `MarkovChain.mixing_time`, which lists the errors.
     """
     check_tolerance(tol)
     check_choice("start", start, get_args(MixingStart))

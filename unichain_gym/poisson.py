@@ -41,18 +41,11 @@ SAFETY = 1.0 + 1e-3  # for the rounding of the bounds themselves
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A term y of a policy's value, and what the terms after it follow from.
+    """A term y + rest of a policy's value, each (S,), and what the terms after it follow from.
 
-    Parameters
-    ----------
-    y, rest : ndarray, shape (S,)
-        Its two parts.
-    error : ndarray, shape (S,)
-        A bound of the error of y + rest, but for a constant where no comparison sees it.
-    a, a_error : ndarray, shape (S,)
-        What the equations of y say of the term before: its average, up to the sign.
-    has_reward : bool
-        Whether rewards are compared together with the term.
+    ``error`` bounds the error of y + rest, but for a constant where no comparison sees it. ``a`` is
+    what the equations of y say of the term before: its average, up to the sign; ``a_error`` its
+    error. Rewards are compared together with the term if it ``has_reward``.
     """
 
     y: Any
@@ -71,17 +64,10 @@ class Term:
 
 
 class Equations:
-    """The equations of a policy, factorized once.
+    """The equations of a policy, rows (S,) of pairs, factorized once.
 
-    Parameters
-    ----------
-    pairs : Pairs
-    rows : ndarray of int, shape (S,)
-        The policy.
-    discount : float
-        γ; 1 for the average.
-    ground : ndarray of int
-        States that were frequent under a similar policy.
+    ``discount`` is γ, 1 for the average; ``ground`` states that were frequent under a similar
+    policy.
     """
 
     def __init__(self, pairs: Pairs, rows: IntArray, discount: float, ground: IntArray) -> None:

@@ -103,15 +103,10 @@ def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12)
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """A matrix times a power of 2, so that what decays over many steps does not underflow.
+    """matrix 2^exponent, so that what decays over many steps does not underflow.
 
-    Parameters
-    ----------
-    matrix : ndarray
-        Its largest entry is between ½ and 1 in size, and none is so small that products of two
-        are subnormal, which many processors multiply slowly.
-    exponent : int
-        What stands for the matrix is matrix 2^exponent.
+    The largest entry of the matrix is between ½ and 1 in size, and none is so small that products
+    of two are subnormal, which many processors multiply slowly.
     """
 
     matrix: FloatArray
@@ -143,19 +138,11 @@ class Scaled:
 
 @dataclass(frozen=True, eq=False)
 class Decay:
-    """A block of rows x that tends to 0 as it is multiplied by P, again and again.
+    """A block of rows x, (m, S), that tends to 0 as it is multiplied by P, again and again.
 
-    Parameters
-    ----------
-    P : csr_array, shape (S, S)
-        What a step multiplies by.
-    block : ndarray, shape (m, S), optional
-        The rows x at time 0; one for every state by default, the identity.
-    limits : csr_array (k, S), optional
-        The stationary distribution of each class. In exact arithmetic no row has a part along
-        them; then what rounding leaves there, and P never reduces, is taken out.
-    absorption : ndarray (S, k), optional
-        The probability of ending in each class; with limits.
+    By default the identity. With ``limits``, the stationary distribution of each class (k, S), and
+    ``absorption``, the probability of ending in it (S, k), no row has a part along them in exact
+    arithmetic; then what rounding leaves there, and P never reduces, is taken out.
     """
 
     P: sparse.csr_array
@@ -174,12 +161,8 @@ def first_time(decay: Decay, size: Callable[[FloatArray], float], tol: float) ->
     """Return the first t at which size(x P^t) ≤ tol, for a size that never grows with t.
 
     One step at a time at first. Up to `DOUBLING_STATES` states, once that has taken as long as
-    doubling would, by doubling and then bisection with dense powers.
-
-    Raises
-    ------
-    ConvergenceError
-        If it takes more than `STEP_WORK` multiplications, or 2^62 steps.
+    doubling would, by doubling and then bisection with dense powers. More than `STEP_WORK`
+    multiplications, or 2^62 steps, raise a `ConvergenceError`.
     """
     P, S = decay.P, decay.P.shape[0]
     block = np.eye(S) if decay.block is None else decay.block
