@@ -34,7 +34,7 @@ from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import find_structure, keep_edges
 
-ROUGH_STEPS = 16
+ROUGH_STEPS, FULL_STEPS = 16, 2  # the latter where every state leads to many others
 RARE = 0.05
 SAFETY = 1.0 + 1e-3  # for the rounding of the bounds themselves
 
@@ -93,7 +93,7 @@ class Equations:
         if (ground < 0).any():
             p = np.full(self.label.size, 1.0 / self.label.size)
             backward = self.own.Q.T
-            for _ in range(ROUGH_STEPS):
+            for _ in range(FULL_STEPS if self.own.is_full else ROUGH_STEPS):
                 p = 0.5 * (p + backward @ p)
             new = self._most_frequent(p)
             ground = np.where(ground < 0, new, ground)
