@@ -36,6 +36,7 @@ from lstd_agent.fit_checks import (
     diagnose_fit,
 )
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
+from lstd_agent.html import as_html
 from lstd_agent.packing import read, refusing, write
 from lstd_agent.persistence import MAKERS, SavedAgent
 from lstd_agent.plotting import draw
@@ -100,7 +101,8 @@ class SeminormLSTDAgent:
         the values of the transitions of all timesteps, of Discrete observations only, which it
         takes to be Markov states (see `lstd_agent.system.model`).
     gain : float or None
-        None estimates it from the second half of all timesteps (`lstd_agent.system.gain`).
+        None estimates it from the second half of all timesteps (`lstd_agent.system.gain`). Per
+        unit of time, where steps have durations; else per timestep.
     on_termination : {"raise", "absorb"}
         What a trial that terminates is: an error, since this method is for continuing tasks, or
         one that stays, without reward, in a terminal state whose features and value are 0.
@@ -368,7 +370,7 @@ class SeminormLSTDAgent:
 
         Finished trials stay even if the collection is interrupted: a plain environment's one
         by one, a vector environment's once all its copies are through, those of workers shard
-        by shard.
+        by shard. A step takes ``info["duration"]`` where there is one, and else 1; see `observe`.
 
         Parameters
         ----------
@@ -467,6 +469,8 @@ class SeminormLSTDAgent:
         reward: ArrayLike,
         next_observation: Any,
         terminated: ArrayLike = False,
+        *,
+        duration: ArrayLike | None = None,
     ) -> None:
         """Record a transition of one trial (scalars), or of trials in lockstep (batches).
 
@@ -481,6 +485,9 @@ class SeminormLSTDAgent:
         terminated : bool or array_like, shape (n,)
             With ``on_termination="absorb"``: whether the trial ended with this transition.
             What is observed of a trial of the batch after that does not matter.
+        duration : float or array_like, shape (n,), optional
+            How long the step takes, at least 0; then the gain is reward per unit of time. Either
+            all steps of all trials have a duration, or none: each takes 1 then.
 
         Raises
         ------
@@ -491,7 +498,8 @@ class SeminormLSTDAgent:
         TerminationError
             If the trial terminates and that is not to be absorbed.
         """
-        self.collector.loop.observe(t, observation, reward, next_observation, terminated)
+        step = t, observation, reward, next_observation, terminated, duration
+        self.collector.loop.observe(*step)
 
     def end_trial(self) -> None:
         """Finish the trial, or the trials in lockstep, that have been observed up to here.
@@ -535,6 +543,7 @@ class SeminormLSTDAgent:
         actions: Iterable[ArrayLike] | None = None,
         *,
         terminated: ArrayLike | None = None,
+        durations: Iterable[ArrayLike] | None = None,
         t_max: int | None = None,
         policy: Policy | None = None,
         batched: bool | None = None,
@@ -555,7 +564,7 @@ class SeminormLSTDAgent:
         observations : array_like (m, n + 1, ...), list of batches, LoggedTrials or Minari dataset
             One more than there are rewards, the last one what followed the last reward. Tables
             come by `LoggedTrials.from_frame`.
-        rewards, actions, terminated
+        rewards, actions, terminated, durations
             As `LoggedTrials.of` takes them. Discrete actions serve `action_values`, whoever chose
             them; trials may end with ``on_termination="absorb"``.
         t_max : int, optional
@@ -584,6 +593,7 @@ class SeminormLSTDAgent:
             rewards,
             actions,
             terminated,
+            durations,
             t_max,
             policy,
             batched,
@@ -982,7 +992,7 @@ class SeminormLSTDAgent:
 
     @property
     def gain_(self) -> float:
-        """The gain used by the fit, in reward per timestep: given, or estimated."""
+        """The gain used by the fit, given or estimated: reward per timestep, or unit of time."""
         return self.system_.gain
 
     @property
@@ -1051,6 +1061,10 @@ class SeminormLSTDAgent:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"
         state = "not fitted" if self._fitted is None else f"{len(self.system_.anchors)} fitted"
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
+
+    def _repr_html_(self) -> str:
+        """Return the summary of the fit for notebooks."""
+        return as_html(repr(self)[1:-1], "" if self._fitted is None else self.summary())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent to a ``.npz`` file: its options, all trials, and whether it was fitted.

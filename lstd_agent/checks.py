@@ -596,12 +596,6 @@ def direct_difference(
     return difference, error, horizon, not few
 
 
-def preferred(fit: float, direct: float, error: float, settled: bool, known: bool) -> str:
-    """Return "returns" where the fit is off by 3 direct errors and these can be relied on."""
-    off = abs(fit - direct) > 3.0 * error
-    return "returns" if settled and known and off else "fit"
-
-
 def drawn_trials(
     transition_counts: Any, reward_sums: Any, n: int, rng: np.random.Generator
 ) -> tuple[IntArray, FloatArray]:

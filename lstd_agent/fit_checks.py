@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.checks import (
@@ -14,11 +16,13 @@ from lstd_agent.checks import (
     drawn_trials,
     trial_weights,
 )
-from lstd_agent.diagnostics import Diagnostics, FitFacts, TrialSample, diagnose
+from lstd_agent.diagnostics import Diagnostics, FitFacts, diagnose
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.fit import Comparison, Fit, of_each
+from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
+from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
 # Fewer transitions do not show that a class of states is never left.
 _ENOUGH_TRANSITIONS = 100
@@ -59,6 +63,16 @@ def check_own_trials(source: Any) -> None:
             "policy's own: explore less, or collect trials without exploration too. Action values "
             "of counted observations do without a fit"
         )
+    T = len(n_at)
+    if T and not source.mean_durations[T // 2 :].any():
+        raise InvalidInputError(NO_TIME)
+
+
+def _mean_duration(source: Any) -> float:
+    """Return the mean duration of a step in the tail, the second half of all timesteps."""
+    tail = slice(len(source.trials_at) // 2, None)
+    n = source.trials_at[tail]
+    return float(source.mean_durations[tail] @ n / n.sum())
 
 
 def diagnose_fit(fit: Fit) -> Diagnostics:
@@ -70,10 +84,12 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
     others: tuple[str, ...] = ()
     if sparse is not None and (left_out := sparse[1].most_left_out).share > _MOST_LEFT_OUT:
         others = (str(left_out),)
+    (trials, drawn), own = _trials_of(fit), _means_of_batches(fit)
     facts = FitFacts(
         gain=system.gain,
         gain_error=fit.jackknife.gain_error if has_errors else np.nan,
         gain_share=gain.share,
+        mean_duration=_mean_duration(source),
         gain_rows=gain.rows,
         starts=[encoding.decode(state) for state in states],
         start_samples=of_each(fit.samples_of(states), neighborhood),
@@ -87,14 +103,14 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
         features=_feature_sizes(fit),
         n_recurrent_classes=len(source.recurrent_classes) or None,
         others=others,
+        drawn=drawn,
     )
 
     def values(states: Any, t: IntArray) -> FloatArray:
         return system.values(encoding.rows(states), system.neighborhood_at(t))
 
-    sample, own = _sample(fit), _means_of_batches(fit)
-    own = own if sample.drawn else None
-    return diagnose(sample, facts, states, values, encoding.features, encoding.decode, own)
+    how = values, encoding.features, encoding.decode, own if drawn else None, source.terminal
+    return diagnose(trials, facts, states, *how)
 
 
 def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
@@ -105,12 +121,24 @@ def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
     NotFittedError
         If no two trials start at, or close to, each of the observations.
     """
-    sample, encoding = _sample(fit), fit.encoding
-    first, T = sample.states[:, 0], sample.rewards.shape[1]
-    lengths = np.full(len(first), T) if sample.lengths is None else sample.lengths
+    (difference, error, known), n = _returns_of(fit, a, b)
+    if np.any(fit.source.mean_durations != 1.0) and fit.n_batches > 1 and not fit.source.is_sparse:
+        # Starts differ in the time that their trials take, by which the gain's error counts.
+        off = fit.jackknife.gain_error
+        (other, *_), _ = _returns_of(fit, a, b, fit.system.gain + off)
+        error = float(np.hypot(error, other - difference))
+    return Comparison(difference, error if known else np.inf, max(1, n - 1))
+
+
+def _returns_of(
+    fit: Fit, a: Any, b: Any, gain: float | None = None
+) -> tuple[tuple[float, float, bool], int]:
+    """Return the difference of returns, its error, and whether that is known; numbers of trials."""
+    (trials, _), encoding = _trials_of(fit, gain), fit.encoding
+    first, lengths = trials.observations[:, 0], trials.all_lengths
     # The longest run of timesteps that half of the trials have.
     T = max(1, int(np.sort(lengths)[len(lengths) // 2]))
-    R = np.where(np.arange(T) < lengths[:, None], sample.rewards[:, :T], np.nan)
+    R = np.where(np.arange(T) < lengths[:, None], trials.rewards[:, :T], np.nan)
     of_a, of_b = (trial_weights(first, encoding.encode_any(each)[0]) for each in (a, b))
     _, kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)
     difference, error, _, known = direct_difference(R, of_a, of_b, kind.ravel())
@@ -120,33 +148,49 @@ def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
             "each of the observations: collect trials from these starts, or use by='fit'"
         )
     n = min(int(np.count_nonzero(side)) for side in (of_a, of_b))
-    return Comparison(difference, error if known else np.inf, max(1, n - 1))
+    return (difference, error, known), n
 
 
-def _sample(fit: Fit) -> TrialSample:
-    """Return whole trials: kept, stored beside counts, or drawn from these."""
+def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
+    """Return whole trials: kept, stored beside counts, or drawn from these; and whether drawn.
+
+    Their rewards are what steps of mean duration would pay, r - g (τ - mean τ), by the fit's gain
+    or another one: what checks know of rewards per step is then true of rewards and time.
+    """
     source = fit.source
+    gain, mean = fit.system.gain if gain is None else gain, _mean_duration(source)
     trials = source.whole_trials
     if trials is not None and (not source.are_places or trials.n_trials >= MIN_TRIALS):
-        return TrialSample(
-            trials.observations, trials.rewards, trials.lengths, trials.explored, source.terminal
-        )
-    counts = source.batches[0]
-    for batch in source.batches[1:]:
-        counts = counts + batch
+        if trials.durations is not None:
+            rewards = trials.rewards - gain * (trials.durations - mean)
+            trials = replace(trials, rewards=rewards, durations=None)
+        return trials, False
+    counts = source.total
     n, rng = min(counts.n_trials, _N_DRAWN), np.random.default_rng(0)
-    states, rewards = drawn_trials(counts.transition_counts, counts.reward_sums, n, rng)
-    lengths = np.isfinite(rewards).sum(axis=1)
-    return TrialSample(states, np.nan_to_num(rewards), lengths, None, source.terminal, True)
+    sums = _sums_of_rewards(counts, gain, mean)
+    states, rewards = drawn_trials(counts.transition_counts, sums, n, rng)
+    return KeptTrials(states, np.nan_to_num(rewards), np.isfinite(rewards).sum(axis=1)), True
+
+
+def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
+    """Return the sums (t_max + 1, S) of what steps of mean duration would pay."""
+    N, times = counts.transition_counts, counts.duration_sums
+    if times is None:
+        return counts.reward_sums
+    where = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr)), N.indices // counts.n_states
+    visits = sparse.csr_array((N.data, where), shape=times.shape)
+    return sparse.csr_array(counts.reward_sums - gain * (times - mean * visits))
 
 
 def _means_of_batches(fit: Fit) -> FloatArray | None:
     """Return mean rewards of batches of counts, whose trials' own are not kept."""
     if not fit.source.are_places or len(fit.source.batches) < FEWEST_TRIALS:
         return None
+    how = fit.system.gain, _mean_duration(fit.source)
     return np.stack(
         [
-            batch.reward_sums.sum(axis=1) / np.where(batch.trials_at, batch.trials_at, np.nan)
+            _sums_of_rewards(batch, *how).sum(axis=1)
+            / np.where(batch.trials_at, batch.trials_at, np.nan)
             for batch in fit.source.batches
         ]
     )

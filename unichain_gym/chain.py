@@ -44,8 +44,10 @@ from unichain_gym.structure import (
     find_structure,
     group_sums,
 )
-from unichain_gym.summary import Classification, explain_classes
+from unichain_gym.summary import Classification, explain_classes, html_table
 from unichain_gym.trajectory import simulate
+
+_MOST_SHOWN = 10_000  # states of a chain whose classes a notebook shows unasked
 
 
 class MarkovChain:
@@ -229,6 +231,12 @@ class MarkovChain:
 
     def __repr__(self) -> str:
         return f"MarkovChain(n_states={self.n_states})"
+
+    def _repr_html_(self) -> str | None:
+        """Return the table of classes for notebooks; None for a chain whose classes take long."""
+        if self.n_states > _MOST_SHOWN:
+            return None
+        return html_table(f"MarkovChain, {self.n_states} states", self.classify()._rows())
 
     @property
     def n_states(self) -> int:

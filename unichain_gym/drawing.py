@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from io import BytesIO
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -226,6 +228,13 @@ def _save(ax: Axes, path: str | PathLike[str] | None) -> Figure:
     return figure
 
 
+def _shown(figure: Figure) -> tuple[bytes, dict[str, float]]:
+    """Return a figure as a notebook shows it without pyplot: PNG, and its width."""
+    content = BytesIO()
+    figure.savefig(content, format="png")
+    return content.getvalue(), {"width": 72.0 * figure.get_figwidth()}
+
+
 def make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
     """Return axes, as large as the layout needs, on a figure with space for a legend."""
     try:
@@ -246,6 +255,7 @@ def make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
     width, height = 2.0 * np.ceil(np.array([width, height]) * DPI / 2.0) / DPI
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
+    figure.__dict__["_repr_png_"] = partial(_shown, figure)  # notebooks ask for it
     bottom = legend / height
     share = 1.0 - color_bar / width
     axes: Axes = figure.add_axes((0.0, bottom, share, 1.0 - bottom - TITLE_INCHES / height))

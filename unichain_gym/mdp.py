@@ -33,6 +33,7 @@ from unichain_gym.policies import DeterministicPolicies, check_policy, draw_poli
 from unichain_gym.restriction import reach, restrict_mdp
 from unichain_gym.storage import ARRAYS, LABELS, read_archive, write_archive
 from unichain_gym.structure import outcome_graph
+from unichain_gym.summary import html_table
 from unichain_gym.toy_text import read_toy_text
 from unichain_gym.unichain import is_unichain
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from unichain_gym.chain import MarkovChain
 
 Sparse = sparse.sparray | sparse.spmatrix
+
+_MOST_SHOWN = 20  # pairs of state and action in a notebook
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,6 +185,21 @@ class TabularMDP:
 
     def __repr__(self) -> str:
         return f"TabularMDP({self.name!r}, n_states={self.n_states}, n_actions={self.n_actions})"
+
+    def _repr_html_(self) -> str:
+        """Return the first rows of the table of outcomes for notebooks."""
+        names = self.state_names or range(self.n_states)
+        actions = self.action_names or range(self.n_actions)
+        rows: list[Sequence[str]] = [("state", "action", "mean reward", "next states")]
+        for s, a in np.argwhere(self.allowed_actions)[:_MOST_SHOWN]:
+            p, after = self.probability[s, a], self.next_state[s, a]
+            to = "; ".join(f"{names[after[k]]} with {p[k]:.4g}" for k in np.flatnonzero(p))
+            rows.append((f"{names[s]}", f"{actions[a]}", f"{p @ self.reward[s, a]:.6g}", to))
+        left = int(self.allowed_actions.sum()) + 1 - len(rows)
+        if left:
+            rows.append(("…", "", "", f"{left} more pairs of state and action"))
+        title = f"TabularMDP {self.name}: {self.n_states} states, {self.n_actions} actions"
+        return html_table(title, rows)
 
     @property
     def n_states(self) -> int:

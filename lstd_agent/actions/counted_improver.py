@@ -71,14 +71,11 @@ class CountedImprover:
 
     def add(self, rounds: Sequence[Returns]) -> Earned:
         """Add trials of any behaviour; return what they earned."""
-        tails, wholes = [], []
         for finished in rounds:
             assert finished.taken is not None
             self.counts = self.counts + finished.taken
             self.starts += np.bincount(finished.starts, minlength=len(self.starts))
-            tails.append(finished.tail_rewards)
-            wholes.append(finished.rewards)
-        return Earned(np.concatenate(tails), np.concatenate(wholes))
+        return Earned.of(*np.concatenate([each.numbers for each in rounds], axis=1))
 
     def evaluate(self, *, from_start: bool = False) -> ActionValues:
         """Return the action values of the policy by all counts.

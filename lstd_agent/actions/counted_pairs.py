@@ -1,10 +1,10 @@
 r"""Action values where states are counted: pairs have one-hot features.
 
-.. math:: q(s, a) = r(s, a) - g + \sum_{s'} P(s' | s, a)\, v(s'), \qquad
+.. math:: q(s, a) = r(s, a) - g \tau(s, a) + \sum_{s'} P(s' | s, a)\, v(s'), \qquad
           v(s) = \sum_a \pi(a | s)\, q(s, a), \quad v(s_0) = 0,
 
-with frequencies and mean rewards of all transitions in place of P and r, whoever chose the
-actions: what follows a state and an action is the same for every policy. This is LSTDQ
+with frequencies and means of all transitions in place of P, r and the duration τ, whoever chose
+the actions: what follows a state and an action is the same for every policy. This is LSTDQ
 (`lstd_agent.actions.vector_pairs`) in one-hot features of pairs, solved for v alone as a sparse
 chain. It takes observations to be Markov states.
 
@@ -12,8 +12,8 @@ Where π takes an action that was never seen in a state, or where nothing was se
 state, there is no value. The *open share* of any other value is the probability of getting there
 before s₀.
 
-The covariance of q is also that of LSTDQ: the mean of r + v(s') over the n transitions of a pair
-has variance σ²/n, these means are independent, and the equations carry them on to all values.
+The covariance of q is also that of LSTDQ: the mean of r - g τ + v(s') over the n transitions of a
+pair has variance σ²/n, these means are independent, and the equations carry them on to all values.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
 from lstd_agent.rows.classes import closed_classes
-from lstd_agent.standard_errors import sums_without_each
+from lstd_agent.rows.factors import without_each
 from lstd_agent.system.absorption import SumsUntil
 from lstd_agent.trials.action_counts import ActionCounts, together
+from lstd_agent.trials.kept import NO_TIME
 from lstd_agent.trials.policies import Policy, make_actor
 
 OPEN = 0.05
@@ -57,6 +58,7 @@ class PolicyChain:
     def __init__(self, counts: ActionCounts, policy: FloatArray) -> None:
         self.counts = counts
         self.P, self.mean_rewards = counts.transition_matrix, counts.mean_rewards
+        self.mean_durations = counts.mean_durations
         self.n_samples = np.asarray(counts.n_samples, dtype=np.float64)
         self.policy = policy = np.where(self.n_samples > 0, policy, 0.0)
         S, A = policy.shape
@@ -65,7 +67,10 @@ class PolicyChain:
         by_state = sparse.csr_array((taken, (state, state * A + action)), shape=(S, S * A))
         self.matrix = sparse.csr_array(by_state @ self.P)
         mass = policy.sum(axis=1)
-        self.rewards = (policy * self.mean_rewards).sum(axis=1) / np.where(mass > 0.0, mass, 1.0)
+        self.rewards, self.durations = (
+            (policy * each).sum(axis=1) / np.where(mass > 0.0, mass, 1.0)
+            for each in (self.mean_rewards, self.mean_durations)
+        )
 
     def reachable(self, start: IntArray) -> BoolArray:
         """Return which states lead from the start, those among them."""
@@ -95,8 +100,8 @@ class PolicyChain:
 class ActionValues:
     """What states and actions are worth under a policy, and how well that is known.
 
-    Rewards and timesteps until ``main`` is met, h_r and h_1, give v = h_r - g h_1; the equation
-    of ``main`` itself gives the gain, g = (rewards of a cycle) / (its length).
+    Rewards and time until ``main`` is met, h_r and h_τ, give v = h_r - g h_τ; the equation of
+    ``main`` itself gives the gain, g = (rewards of a cycle) / (its time).
 
     Parameters
     ----------
@@ -126,11 +131,14 @@ class ActionValues:
                 "the gain cannot be told"
             )
         self._back = row[others] / total if total > 0.0 else row[others]
-        self._steps = self._until.of(np.ones(len(others)))
-        self._length = float(1.0 + self._back @ self._steps)
+        self._length = float(1.0 + self._back @ self._until.of(np.ones(len(others))))
+        self._times, duration = self._sums(chain.durations)
+        if gain is None and duration == 0.0:
+            raise InvalidInputError(NO_TIME)
+        self._duration = float(duration) or 1.0  # of a mean step
         h, own = self._sums(chain.rewards)
-        self.gain = float(own) if gain is None else gain
-        self._v = self._by_state(h - self.gain * self._steps)
+        self.gain = float(own) / self._duration if gain is None else gain
+        self._v = self._by_state(h - self.gain * self._times)
         self.settled_value = float(self._sums(self._v)[1])
 
     def _sums(self, rewards: FloatArray) -> tuple[Any, Any]:
@@ -172,14 +180,16 @@ class ActionValues:
     def action_values(self) -> FloatArray:
         """Action values (S, A), NaN where the action was never taken or q is not determined."""
         rewards = self._chain.mean_rewards
-        q = rewards - self.gain + (self._ahead @ self._v).reshape(rewards.shape)
+        above = rewards - self.gain * self._chain.mean_durations
+        q = above + (self._ahead @ self._v).reshape(rewards.shape)
         return np.where(self.determined_shares >= 1.0 - OPEN, q, np.nan)
 
     @cached_property
     def standard_errors(self) -> FloatArray:
-        """Standard errors (S, A) of the means of r + v(s'): those of q, apart from those of v."""
+        """Standard errors (S, A) of the means of r - g τ + v(s'): of q, apart from those of v."""
         n = self._chain.n_samples
-        return np.sqrt(self._chain.counts.variances(self._v) / np.where(n > 0, n, np.nan))
+        variances = self._chain.counts.variances(self._v, self.gain)
+        return np.sqrt(variances / np.where(n > 0, n, np.nan))
 
     def advantage_errors(self, actions: IntArray) -> FloatArray:
         """Return the standard errors (S, A) of q(s, a) - q(s, π(s)) of a policy's actions (S,).
@@ -201,7 +211,7 @@ class ActionValues:
             part = noise[:, None] * directions[:, first : first + step]
             h, gain = self._sums(part)
             if self._given is None:
-                h = h - self._steps[:, None] * gain
+                h = h - self._times[:, None] * gain / self._duration
             q = (self._ahead @ self._by_state(h)).reshape(S, A, -1)
             change = q - q[every, actions][:, None] - part[:, None]
             variance += np.square(change).sum(axis=2)
@@ -236,7 +246,7 @@ class CountedPairs:
         return self._solved(self._counts, gain)[states]
 
     def ahead(self, states: IntArray, value: SuccessorValues, gain: float) -> FloatArray:
-        """Return r - g + E v(s'), shape (n, A), with given values of successors."""
+        """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
         counts, n = self._counts, self._encoding.n
         v, told = value(np.arange(n))
         n_ends = self._encoding.n_states - n
@@ -244,7 +254,7 @@ class CountedPairs:
         P, rewards = counts.transition_matrix, counts.mean_rewards
         share = (P @ told.astype(np.float64)).reshape(rewards.shape)
         mean = (P @ np.where(told, v, 0.0)).reshape(rewards.shape)
-        q = rewards - gain + mean / np.where(share > 0.0, share, 1.0)
+        q = rewards - gain * counts.mean_durations + mean / np.where(share > 0.0, share, 1.0)
         return np.where((counts.n_samples > 0) & (share >= 1.0 - OPEN), q, np.nan)[states]
 
     def without_each(self, states: IntArray, gains: list[float]) -> tuple[FloatArray, IntArray]:
@@ -260,13 +270,13 @@ class CountedPairs:
             raise NotFittedError(
                 "actions are known of a single batch of trials: collect or add them in several"
             )
-        others = sums_without_each([parts[i] for i in tells])
+        others = without_each([parts[i] for i in tells])
         each = [gains[i] if gains else None for i in tells]
         q = [self._solved(counts, gain)[states] for counts, gain in zip(others, each, strict=True)]
         return np.stack(q), np.array([batches[i].n_trials for i in tells])
 
     def least_errors(self, states: IntArray) -> FloatArray:
-        """Return standard errors (n, A) of r + v(s') alone, which a few like samples hide."""
+        """Return standard errors (n, A) of r - g τ + v(s') alone, which a few like samples hide."""
         return self._found(self._counts, None).standard_errors[states]
 
     def _solved(self, counts: ActionCounts, gain: float | None) -> FloatArray:
@@ -310,12 +320,17 @@ class CountedPairs:
         S = encoding.n_states
         counts = trials.counts if batch is None else trials.batches.sums[batch].counts
         actions = np.append(np.asarray(table) - first, [0] * (S - encoding.n)).astype(np.int64)
-        N, R = counts.transition_counts, counts.reward_sums
-        rewards = np.bincount(R.indices, weights=R.data, minlength=S).astype(np.float64)
+        N, held = counts.transition_counts, (counts.reward_sums, counts.duration_sums)
+        rewards, durations = (
+            None if M is None else np.bincount(M.indices, M.data, S).astype(np.float64)
+            for M in held
+        )
+        assert rewards is not None
         state, next_state = np.divmod(N.indices.astype(np.int64), S)
         living = state != (encoding.terminal if encoding.ends else -1)
         moves = state[living], next_state[living]
-        return ActionCounts.of_policy(n_actions, actions, moves, N.data[living], rewards)
+        sums = rewards, durations
+        return ActionCounts.of_policy(n_actions, actions, moves, N.data[living], *sums)
 
     @cached_property
     def _policy(self) -> FloatArray | None:

@@ -65,7 +65,8 @@ class PolicyIteration:
     ----------
     env : Env, VectorEnv, str or callable
         A continuing task with Discrete actions; an id, or a function that makes an environment.
-        Where states lack actions, ``info["action_mask"]`` tells which they have.
+        Where states lack actions, ``info["action_mask"]`` tells which they have; where steps take
+        time, ``info["duration"]`` tells how long, and the gain is that of a unit of time.
     t_max : int
         The last timestep of a trial, well beyond the time that the task takes to settle.
     n_trials : int
@@ -79,8 +80,8 @@ class PolicyIteration:
         default ``features`` and a constant, apart for each action.
     n_errors : float
         By how many standard errors the advantage of an action must exceed 0: those of the mean of
-        r + v(s') over the transitions of the two actions. With 0, what is better by all samples
-        is taken, which makes most of so many, and chance may go on changing what is alike.
+        r - g τ + v(s') over the transitions of the two actions. With 0, what is better by all
+        samples is taken, which makes most of so many, and chance may go on changing what is alike.
     policy : array_like, optional
         Actions (S,) of Discrete observations to begin with. Without it the first iteration tries
         out all actions alike, at all timesteps.

@@ -11,6 +11,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.figure_style import COLORS, DASHES, WIDTH, new_figure, styled
+from lstd_agent.trials.kept import NO_TIME
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,10 +27,31 @@ _SHOWN = {
 
 
 class Earned(NamedTuple):
-    """Mean rewards of trials: over the second half of all timesteps, and over all, (n,)."""
+    """Rewards of trials per unit of time: over the second half of all timesteps, and over all.
+
+    Arrays (n,), whose means over trials are total rewards over total time: each trial has
+    (r - g (τ - mean τ)) / mean τ.
+    """
 
     tail: FloatArray
     whole: FloatArray
+
+    @classmethod
+    def of(cls, tail: FloatArray, tail_time: FloatArray, whole: FloatArray, time: Any) -> Earned:
+        """Return the same of mean rewards and mean durations (n,) of trials.
+
+        Raises
+        ------
+        InvalidInputError
+            If the steps of the second half take no time.
+        """
+        rates = []
+        for paid, spent in ((tail, tail_time), (whole, time)):
+            mean = float(spent.mean())
+            if mean == 0.0:
+                raise InvalidInputError(NO_TIME)
+            rates.append((paid - paid.mean() / mean * (spent - mean)) / mean)
+        return cls(*rates)
 
     def figures(self) -> dict[str, float]:
         """Return the mean of both over trials, and their standard errors, as of an `Iteration`."""

@@ -23,31 +23,27 @@ class Returns:
     t_max : int
     starts : ndarray, shape (n,) or (n, k)
         States in which they start.
-    tail_rewards : ndarray, shape (n,)
-        Mean reward of each trial over the second half of all timesteps.
-    rewards : ndarray, shape (n,)
-        Mean reward of each trial over all timesteps.
+    numbers : ndarray, shape (4, n)
+        Mean reward and duration of each trial over the second half of all timesteps, and over all.
     taken : ActionCounts, optional
         What their actions led to.
     """
 
     t_max: int
     starts: States
-    tail_rewards: FloatArray
-    rewards: FloatArray
+    numbers: FloatArray
     taken: ActionCounts | None = None
 
     @property
     def n_trials(self) -> int:
         """Number of trials."""
-        return len(self.tail_rewards)
+        return int(self.numbers.shape[1])
 
     def __add__(self, other: Returns) -> Returns:
         return Returns(
             self.t_max,
             np.concatenate((self.starts, other.starts)),
-            np.concatenate((self.tail_rewards, other.tail_rewards)),
-            np.concatenate((self.rewards, other.rewards)),
+            np.concatenate((self.numbers, other.numbers), axis=1),
             together(self.taken, other.taken),
         )
 
@@ -76,25 +72,31 @@ class ReturnRecorder:
         self._first = (t_max + 1) // 2
         self._t = 0
         self._starts: States = np.empty(0)
-        self._tails: FloatArray = np.empty(0)
-        self._sums: FloatArray = np.empty(0)
+        self._sums: FloatArray = np.empty((4, 0))
 
     def record(
-        self, state: Any, reward: FloatArray, next_state: Any, taken: Taken | None = None
+        self,
+        state: Any,
+        reward: FloatArray,
+        next_state: Any,
+        taken: Taken | None = None,
+        duration: FloatArray | None = None,
     ) -> None:
         """Take the next timestep of all trials."""
         if self._t == 0:
             self._starts = state.copy()
-            self._tails, self._sums = np.zeros(len(reward)), np.zeros(len(reward))
-        if self._t >= self._first:
-            self._tails += reward
-        self._sums += reward
+            self._sums = np.zeros((4, len(reward)))
+        for i, number in ((0, reward), (1, 1.0 if duration is None else duration)):
+            if self._t >= self._first:
+                self._sums[i] += number
+            self._sums[2 + i] += number
         self._t += 1
 
     def record_whole(self, trials: KeptTrials) -> None:
         """Take whole trials."""
         for t, reward in enumerate(trials.rewards.T):
-            self.record(trials.observations[:, t], reward, None)
+            time = None if trials.durations is None else trials.durations[:, t]
+            self.record(trials.observations[:, t], reward, None, duration=time)
 
     def portion(
         self,
@@ -104,5 +106,5 @@ class ReturnRecorder:
     ) -> Returns:
         """Return what has been recorded of complete trials."""
         length, counted = self._t_max + 1 - self._first, None if taken is None else taken[0]
-        means: tuple[FloatArray, FloatArray] = self._tails / length, self._sums / (self._t_max + 1)
-        return Returns(self._t_max, np.asarray(self._starts, dtype=np.int64), *means, counted)
+        means = self._sums / np.array([length, length, self._t_max + 1, self._t_max + 1])[:, None]
+        return Returns(self._t_max, np.asarray(self._starts, dtype=np.int64), means, counted)

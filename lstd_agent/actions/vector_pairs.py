@@ -1,7 +1,7 @@
 r"""Action values from features of pairs: LSTDQ for the bias, from transitions of any behaviour.
 
 .. math:: X = E[f(s, a) (f(s, a) - f(s', \pi(s')))^T], \quad Z = E[f(s, a) f(s, a)^T], \quad
-          y = E[(r - g) f(s, a)],
+          y = E[(r - g \tau) f(s, a)],
 
 solved as `lstd_agent.system.minimizer` solves the equations of states, q(s, a) = f(s, a)^T w.
 Whoever chose a, the expectation of r and s' given (s, a) is the same. Constants are left open by
@@ -29,14 +29,17 @@ from lstd_agent.actions.pair_rows import (
     PairFeatures,
     Rows,
     SuccessorValues,
-    Transitions,
     checked_actions,
+    have_actions,
+    pairs_alone,
+    pairs_and_next,
 )
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.arrays import FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.rows.factors import Factor, Gathering, without_each
 from lstd_agent.system.minimizer import basis_of_range, minimize, reduced
+from lstd_agent.trials.kept import NO_TIME, KeptTrials
 from lstd_agent.trials.policies import Policy, make_actor
 
 RCOND = 1e-5
@@ -89,7 +92,7 @@ class PairEquations:
     Attributes
     ----------
     factor : Factor
-        Of rows f, f - f', r, 1, with f' the features of what follows and the policy's action.
+        Of rows f, f - f', r, τ, 1, with f' the features of what follows and the policy's action.
     """
 
     factor: Factor
@@ -97,10 +100,10 @@ class PairEquations:
     @classmethod
     def of(cls, rows: Iterable[Rows], D: int) -> PairEquations:
         """Return the equations of rows of D features."""
-        gathering = Gathering(D, 2)
-        for f, less, rewards in rows:
+        gathering = Gathering(D, 3)
+        for f, less, rewards, durations in rows:
             one = np.ones(len(f))
-            gathering.add(np.column_stack((f, less, rewards, one)), one)
+            gathering.add(np.column_stack((f, less, rewards, durations, one)), one)
         return cls(gathering.factor())
 
     def weights(self, gain: float) -> FloatArray:
@@ -124,7 +127,7 @@ class PairEquations:
         """
         A, B, scale = self._scaled
         L, _ = basis_of_range(A, RCOND)
-        one = L.T @ self._numbers[:, 1]
+        one = L.T @ self._numbers[:, 2]
         of_B, _ = basis_of_range(L.T @ B, DIFFERENCES)
         outside = one - of_B @ (of_B.T @ one)
         share = float(outside @ one)
@@ -132,7 +135,10 @@ class PairEquations:
             raise NotFittedError(
                 "the gain cannot be told: features of pairs must be able to represent a constant"
             )
-        gain = float(outside @ (L.T @ self._numbers[:, 0])) / share
+        paid, time = (float(outside @ (L.T @ self._numbers[:, i])) for i in (0, 1))
+        if time == 0.0:
+            raise NotFittedError(NO_TIME)
+        gain = paid / time
         weights = self.weights(gain)
         settled = float(outside @ (L.T @ (A @ (weights * scale)))) / share
         return weights, settled
@@ -144,13 +150,13 @@ class PairEquations:
         """
         A, B, scale = self._scaled
         # The equations as a function of sums over f: c stands for (A^+)^T of them.
-        one = self._numbers[:, 1:]
-        sides = np.hstack((self._above(gain), one, np.linalg.pinv(A, rcond=RCOND).T))
+        times = self._numbers[:, 1:2]
+        sides = np.hstack((self._above(gain), times, np.linalg.pinv(A, rcond=RCOND).T))
         found = minimize(reduced(A, B, sides, RCOND), RCOND).weights / scale[:, None]
         weights, by_gain, inverse = found[:, 0], found[:, 1:2], found[:, 2:] / scale
         noise: FloatArray = np.zeros((0, len(weights)))
-        for f, less, rewards in rows:
-            error = rewards - gain - less @ weights
+        for f, less, rewards, durations in rows:
+            error = rewards - gain * durations - less @ weights
             noise = np.asarray(np.linalg.qr(np.vstack((noise, f * error[:, None])), mode="r"))
         root = np.hstack((inverse @ noise.T, gain_error * by_gain))
         return PairFit(weights, root, self.christoffel, scale)
@@ -181,7 +187,7 @@ class PairEquations:
 
     def _above(self, gain: float) -> FloatArray:
         """Return rewards above the gain as a column."""
-        return self._numbers[:, :1] - gain * self._numbers[:, 1:]
+        return self._numbers[:, :1] - gain * self._numbers[:, 1:2]
 
 
 class VectorPairs:
@@ -206,12 +212,12 @@ class VectorPairs:
         self._source, self._n_batches = source, n_batches
         self._n_actions, self._first = trials.actions
         self._pairs = PairFeatureRows(trials.encoding, self._n_actions, features)
-        self._all = Transitions.of(source.trials)
-        self._D = self._pairs(self._all.states[:1, 0]).shape[2]
+        self._all: KeptTrials = source.trials
+        self._D = self._pairs(self._all.observations[:1, 0]).shape[2]
 
     def coverage(self, states: States) -> FloatArray:
         """Return how many transitions tell of each action, shape (n, A)."""
-        seen = ((f, f, rewards) for f, _, rewards in self._all.single_rows(self._pairs))
+        seen = ((f, f, r, time) for f, _, r, time in pairs_alone(self._all, self._pairs))
         return PairEquations.of(seen, self._D).n_samples(self._pairs(states))
 
     def values(self, states: States, gain: float | None) -> FloatArray:
@@ -221,10 +227,10 @@ class VectorPairs:
         return np.where(equations.n_samples(asked) >= MIN_SAMPLES, q, np.nan)
 
     def ahead(self, states: States, value: SuccessorValues, gain: float) -> FloatArray:
-        """Return r - g + E v(s'), shape (n, A), with given values of successors."""
+        """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
         rows = (
-            (f, f, rewards - gain + value(following)[0])
-            for f, following, rewards in self._all.single_rows(self._pairs)
+            (f, f, rewards - gain * durations + value(following)[0], durations)
+            for f, following, rewards, durations in pairs_alone(self._all, self._pairs)
         )
         asked, equations = self._pairs(states), PairEquations.of(rows, self._D)
         q = asked @ equations.weights(0.0)
@@ -237,7 +243,7 @@ class VectorPairs:
     def without_each(self, states: States, gains: list[float]) -> tuple[FloatArray, IntArray]:
         """Return action values (B, n, A) by all batches but each, and their numbers of trials."""
         groups = self._source.groups(self._n_batches)
-        batches = [self._all[group] for group in groups]
+        batches = [self._all.take(group) for group in groups]
         factors = without_each([self._equations(each).factor for each in batches])
         settled = [self._settled(each) for each in batches]
         features, n = sum(f for f, _ in settled), sum(n for _, n in settled)
@@ -248,9 +254,9 @@ class VectorPairs:
             q.append(self._solved(PairEquations(factor), asked, gain, mean))
         return np.stack(q), self._source.sizes(groups)
 
-    def _equations(self, transitions: Transitions) -> PairEquations:
-        chosen = self._chosen(transitions)
-        return PairEquations.of(transitions.rows(self._pairs, chosen), self._D)
+    def _equations(self, trials: KeptTrials) -> PairEquations:
+        rows = pairs_and_next(trials, self._pairs, self._chosen(trials))
+        return PairEquations.of(rows, self._D)
 
     def _solved(
         self,
@@ -273,7 +279,7 @@ class VectorPairs:
             )
         return np.asarray((asked - features / n) @ equations.weights(gain))
 
-    def _chosen(self, transitions: Transitions) -> IntArray | None:
+    def _chosen(self, trials: KeptTrials) -> IntArray | None:
         """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""
         if self._policy is None:
             return None
@@ -284,29 +290,26 @@ class VectorPairs:
             )
         actions = spaces.Discrete(self._n_actions, start=self._first)
         actor = make_actor(self._policy, space, actions, True)
-        m, T = transitions.rewards.shape
-        following = transitions.states[:, 1:].reshape(m * T, -1)
+        m, T = trials.rewards.shape
+        following = trials.observations[:, 1:].reshape(m * T, -1)
         if following.dtype.kind == "f":
             following = np.nan_to_num(following)  # where trials are over no action matters
         observed = following.reshape(m * T, *space.shape).astype(space.dtype)
         chosen = np.asarray(actor(observed, np.random.default_rng(0)))
         return checked_actions(chosen, self._n_actions, self._first).reshape(m, T)
 
-    def _settled(self, transitions: Transitions) -> tuple[FloatArray, int]:
+    def _settled(self, trials: KeptTrials) -> tuple[FloatArray, int]:
         """Return the sum of features (D,) over the second half of all timesteps, and of how many.
 
         Only where actions are the policy's; of nothing, where the mean is not asked for.
         """
         if self._policy is not None or self._encoding.ends:
             return np.zeros(self._D), 0
-        half = transitions.actions.shape[1] // 2
-        own: BoolArray = transitions.used.copy()
-        own[:, :half] = False
-        if transitions.explored is not None:
-            own &= ~transitions.explored
+        own = have_actions(trials, own=True)
+        own[:, : own.shape[1] // 2] = False
         trial, t = np.nonzero(own)
         step = max(1, len(trial) // _N_SETTLED)
         some, at = trial[::step], t[::step]
-        every = self._pairs(transitions.states[some, at])
-        taken = every[np.arange(len(some)), transitions.actions[some, at].astype(np.int64)]
+        every = self._pairs(trials.observations[some, at])
+        taken = every[np.arange(len(some)), trials.part("actions")[some, at].astype(np.int64)]
         return taken.sum(axis=0) * (len(trial) / max(1, len(some))), len(trial)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from lstd_agent.trials.kept import KeptTrials
 
 # Features are many and sparse if there are so many, of which so small a part is not zero.
 FEWEST_SPARSE, LARGEST_DENSITY = 500, 0.02
+
+# What is kept of rows, and is not that of some of their batches.
+_OF_TRIALS = ("visits", "trials_at", "mean_rewards", "mean_durations", "starts")
 
 # So many numbers of transitions are held at a time.
 _CHUNK = 2**22
@@ -71,6 +75,8 @@ class CountRows:
         self.n_trials = int(self._trials.sum())
         self._moves = _Entries.of([batch.transition_counts for batch in batches])
         self._paid = _Entries.of([batch.reward_sums for batch in batches])
+        times = [batch.duration_sums for batch in batches if batch.duration_sums is not None]
+        self._times = _Entries.of(times) if times else None
         state, following = np.divmod(self._moves.place, self.n_states)
         self.seen: BoolArray = np.zeros(self.n_states, dtype=bool)
         self.seen[state] = self.seen[following] = True
@@ -113,7 +119,7 @@ class CountRows:
     def subset(self, group: IntArray) -> CountRows:
         """Return the rows of some batches, with the same coordinates and main state."""
         other = copy.copy(self)
-        for name in ("visits", "trials_at", "mean_rewards", "starts", "recurrent_classes"):
+        for name in (*_OF_TRIALS, "recurrent_classes"):
             vars(other).pop(name, None)
         if not self.is_sparse:
             vars(other).update(coordinates=self.coordinates, rows=self.rows)
@@ -123,6 +129,8 @@ class CountRows:
         T = self.t_max + 1
         other._moves = self._moves.between(0, T, group).renumbered(group)
         other._paid = self._paid.between(0, T, group).renumbered(group)
+        if self._times is not None:
+            other._times = self._times.between(0, T, group).renumbered(group)
         return other
 
     def merged(self, start: int, stop: int, group: IntArray | None = None) -> Iterator[Layer]:
@@ -134,7 +142,10 @@ class CountRows:
         )
         state, following = np.divmod(moves.place, S)
         visits = np.bincount(state, moves.number, S).astype(np.float64)
-        rewards = np.bincount(paid.place, paid.number, S)
+        rewards, times = np.bincount(paid.place, paid.number, S), visits
+        if self._times is not None:
+            spent = self._times.between(start, stop, group)
+            times = np.bincount(spent.place, spent.number, S).astype(np.float64)
         seen = np.flatnonzero(visits)
         row = np.cumsum(visits > 0) - 1
         shares = moves.number / visits[state]
@@ -143,7 +154,7 @@ class CountRows:
             self.rows[seen],
             visits[seen],
             rewards[seen] / visits[seen],
-            np.ones(len(seen)),
+            times[seen] / visits[seen],
             self._lives[seen],
             self.rows,
             P,
@@ -157,24 +168,28 @@ class CountRows:
         S, T, G = self.n_states, self.t_max + 1, len(parts)
         n = G * S
         table = np.tile(self.rows, (G, 1)) if G > 1 else self.rows
-        lives, one = np.tile(self._lives, G), np.ones(n)
+        lives = np.tile(self._lives, G)
         step = max(1, min(_CHUNK // n**2, T) or _CHUNK * T // max(G * len(self._moves.t), 1))
         for last in range(stop, start, -step):
             first = max(start, last - step)
-            visits, rewards, P = self._chunk(first, last, parts)
+            visits, rewards, times, P = self._chunk(first, last, parts)
             steps: Any = P.toarray() if (last - first) * n**2 <= _CHUNK else P
             for t in reversed(range(last - first)):
                 at = slice(t * n, (t + 1) * n)
                 goes_on = (visits[at] > 0.0) & lives
-                yield Layer(table, visits[at], rewards[at], one, goes_on, table, steps[at])
+                numbers = visits[at], rewards[at], times[at]
+                yield Layer(table, *numbers, goes_on, table, steps[at])
 
     def _chunk(
         self, start: int, stop: int, groups: Sequence[IntArray | None]
-    ) -> tuple[FloatArray, FloatArray, sparse.csr_array]:
-        """Return visits, mean rewards and frequencies of rows by timestep, group and state."""
+    ) -> tuple[FloatArray, FloatArray, FloatArray, sparse.csr_array]:
+        """Return visits, mean rewards and durations, and frequencies of rows.
+
+        Rows are by timestep, group and state.
+        """
         S, G = self.n_states, len(groups)
         n = (stop - start) * G * S
-        rewards = np.zeros(n)
+        rewards, times = np.zeros(n), np.zeros(n)
         row, column, number = [], [], []
         for g, group in enumerate(groups):
             moves, paid = (each.between(start, stop, group) for each in (self._moves, self._paid))
@@ -183,10 +198,16 @@ class CountRows:
             column.append(g * S + following)
             number.append(moves.number)
             rewards += np.bincount(((paid.t - start) * G + g) * S + paid.place, paid.number, n)
+            if self._times is not None:
+                spent = self._times.between(start, stop, group)
+                place = ((spent.t - start) * G + g) * S + spent.place
+                times += np.bincount(place, spent.number, n)
         rows, columns, numbers = (np.concatenate(each) for each in (row, column, number))
         visits = np.bincount(rows, numbers, n).astype(np.float64)
         P = sparse.csr_array((numbers / visits[rows], (rows, columns)), shape=(n, G * S))
-        return visits, rewards / np.maximum(visits, 1.0), P
+        seen = np.where(visits > 0.0, visits, 1.0)
+        times = np.ones(n) if self._times is None else times / seen
+        return visits, rewards / seen, times, P
 
     def zero(self, anchor: int) -> FloatArray | None:
         """Return the row of the main state."""
@@ -219,6 +240,14 @@ class CountRows:
         sums = np.bincount(self._paid.t, self._paid.number, self.t_max + 1)
         return np.asarray(sums / np.maximum(self.trials_at, 1))
 
+    @cached_property
+    def mean_durations(self) -> FloatArray:
+        """Mean duration of each timestep, shape (t_max + 1,)."""
+        if self._times is None:
+            return np.ones(self.t_max + 1)
+        sums = np.bincount(self._times.t, self._times.number, self.t_max + 1)
+        return np.asarray(sums / np.maximum(self.trials_at, 1))
+
     def transitions(self, start: int = 0, stop: int | None = None) -> sparse.csr_array:
         """Return the numbers of transitions (S, S) of a run of timesteps, by default of all."""
         S = self.n_states
@@ -229,6 +258,13 @@ class CountRows:
         """Return the sums of rewards (S,) of each state over all timesteps."""
         sums = np.bincount(self._paid.place, self._paid.number, self.n_states)
         return sums.astype(np.float64)
+
+    def step_durations(self) -> FloatArray:
+        """Return the mean duration (S,) of steps from each state over all timesteps."""
+        if self._times is None:
+            return np.ones(self.n_states)
+        sums = np.bincount(self._times.place, self._times.number, self.n_states)
+        return np.asarray(sums / np.maximum(np.asarray(self.visits.sum(axis=0)), 1.0))
 
     @cached_property
     def starts(self) -> IntArray:
@@ -289,17 +325,19 @@ class CountRows:
         """The recurrent classes that the second half of all timesteps shows."""
         return recurrent_classes(self.transitions((self.t_max + 1) // 2))
 
+    @property
+    def total(self) -> TransitionCounts:
+        """The counts of all batches."""
+        return reduce(add, self.batches)
+
     def dealt(self, n: int) -> CountRows:
         """Return the same counts in n groups, to hold some against others.
 
         Transitions are dealt out at random, always alike: those of Markov states are as
         independent as trials.
         """
-        counts = self.batches[0]
-        for batch in self.batches[1:]:
-            counts = counts + batch
         other = CountRows(
-            _dealt(counts, n, np.random.default_rng(0)),
+            _dealt(self.total, n, np.random.default_rng(0)),
             self.table,
             self.terminal,
             main=self._main,
@@ -360,22 +398,30 @@ class _Entries:
 
 
 def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[TransitionCounts]:
-    """Deal transitions out to n groups, and rewards with the visits that they were paid for."""
-    N, R, S = counts.transition_counts, counts.reward_sums, counts.n_states
+    """Deal transitions out to n groups, and rewards and durations with the visits they are of."""
+    N, R, D = counts.transition_counts, counts.reward_sums, counts.duration_sums
+    S = counts.n_states
     dealt = rng.multinomial(N.data, np.full(n, 1.0 / n)).T
     t = np.repeat(np.arange(N.shape[0]), np.diff(N.indptr))
     rows, row = np.unique(t * S + N.indices // S, return_inverse=True)
-    paid = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr)) * S + R.indices
-    place = np.searchsorted(rows, paid)
+    places = []
+    held = [R] if D is None else [R, D]
+    for M in held:
+        entries = np.repeat(np.arange(M.shape[0]), np.diff(M.indptr)) * S + M.indices
+        places.append(np.searchsorted(rows, entries))
     visits = np.bincount(row, weights=N.data).astype(np.float64)
     groups = []
     for part in dealt:
-        share = np.bincount(row, weights=part)[place] / visits[place]
+        share = np.bincount(row, weights=part)
         # Zeros are taken out in place, so that what the counts are made of is copied first.
         transitions = sparse.csr_array((part, N.indices, N.indptr), shape=N.shape, copy=True)
-        rewards = sparse.csr_array((R.data * share, R.indices, R.indptr), shape=R.shape, copy=True)
         transitions.eliminate_zeros()
-        rewards.eliminate_zeros()
+        sums = []
+        for M, place in zip(held, places, strict=True):
+            data = M.data * (share[place] / visits[place])
+            sums.append(sparse.csr_array((data, M.indices, M.indptr), shape=M.shape, copy=True))
+            sums[-1].eliminate_zeros()
         n_at = np.asarray(transitions.sum(axis=1))
-        groups.append(TransitionCounts(S, int(n_at.max()), transitions, rewards, n_at))
+        rewards, *times = sums
+        groups.append(TransitionCounts(S, int(n_at.max()), transitions, rewards, n_at, *times))
     return groups

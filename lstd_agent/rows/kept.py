@@ -188,7 +188,9 @@ class TrialRows:
         for part in self._parts(trials, stop - start + 1):
             rows = self.between(part, start, stop + 1)
             own = self.own[part, start:stop]
-            rewards = self.trials.rewards[part, start:stop]
+            rewards, times = self.trials.rewards[part, start:stop], None
+            if self.trials.durations is not None:
+                times = self.trials.durations[part, start:stop][own]
             f, following = rows[:, :-1], rows[:, 1:]
             if self._is_whole:
                 f, following = f.reshape(-1, self.p), following.reshape(-1, self.p)
@@ -196,7 +198,8 @@ class TrialRows:
             else:
                 f, following, rewards = f[own], following[own], rewards[own]
             one = np.ones(len(rewards))
-            yield Layer(f, one, rewards, one, one > 0.0, following, None)
+            times = one if times is None else times
+            yield Layer(f, one, rewards, times, one > 0.0, following, None)
 
     def _sparse_layer(self, trials: slice, start: int, stop: int) -> Layer:
         trial, t = np.nonzero(self.own[trials, start:stop])
@@ -204,7 +207,8 @@ class TrialRows:
         place = trial * (self.t_max + 2) + t
         one = np.ones(len(place))
         f, following = self.sparse_rows[place], self.sparse_rows[place + 1]
-        return Layer(f, one, self.trials.rewards[trial, t], one, one > 0.0, following, None)
+        times = one if self.trials.durations is None else self.trials.durations[trial, t]
+        return Layer(f, one, self.trials.rewards[trial, t], times, one > 0.0, following, None)
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield timesteps backwards, every trial a row: of all groups, one after the other."""
@@ -213,8 +217,10 @@ class TrialRows:
         for t in reversed(range(start, stop)):
             rows, own = self.rows_at(t), self.own[:, t]
             goes_on = own if self._ended is None else own & ~self._ended[:, t]
-            rewards = self.trials.rewards[:, t]
-            yield Layer(rows, own.astype(np.float64), rewards, one, goes_on, following, None)
+            rewards, times = self.trials.rewards[:, t], one
+            if self.trials.durations is not None:
+                times = self.trials.durations[:, t]
+            yield Layer(rows, own.astype(np.float64), rewards, times, goes_on, following, None)
             following = rows
 
     def rows_at(self, t: int) -> FloatArray:
@@ -242,6 +248,14 @@ class TrialRows:
     def mean_rewards(self) -> FloatArray:
         """Mean reward of each timestep, shape (t_max + 1,)."""
         sums = self.trials.rewards.sum(axis=0, where=self.own)
+        return np.asarray(sums / np.maximum(self.trials_at, 1))
+
+    @cached_property
+    def mean_durations(self) -> FloatArray:
+        """Mean duration of each timestep, shape (t_max + 1,)."""
+        if self.trials.durations is None:
+            return np.ones(self.t_max + 1)
+        sums = self.trials.durations.sum(axis=0, where=self.own)
         return np.asarray(sums / np.maximum(self.trials_at, 1))
 
     @cached_property

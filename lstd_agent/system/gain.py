@@ -9,7 +9,8 @@ projected on :math:`\tilde f`. A period of the chain does not bias such a g, nor
 of a transient, if features can represent the values.
 
 :math:`g = \sum_i \alpha_i r_i` is linear in the rewards, so that :math:`1 / \sum \alpha_i^2` is the
-number of samples whose mean would be as noisy: the *effective number of samples*. Where it is a
+number of samples whose mean would be as noisy: the *effective number of samples* (with durations in
+units of their mean). Where it is a
 small share of the tail's samples, a few rows decide the gain, and it may be anything: then all
 timesteps are asked; and where these do not determine it either, the plain mean reward of the tail
 remains, with a warning.
@@ -98,16 +99,21 @@ def _solved(source: Samples, rows: Factor, name: Literal["tail", "all"]) -> Gain
     """Return the gain by some rows."""
     equations = rows.reduced(rows.p, source.rcond)
     B = equations.B.copy()
-    B[:, -1] = equations.c[:, 1]  # the constant, which cancels, makes room for the gain
+    # The constant, which cancels, makes room for the gain of a step of mean duration.
+    duration = float(rows.sums[-1] / rows.n) if rows.n and rows.sums[-1] else 1.0
+    B[:, -1] = equations.c[:, 1] / duration
     # Features in place of rewards have their own mean in the long run for a gain.
     c = np.hstack((equations.c[:, :1], equations.A))
     found = minimize(equations._replace(B=B, c=c), source.rcond)
     is_open = rows.n == 0.0 or found.spread[-1] == 0.0
     if is_open or np.linalg.norm(found.null[-1]) > _OPEN:
         return Gain(0.0, name, 0.0)  # the smallest solution has a small spread, and is any number
-    # The gain is a combination of rewards whose coefficients sum to 1 over durations.
+    # That is a combination of rewards whose coefficients sum to 1 over durations.
     share = 1.0 / found.spread[-1] ** 2 / rows.n
-    return Gain(float(found.weights[-1, 0]), name, float(share), found.weights[-1, 1:])
+    settled = found.weights[-1, 1:]
+    if source.constant:
+        settled = settled / settled[-1]  # of a step, long or short
+    return Gain(float(found.weights[-1, 0]) / duration, name, float(share), settled)
 
 
 def check_gain(gain: float | str | None) -> float | None:

@@ -8,7 +8,7 @@ trials are dealt into batches as they come. Kept ones are dealt at fit time, by 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.action_counts import ActionCounts, together
 from lstd_agent.trials.counted import CountedTrials
 from lstd_agent.trials.counts import TransitionCounts
-from lstd_agent.trials.kept import GrowingTrials, KeptTrials, in_words
+from lstd_agent.trials.kept import GrowingTrials, KeptTrials, check_both_timed, in_words
 from lstd_agent.trials.recording import Portion
 from lstd_agent.trials.samples import TrialSample, batch_of
 
@@ -71,6 +71,15 @@ class Batches:
         if self._kept.n_trials:
             return self._kept.trials.t_max
         return self._counted[0].t_max if self._counted else None
+
+    @property
+    def durations(self) -> Any:
+        """The durations of steps, as any portion has them; None without them or any trials."""
+        return (
+            self._kept.trials.durations
+            if self.are_kept
+            else (self._counted[0].duration_sums if self._counted else None)
+        )
 
     @property
     def are_kept(self) -> bool:
@@ -177,11 +186,14 @@ class Batches:
         if isinstance(portion, KeptTrials):
             self._kept.add(portion)
             return
+        if self._counted:
+            check_both_timed(self.durations, portion.duration_sums)
         self._add_sample(portion.sample)
         if portion.taken is not None:
             pairs = zip(self._taken, portion.taken, strict=True)
             self._taken = [together(mine, more) for mine, more in pairs]
-        self._counted.append(_without_extras(portion))
+        # Samples and actions are kept beside the counts.
+        self._counted.append(replace(portion, sample=None, taken=None))
         while len(self._counted) > 1 and self._counted[-2].size < 2 * self._counted[-1].size:
             self._merge_last()
 
@@ -212,6 +224,8 @@ class Batches:
                 self.kept.check_adds(theirs.kept)
             self.add(theirs.kept)
             return
+        if self._counted:
+            check_both_timed(self.durations, theirs.durations)
         ours, added = together(*self._taken), together(*theirs._taken)
         if ours is not None and added is not None:
             ours.check_adds(added)
@@ -243,9 +257,3 @@ class Batches:
                 f"the trials collected so far have t_max = {self.t_max}; got {t_max}. "
                 "Collect with the same t_max, or forget them with reset()"
             )
-
-
-def _without_extras(portion: CountedTrials) -> CountedTrials:
-    """Return counts without the sample and the actions, which are kept beside them."""
-    parts = portion.transition_counts, portion.reward_sums, portion.n_at
-    return CountedTrials(portion.n_states, portion.n_by_batch, *parts)

@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from tqdm import tqdm
 
-from lstd_agent.arrays import BoolArray, States
+from lstd_agent.arrays import BoolArray, FloatArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials import spaces
@@ -201,6 +201,7 @@ class _Rounds:
                 taken = Taken(taken.action[:n], taken.explored[:n])
             observation, reward, terminated, truncated, info = env.step(action)
             ended = terminated | truncated
+            times = _durations(info, ended)
             following, newly_ended = observation, None
             if ended.any():
                 newly_ended = terminated[:n]
@@ -213,7 +214,11 @@ class _Rounds:
                     # Copies whose trial has ended go on, unobserved, so that the others can.
                     observation, info = env.reset(options={"reset_mask": ended})
             rewards = as_rewards(reward, env.num_envs, t)
-            trials.advance(rewards[:n], self._encoded(following, t + 1)[:n], newly_ended, taken)
+            states, times = (
+                self._encoded(following, t + 1)[:n],
+                None if times is None else times[:n],
+            )
+            trials.advance(rewards[:n], states, newly_ended, taken, times)
             self.bar.update(n)
         self.keep(trials.finish())
 
@@ -237,7 +242,7 @@ class _Rounds:
                     observation, reward, terminated, truncated, info = env.step(action)
                     if truncated and not terminated:
                         _check_truncation(np.ones(1, dtype=bool), t, t_max)
-                    trials.advance(reward, observation, terminated, taken)
+                    trials.advance(reward, observation, terminated, taken, info.get("duration"))
                     if terminated:
                         break
                 trials.end()
@@ -263,6 +268,17 @@ def _final_observation(like: Any, final: Any, i: int) -> Any:
     if isinstance(like, dict) and isinstance(final, dict):
         return {key: _final_observation(part, final[key], i) for key, part in like.items()}
     return final[i]
+
+
+def _durations(info: dict[str, Any], ended: BoolArray) -> FloatArray | None:
+    """Return how long the step of each copy takes, NaN where its info does not tell."""
+    times: FloatArray | None = None
+    # What a copy that is reset within its last step told of that is apart.
+    for told, where in ((info, True), (info.get("final_info", {}), ended)):
+        if "duration" in told:
+            has = np.broadcast_to(told.get("_duration", True), ended.shape) & where
+            times = np.where(has, told["duration"], np.nan if times is None else times)
+    return times
 
 
 def _check_truncation(truncated: BoolArray, t: int, t_max: int) -> None:

@@ -17,7 +17,7 @@ from scipy import sparse
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
 from lstd_agent.trials.action_counts import ActionCounts, Taken, together
-from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.counts import TransitionCounts, added
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.samples import TrialSample
 
@@ -46,6 +46,8 @@ class CountedTrials:
         Some of the trials, whole.
     taken : tuple of ActionCounts or None, optional
         What the actions of each batch led to, where that was asked for.
+    duration_sums : csr_array, optional
+        As ``reward_sums``; None where each step takes 1 unit of time.
     """
 
     n_states: int
@@ -55,6 +57,7 @@ class CountedTrials:
     n_at: IntArray | None = None
     sample: TrialSample | None = None
     taken: tuple[ActionCounts | None, ...] | None = None
+    duration_sums: sparse.csr_array | None = None
 
     @classmethod
     def of(cls, counts: Sequence[TransitionCounts | None]) -> CountedTrials:
@@ -67,18 +70,22 @@ class CountedTrials:
             for b, each in enumerate(counts):
                 n_at[b] = 0 if each is None else each.trials_at
         order = np.arange(B * T).reshape(B, T).T.ravel()
-        N, R = (
-            sparse.vstack(
+        names = {"transition_counts": S * S, "reward_sums": S}
+        if some.duration_sums is not None:
+            names["duration_sums"] = S
+        sums = {
+            name: sparse.vstack(
                 [
                     sparse.csr_array((T, n)) if each is None else getattr(each, name)
                     for each in counts
                 ],
                 format="csr",
             )[order]
-            for name, n in (("transition_counts", S * S), ("reward_sums", S))
-        )
+            for name, n in names.items()
+        }
+        sums["transition_counts"] = sums["transition_counts"].astype(np.int64)
         n_by_batch = np.array([0 if each is None else each.n_trials for each in counts])
-        return cls(S, n_by_batch, N.astype(np.int64), R, n_at)
+        return cls(S, n_by_batch, n_at=n_at, **sums)
 
     @classmethod
     def checked(cls, **parts: Any) -> CountedTrials:
@@ -104,6 +111,8 @@ class CountedTrials:
             raise InvalidInputError(f"n_at of {B} batches has shape {found.n_at.shape}")
         if found.reward_sums.shape != (N.shape[0], S):
             raise InvalidInputError(f"reward_sums have shape {found.reward_sums.shape}")
+        if found.duration_sums is not None and found.duration_sums.shape != (N.shape[0], S):
+            raise InvalidInputError(f"duration_sums have shape {found.duration_sums.shape}")
         for b in range(B):
             TransitionCounts.of(found.batch(b))
         if taken is not None and (len(taken) != B or any(a and a.n_states != S for a in taken)):
@@ -136,7 +145,8 @@ class CountedTrials:
         here, n = slice(b, None, len(self.n_by_batch)), int(self.n_by_batch[b])
         n_at = None if self.n_at is None or (self.n_at[b] == n).all() else self.n_at[b]
         N, R = self.transition_counts[here], self.reward_sums[here]
-        return TransitionCounts(self.n_states, n, N, R, n_at)
+        times = None if self.duration_sums is None else self.duration_sums[here]
+        return TransitionCounts(self.n_states, n, N, R, n_at, times)
 
     def __add__(self, other: CountedTrials) -> CountedTrials:
         """Add trials dealt into as many batches; samples are joined whole."""
@@ -157,6 +167,7 @@ class CountedTrials:
             n_at,
             sample,
             taken,
+            added(self.duration_sums, other.duration_sums),
         )
 
     @property
@@ -181,15 +192,22 @@ class CountRecorder:
         self.n_states = n_states
         self._n_batches, self._first = n_batches, first
         self._t = self._n_waiting = 0
-        # Transitions that wait to be counted, arrays (k, n): states, pairs, rewards, own ones.
-        self._waiting: tuple[Any, Any, Any, Any] = (np.zeros((0, 0)),) * 4
+        # Transitions that wait to be counted, arrays (k, n): states, pairs, rewards, own ones, and
+        # durations if there are any.
+        self._waiting: tuple[Any, ...] = (np.zeros((0, 0)),) * 4
         self._left = self._left_keys = np.zeros((0, 0), dtype=np.int64)
         self._moves: list[tuple[NDArray[Any], ...]] = []
         self._paid: list[tuple[NDArray[Any], ...]] = []
+        self._times: list[tuple[NDArray[Any], ...]] = []
         self._is_cut = False
 
     def record(
-        self, state: IntArray, reward: FloatArray, next_state: IntArray, taken: Taken | None = None
+        self,
+        state: IntArray,
+        reward: FloatArray,
+        next_state: IntArray,
+        taken: Taken | None = None,
+        duration: FloatArray | None = None,
     ) -> None:
         """Count the next timestep's transitions of n trials, but for those that were explored."""
         n = len(state)
@@ -197,13 +215,18 @@ class CountRecorder:
             own = None if taken is None else ~taken.explored[None]
             pair = state * self.n_states
             pair += next_state
-            self._count(state[None], pair[None], reward[None], own)
+            time = None if duration is None else duration[None]
+            self._count(state[None], pair[None], reward[None], own, time)
             return
         if self._waiting[0].shape[1] != n:
             self._count_waiting()
             states, pairs = (np.empty((max(1, _BLOCK // max(1, n)), n), np.int64) for _ in range(2))
             self._waiting = states, pairs, np.empty(states.shape), np.ones(states.shape, dtype=bool)
-        i, (states, pairs, rewards, own) = self._n_waiting, self._waiting
+            if duration is not None:
+                self._waiting += (np.empty(states.shape),)
+        i, (states, pairs, rewards, own, *times) = self._n_waiting, self._waiting
+        if duration is not None:
+            times[0][i] = duration
         states[i], rewards[i] = state, reward
         np.multiply(state, self.n_states, out=pairs[i])
         pairs[i] += next_state
@@ -221,17 +244,23 @@ class CountRecorder:
             here = slice(t, t + step)
             state, following = states[:-1][here], states[1:][here]
             pair = state * self.n_states + following
-            self._count(state, pair, rewards[here], None if own is None else own.T[here])
+            time = None if trials.durations is None else trials.durations.T[here]
+            self._count(state, pair, rewards[here], None if own is None else own.T[here], time)
 
     def _count_waiting(self) -> None:
         n, self._n_waiting = self._n_waiting, 0
         if n:
-            state, pair, reward, own = (part[:n] for part in self._waiting)
-            self._count(state, pair, reward, None if own.all() else own)
+            state, pair, reward, own, *times = (part[:n] for part in self._waiting)
+            self._count(state, pair, reward, None if own.all() else own, *times)
             own[:] = True
 
     def _count(
-        self, state: IntArray, pair: IntArray, reward: FloatArray, own: BoolArray | None
+        self,
+        state: IntArray,
+        pair: IntArray,
+        reward: FloatArray,
+        own: BoolArray | None,
+        duration: FloatArray | None = None,
     ) -> None:
         """Count transitions of timesteps, arrays (k, n): from states, as pairs s S + s'."""
         S, B, (k, n) = self.n_states, self._n_batches, state.shape
@@ -252,6 +281,7 @@ class CountRecorder:
         if own is not None and not own.all():
             self._is_cut = True
             left, key, reward = left[own], key[own], reward[own]
+            duration = None if duration is None else duration[own]
         present, count = _counted(key.ravel(), k * B * S**2)
         row, column = np.divmod(present, S * S)
         # Keys ascend, so those of one state are neighbors.
@@ -267,6 +297,9 @@ class CountRecorder:
         self._moves.append((row + before, column, count))
         paid = _sums_at(visited, left.ravel(), reward.ravel(), k * B * S)
         self._paid.append((paid_row + before, paid_state, paid))
+        if duration is not None:
+            times = _sums_at(visited, left.ravel(), duration.ravel(), k * B * S)
+            self._times.append((paid_row + before, paid_state, times))
         self._t += k
 
     def portion(
@@ -284,7 +317,8 @@ class CountRecorder:
         )
         n_by_batch = np.bincount((self._first + np.arange(n_trials)) % B, minlength=B)
         n_at = N.sum(axis=1).reshape(T, B).T.astype(np.int64) if self._is_cut else None
-        return CountedTrials(S, n_by_batch, N, R, n_at, sample, taken)
+        times = _matrix(self._times, (B * T, S)) if self._times else None
+        return CountedTrials(S, n_by_batch, N, R, n_at, sample, taken, times)
 
     def sums(self, n_trials: int) -> TransitionCounts:
         """Return the counts of all trials together."""

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError, check_integer
-from lstd_agent.trials.kept import has_gaps
+from lstd_agent.trials.kept import check_both_timed, has_gaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,8 @@ class TransitionCounts:
         Sum of the rewards on leaving s at t.
     n_at : ndarray of int, shape (t_max + 1,), optional
         How many trials have each timestep, where some were cut short; None where all have all.
+    duration_sums : csr_array of float, shape (t_max + 1, S), optional
+        Sum of the durations of steps from s at t; None where each step takes 1 unit of time.
     t_max : int
         The last timestep.
     trials_at : ndarray of int, shape (t_max + 1,)
@@ -66,6 +68,7 @@ class TransitionCounts:
     transition_counts: sparse.csr_array
     reward_sums: sparse.csr_array
     n_at: IntArray | None = None
+    duration_sums: sparse.csr_array | None = None
     kept = None
 
     @classmethod
@@ -89,12 +92,14 @@ class TransitionCounts:
         if isinstance(counts, cls):
             checked = counts
         else:
+            times = getattr(counts, "duration_sums", None)
             checked = cls(
                 check_integer("n_states", counts.n_states, 1),
                 check_integer("n_trials", counts.n_trials, 1),
                 sparse.csr_array(counts.transition_counts),
                 sparse.csr_array(counts.reward_sums),
                 getattr(counts, "n_at", None),
+                None if times is None else sparse.csr_array(times),
             )
         _check_counts(checked)
         return checked
@@ -117,6 +122,7 @@ class TransitionCounts:
                 f"counts of {self.n_states} states and t_max {self.t_max} do not add to counts "
                 f"of {other.n_states} states and t_max {other.t_max}"
             )
+        check_both_timed(self.duration_sums, other.duration_sums)
 
     def __add__(self, other: TransitionCounts) -> TransitionCounts:
         self.check_adds(other)
@@ -127,6 +133,7 @@ class TransitionCounts:
             self.transition_counts + other.transition_counts,
             self.reward_sums + other.reward_sums,
             None if are_whole else self.trials_at + other.trials_at,
+            added(self.duration_sums, other.duration_sums),
         )
 
     @property
@@ -143,6 +150,11 @@ class TransitionCounts:
     def t_max(self) -> int:
         """The last timestep."""
         return int(self.transition_counts.shape[0]) - 1
+
+
+def added(a: sparse.csr_array | None, b: sparse.csr_array | None) -> sparse.csr_array | None:
+    """Return the sum of what either both have, or none."""
+    return None if a is None or b is None else a + b
 
 
 class CountsLike(Protocol):
@@ -168,13 +180,17 @@ class CountsLike(Protocol):
 def _check_counts(counts: TransitionCounts) -> None:
     """Raise `InvalidInputError` unless counts may be those of whole trials."""
     S, n, N, R = counts.n_states, counts.n_trials, counts.transition_counts, counts.reward_sums
-    T = N.shape[0]
+    T, times = N.shape[0], counts.duration_sums
     if T < 1 or N.shape != (T, S * S) or R.shape != (T, S):
         raise InvalidInputError(
             f"counts of {S} states have transition_counts of shape (t_max + 1, {S * S}) and "
             f"reward_sums of shape (t_max + 1, {S}); got {N.shape} and {R.shape}"
         )
-    for name, matrix in (("transition_counts", N), ("reward_sums", R)):
+    if times is not None and times.shape != (T, S):
+        raise InvalidInputError(f"duration_sums have shape {times.shape}, reward_sums {R.shape}")
+    for name, matrix in (("transition_counts", N), ("reward_sums", R), ("duration_sums", times)):
+        if matrix is None:
+            continue
         try:
             matrix.check_format(full_check=True)
         except ValueError as error:
@@ -186,6 +202,8 @@ def _check_counts(counts: TransitionCounts) -> None:
         )
     if R.dtype.kind not in "fiu" or not np.isfinite(R.data).all():
         raise InvalidInputError("reward_sums must be finite numbers")
+    if times is not None and not (np.isfinite(times.data) & (times.data >= 0.0)).all():
+        raise InvalidInputError("duration_sums must be finite numbers of at least 0")
     if counts.n_at is not None:
         check_lengths(counts.n_at, n, T - 1)
     off = np.flatnonzero(N.sum(axis=1) != counts.trials_at)
@@ -220,9 +238,10 @@ def _check_flow(counts: TransitionCounts) -> None:
             f"it at timestep {t + 1}: trials do not come or go"
         )
     was_in: Any = left.astype(bool)
-    paid: Any = counts.reward_sums.astype(bool)
-    if (paid > was_in).nnz:
-        raise InvalidInputError("reward_sums hold rewards of states that no trial was in")
+    for name in ("reward_sums", "duration_sums"):
+        sums = getattr(counts, name)
+        if sums is not None and (sums.astype(bool) > was_in).nnz:
+            raise InvalidInputError(f"{name} hold {name[:-5]}s of states that no trial was in")
 
 
 def check_lengths(n_at: IntArray, n_trials: int, t_max: int) -> None:

@@ -18,11 +18,18 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.spaces import MAX_REWARD, plain_array, real_array
 
+NO_TIME = (
+    "the steps of the second half of all timesteps take no time (their durations are 0), so that "
+    "there is no gain per unit of time: give durations in a smaller unit, or none"
+)
+
+_WHERE = "at timestep {1} of trial {0}"
+
 # Numbers are copied about this many at a time.
 _CHUNK = 2**20
 
 # What stands in the optional arrays of trials that came without them: nothing is known.
-_MISSING = {"actions": np.int8(-1), "explored": np.bool_(False)}
+_MISSING = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +51,8 @@ class KeptTrials:
     explored : ndarray of bool, shape (m, t_max + 1), optional
         Which actions were exploratory: these transitions do not show the policy, and only serve
         action values. None where none were.
+    durations : ndarray, shape (m, t_max + 1), optional
+        How long each step takes; None where each takes 1 unit of time.
     own : ndarray of bool, shape (m, t_max + 1), or None
         Which transitions are the policy's.
     reward_sums : ndarray, shape (t_max + 1,)
@@ -89,6 +98,7 @@ class KeptTrials:
     lengths: IntArray | None = None
     actions: IntArray | None = None
     explored: BoolArray | None = None
+    durations: FloatArray | None = None
     counts = None
 
     @classmethod
@@ -99,6 +109,7 @@ class KeptTrials:
         lengths: ArrayLike | None = None,
         actions: ArrayLike | None = None,
         explored: ArrayLike | None = None,
+        durations: ArrayLike | None = None,
     ) -> KeptTrials:
         """Return logged trials, checked.
 
@@ -112,6 +123,8 @@ class KeptTrials:
             How many timesteps each trial has, where not all have all of them.
         actions, explored : array_like, shape (m, t_max + 1), optional
             Which actions were taken, and which of them were exploratory.
+        durations : array_like, shape (m, t_max + 1), optional
+            How long each step takes; 1 by default.
 
         Returns
         -------
@@ -153,6 +166,7 @@ class KeptTrials:
             _checked_lengths(lengths, m, n),
             _by_timestep("actions", actions, "iu", paid.shape),
             were_explored if np.any(were_explored) else None,
+            None if durations is None else checked_durations(durations, paid.shape, _WHERE),
         )
 
     @property
@@ -173,7 +187,8 @@ class KeptTrials:
     @property
     def nbytes(self) -> int:
         """Memory that the trials take, in bytes."""
-        return int(self.observations.nbytes) + int(self.rewards.nbytes)
+        times = 0 if self.durations is None else int(self.durations.nbytes)
+        return int(self.observations.nbytes) + int(self.rewards.nbytes) + times
 
     def check_adds(self, other: KeptTrials) -> None:
         """Raise `InvalidInputError` unless the other has such observations and timesteps.
@@ -193,6 +208,7 @@ class KeptTrials:
                 f"trials of shape {self.observations.shape[1:]} (timesteps, components) do not "
                 f"add to trials of shape {other.observations.shape[1:]}"
             )
+        check_both_timed(self.durations, other.durations)
 
     def __add__(self, other: KeptTrials) -> KeptTrials:
         self.check_adds(other)
@@ -311,6 +327,37 @@ def bad_reward(reward: Any) -> str:
     if np.isfinite(reward):
         return f"rewards must be at most {MAX_REWARD:g} in size; got {reward}"
     return f"rewards must be finite; got {reward}"
+
+
+def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) -> FloatArray:
+    """Return durations of a shape, or raise unless they are lengths of time.
+
+    ``where`` says where one is, by its index.
+    """
+    try:
+        times = real_array(durations, "durations")
+    except InvalidInputError:
+        times = np.empty((*shape, 0))
+    if times.shape not in ((), shape):
+        raise InvalidInputError(f"durations are numbers of shape {shape}; got {durations!r}")
+    times = np.broadcast_to(times, shape)
+    fine = (times >= 0.0) & (times <= MAX_REWARD)
+    if not fine.all():
+        index = np.argwhere(~fine)[0]
+        raise InvalidInputError(
+            f"durations must be at least 0 and at most {MAX_REWARD:g}; got {times[tuple(index)]} "
+            + where.format(*index)
+        )
+    return times
+
+
+def check_both_timed(ours: Any, theirs: Any) -> None:
+    """Raise `InvalidInputError` if one of two kinds of trials has durations, and the other none."""
+    if (ours is None) != (theirs is None):
+        raise InvalidInputError(
+            "some trials or steps come with durations and others without: give all of them theirs "
+            "(1 where a step takes one unit of time), or none, or forget the others with reset()"
+        )
 
 
 class GrowingTrials:

@@ -1,11 +1,11 @@
 """Samples that people already have: logged trials from arrays, tables and Minari datasets.
 
 A trial of n transitions is n + 1 observations, n rewards and, if they were logged, n actions:
-``rewards[t]`` and ``actions[t]`` are those on leaving ``observations[t]``, and the last
-observation is what followed the last reward. A trial that is shorter than others was *cut short*
-unless it is said to have terminated: what came next is not known, which is nothing to do with an
-end of the task. Equations are of single transitions, so those of a timestep use the trials that
-have it, and a transition counts for what it shows however its trial went on.
+``rewards[t]`` and ``actions[t]`` are those on leaving ``observations[t]``, and the last observation
+is what followed the last reward. Steps may have n durations. A trial that is shorter than others
+was *cut short* unless it is said to have terminated: what came next is not known, which is nothing
+to do with an end of the task. Equations are of single transitions, so those of a timestep use the
+trials that have it, and a transition counts for what it shows however its trial went on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.kept import bad_reward
+from lstd_agent.trials.kept import bad_reward, checked_durations
 from lstd_agent.trials.logged_tables import trials_of_table
 from lstd_agent.trials.spaces import (
     MAX_REWARD,
@@ -50,6 +50,8 @@ class LoggedTrials:
         Whether a trial ended with its last transition; else it was cut short there.
     observation_space, action_space : Space or None
         Where the log tells them.
+    durations : list of ndarray, shape (n,), or None
+        How long each step takes; None where each takes 1 unit of time.
     n_trials : int
         Number of trials m.
     lengths : ndarray of int, shape (m,)
@@ -78,6 +80,7 @@ class LoggedTrials:
     terminated: BoolArray
     observation_space: gym.Space[Any] | None = None
     action_space: gym.Space[Any] | None = None
+    durations: list[FloatArray] | None = None
 
     @property
     def n_trials(self) -> int:
@@ -100,6 +103,7 @@ class LoggedTrials:
         actions: Iterable[ArrayLike] | None = None,
         *,
         terminated: ArrayLike | None = None,
+        durations: Iterable[ArrayLike] | None = None,
         observation_space: gym.Space[Any] | None = None,
         action_space: gym.Space[Any] | None = None,
     ) -> LoggedTrials:
@@ -115,6 +119,8 @@ class LoggedTrials:
         actions : array_like, shape (m, n, ...), or iterable of array_like, optional
         terminated : array_like of bool, shape (m,), optional
             Whether each trial ended with its last transition; by default none did.
+        durations : array_like, shape (m, n), or iterable of array_like, optional
+            ``durations[i][t]`` is how long trial i stays in ``observations[i][t]``; 1 by default.
         observation_space, action_space : Space, optional
 
         Returns
@@ -138,7 +144,8 @@ class LoggedTrials:
         m = len(paid)
         if m == 0:
             raise InvalidInputError("there are no trials: give observations and rewards of one")
-        for name, parts in (("observations", observed), ("actions", taken)):
+        times = None if durations is None else _each(durations, "durations")
+        for name, parts in (("observations", observed), ("actions", taken), ("durations", times)):
             if parts is not None and len(parts) != m:
                 raise InvalidInputError(f"rewards are of {m} trials, {name} of {len(parts)}")
         ended = np.zeros(m, dtype=bool)
@@ -157,7 +164,12 @@ class LoggedTrials:
                     f"trial {i} has {len(each)} rewards and actions of shape {action.shape}: "
                     "there is one action for each reward"
                 )
-        return cls(observed, paid, taken, ended, observation_space, action_space)
+        if times is not None:
+            times = [
+                checked_durations(time, each.shape, f"at timestep {{0}} of trial {i}")
+                for i, (time, each) in enumerate(zip(times, paid, strict=True))
+            ]
+        return cls(observed, paid, taken, ended, observation_space, action_space, times)
 
     @classmethod
     def from_frame(
@@ -171,6 +183,8 @@ class LoggedTrials:
         action: Columns | None = None,
         next_observation: Columns | None = None,
         terminated: str | None = None,
+        duration: str | None = None,
+        time: str | None = None,
         drop_last: bool = False,
         observation_space: gym.Space[Any] | None = None,
         action_space: gym.Space[Any] | None = None,
@@ -196,6 +210,9 @@ class LoggedTrials:
             alone, and its reward must be missing (NaN).
         terminated : str, optional
             Column of bool: true in a trial's last row, if it ended there.
+        duration, time : str, optional
+            Column of how long each row's observation lasts, or of when it began: numbers, or
+            dates and times, of which durations are in seconds. Without one each step takes 1.
         drop_last : bool
             Without next observations: leave the last row's reward and action out, which nothing
             is known to follow.
@@ -210,7 +227,14 @@ class LoggedTrials:
         InvalidInputError
             If a column or a timestep is missing, or rows do not follow each other.
         """
-        single = {"trial": trial, "timestep": timestep, "reward": reward, "terminated": terminated}
+        single = {
+            "trial": trial,
+            "timestep": timestep,
+            "reward": reward,
+            "terminated": terminated,
+            "duration": duration,
+            "time": time,
+        }
         joint = {
             "observation": observation,
             "action": action,
@@ -239,6 +263,11 @@ class LoggedTrials:
         """
         observations, rewards, actions, terminated = [], [], [], []
         for episode in dataset.iterate_episodes():
+            if "duration" in (getattr(episode, "infos", None) or {}):
+                raise InvalidInputError(
+                    "the episodes have durations in their infos, whose place differs between "
+                    "datasets: give them to LoggedTrials.of(..., durations=)"
+                )
             ended = np.asarray(episode.terminations, dtype=bool)
             if ended[:-1].any():
                 raise InvalidInputError(
@@ -264,6 +293,7 @@ def as_logged(
     rewards: Any,
     actions: Any,
     terminated: Any,
+    durations: Any,
     action_space: gym.Space[Any] | None,
 ) -> LoggedTrials:
     """Return what `SeminormLSTDAgent.add_trials` was given as logged trials."""
@@ -271,7 +301,8 @@ def as_logged(
     if hasattr(observations, "iterate_episodes"):
         whole = LoggedTrials.from_minari(observations)
     if isinstance(whole, LoggedTrials):
-        for name, part in (("rewards", rewards), ("actions", actions), ("terminated", terminated)):
+        names = "rewards", "actions", "terminated", "durations"
+        for name, part in zip(names, (rewards, actions, terminated, durations), strict=True):
             if part is not None:
                 raise InvalidInputError(f"the trials hold their {name}: leave {name}= out")
         return whole if action_space is None else replace(whole, action_space=action_space)
@@ -282,9 +313,8 @@ def as_logged(
         )
     if rewards is None:
         raise InvalidInputError("rewards are missing: give those of each trial")
-    return LoggedTrials.of(
-        observations, rewards, actions, terminated=terminated, action_space=action_space
-    )
+    how = {"terminated": terminated, "durations": durations, "action_space": action_space}
+    return LoggedTrials.of(observations, rewards, actions, **how)
 
 
 def _each(parts: Any, name: str) -> list[Any]:

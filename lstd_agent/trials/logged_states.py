@@ -67,6 +67,11 @@ def encoded_trials(
         states[i, n:] = encoding.terminal if ended[i] else encoded[i][n]
         rewards[i, :n] = trials.rewards[i][:n]
     states = encoding.compact(states)
+    durations = None
+    if trials.durations is not None:
+        durations = np.ones((m, T))
+        for i, n in enumerate(lengths.tolist()):
+            durations[i, :n] = trials.durations[i][:n]
     actions = None
     if numbers is not None and trials.actions is not None:
         has = np.concatenate([np.arange(n) < T for n in trials.lengths])
@@ -74,7 +79,8 @@ def encoded_trials(
         actions[np.arange(T) < lengths[:, None]] = as_numbers(trials, numbers)[has]
     # A trial that ended stays where it ended, and so has all timesteps.
     lengths = np.where(ended, T, lengths)
-    return KeptTrials(states, rewards, lengths if (lengths < T).any() else None, actions)
+    cut = lengths if (lengths < T).any() else None
+    return KeptTrials(states, rewards, cut, actions, durations=durations)
 
 
 def _last_timestep(trials: LoggedTrials, t_max: int | None, known: int | None) -> int:

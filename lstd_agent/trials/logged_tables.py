@@ -22,7 +22,8 @@ def trials_of_table(
     frame, drop_last
         See `LoggedTrials.from_frame`.
     single : mapping
-        Names of the columns ``trial``, ``timestep``, ``reward`` and ``terminated``, or None.
+        Names of the columns ``trial``, ``timestep``, ``reward``, ``terminated``, ``duration`` and
+        ``time``, or None.
     joint : mapping
         One name or several of ``observation``, ``action`` and ``next_observation``, or None.
     """
@@ -45,7 +46,7 @@ def trials_of_table(
     if "timestep" in columns:
         _check_timesteps(columns, bounds)
     ends = columns.get("terminated", np.zeros(len(reward), dtype=bool)).astype(bool)
-    trials: dict[str, Any] = {"observations": [], "rewards": [], "actions": []}
+    trials: dict[str, Any] = {"observations": [], "rewards": [], "actions": [], "durations": []}
     terminated = []
     for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         if ends[a : b - 1].any():
@@ -59,8 +60,10 @@ def trials_of_table(
         trials["rewards"].append(columns["reward"][a : a + n])
         if "action" in columns:
             trials["actions"].append(columns["action"][a : a + n])
+        if "duration" in columns or "time" in columns:
+            trials["durations"].append(_durations(columns, a, b, n))
         terminated.append(ends[b - 1] and n == b - a)
-    trials["actions"] = trials["actions"] or None
+    trials["actions"], trials["durations"] = trials["actions"] or None, trials["durations"] or None
     return {**trials, "terminated": np.array(terminated, dtype=bool)}
 
 
@@ -125,6 +128,22 @@ def _n_transitions(
         "it: name the columns of next observations (next_observation=), or leave it out with "
         "drop_last=True"
     )
+
+
+def _durations(columns: Mapping[str, NDArray[Any]], a: int, b: int, n: int) -> NDArray[Any]:
+    """Return how long the n transitions of a trial take."""
+    if "duration" in columns:
+        if "time" in columns:
+            raise InvalidInputError("duration= and time= tell the same: leave one of them out")
+        times = columns["duration"][a : a + n]
+    elif n == b - a:
+        raise InvalidInputError(
+            f"no row follows the last one of trial {columns['trial'][a]!r}, so that time= does not "
+            "tell how long it lasts: name a column of durations (duration=) instead"
+        )
+    else:
+        times = np.diff(columns["time"][a : a + n + 1])
+    return times / np.timedelta64(1, "s") if times.dtype.kind == "m" else times
 
 
 def _observations(columns: Mapping[str, NDArray[Any]], a: int, b: int, n: int) -> NDArray[Any]:

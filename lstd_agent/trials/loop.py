@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import BoolArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_integer
 from lstd_agent.trials.encoding import Encoding
+from lstd_agent.trials.kept import check_both_timed
 from lstd_agent.trials.policies import Actor
 from lstd_agent.trials.recording import (
     LockstepTrials,
@@ -45,6 +46,10 @@ class Gathered(Protocol):
     @property
     def t_max(self) -> int | None:
         """The last timestep of every trial; None before there is one."""
+
+    @property
+    def durations(self) -> Any:
+        """The durations of their steps; None without them or any trials."""
 
     def add(self, portion: Portion) -> None:
         """Add finished trials."""
@@ -138,11 +143,12 @@ class UserLoop:
         reward: ArrayLike,
         next_observation: Any,
         terminated: ArrayLike = False,
+        duration: ArrayLike | None = None,
     ) -> None:
         """Record a transition, or transitions in lockstep; see `SeminormLSTDAgent.observe`."""
         trial = self._sequential or self.begin(self._known())
         if type(reward) is not float and plain_array(reward, "a reward").ndim:
-            self._observe_batch(t, observation, reward, next_observation, terminated)
+            self._observe_batch(t, observation, reward, next_observation, terminated, duration)
             return
         if self._lockstep is not None:
             raise InvalidInputError("trials in lockstep are under way: call end_trial() first")
@@ -150,6 +156,8 @@ class UserLoop:
             t = self._checked_timestep(t, trial.n_timesteps)
             self._longest = math.inf if self.t_max is None else self.t_max
         if t == 0:
+            if self._gathered.n_trials or trial.n_finished:
+                check_both_timed(duration, self._known_durations)
             self._thread = get_ident()
             trial.start(observation)
             self._check_features(trial)
@@ -163,7 +171,11 @@ class UserLoop:
             raise _elsewhere(0, t)
         if terminated is not False:
             terminated = bool(_flags(terminated, ()))
-        trial.advance(reward, next_observation, terminated)
+        trial.advance(reward, next_observation, terminated, None, duration)
+
+    @property
+    def _known_durations(self) -> Any:
+        return self._gathered.durations if self._gathered.n_trials else self._trial.durations
 
     def _check_features(self, trial: SequentialTrials) -> None:
         """Check features by the first state; a trial whose features fail is dropped."""
@@ -182,6 +194,7 @@ class UserLoop:
         reward: Any,
         next_observation: Any,
         terminated: ArrayLike,
+        duration: ArrayLike | None,
     ) -> None:
         rewards = as_rewards(reward, len(reward), t)
         if self._trial.n_timesteps:
@@ -201,6 +214,8 @@ class UserLoop:
         ended = _flags(terminated, (n,))
         if trials is None:
             self.flush()
+            if self._gathered.n_trials:
+                check_both_timed(duration, self._known_durations)
             self._thread = get_ident()
             how = self._gathered.n_trials, self._gathered.n_stored_trials
             trials = LockstepTrials(self._recording, state, *how)
@@ -210,7 +225,7 @@ class UserLoop:
             )
         else:
             _check_followed(t, state, trials.states, trials.living)
-        trials.advance(rewards, next_state, ended)
+        trials.advance(rewards, next_state, ended, None, duration)
         self._lockstep = trials
 
     def end_trial(self) -> None:
@@ -235,7 +250,7 @@ class UserLoop:
         if t_max is not None and n <= t_max and not trials.living.any():
             nothing = np.zeros(len(trials.states))
             for _ in range(n, t_max + 1):
-                trials.advance(nothing, trials.states)
+                trials.advance(nothing, trials.states, None, None, trials.durations)
         elif t_max not in (None, n - 1):
             raise InvalidInputError(
                 f"these trials have timesteps 0 to {n - 1}, the others 0 to {t_max}: all trials "

@@ -19,7 +19,7 @@ from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken
 from lstd_agent.trials.counted import CountedTrials, CountRecorder
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import KeptTrials, bad_reward
+from lstd_agent.trials.kept import KeptTrials, bad_reward, check_both_timed, checked_durations
 from lstd_agent.trials.samples import TrialSample, ordered
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
@@ -31,7 +31,12 @@ class Recorder(Protocol):
     """Adds up trials of counted observations."""
 
     def record(
-        self, state: IntArray, reward: FloatArray, next_state: IntArray, taken: Taken | None = None
+        self,
+        state: IntArray,
+        reward: FloatArray,
+        next_state: IntArray,
+        taken: Taken | None = None,
+        duration: FloatArray | None = None,
     ) -> None:
         """Record the next timestep of all trials; explored transitions are left out."""
 
@@ -96,7 +101,8 @@ class Recording:
         if actions is not None and trials.actions is not None:
             states, explored = trials.observations.T, trials.part("explored").T
             taken = Taken(trials.actions.T, explored)
-            actions.record(states[:-1], taken, trials.rewards.T, states[1:])
+            time = None if trials.durations is None else trials.durations.T
+            actions.record(states[:-1], taken, trials.rewards.T, states[1:], time)
             counted = actions.sums()
         sample = TrialSample.of(trials, n_stored, first) if n_stored else None
         portion: Portion = recorder.portion(trials.n_trials, sample, counted)
@@ -128,9 +134,16 @@ class LockstepTrials:
         self._n_whole = len(states) if self._recorder is None else min(n_stored, len(states))
         self._whole = [encoding.compact(states[: self._n_whole])]
         self._rewards: list[FloatArray] = []
+        self._durations: list[FloatArray] = []
+        self._is_timed = False
         self._taken: list[Taken] = []
         self._living: BoolArray | None = None
         encoding.check_features(states)
+
+    @property
+    def durations(self) -> FloatArray | None:
+        """Durations (n,) of steps in the terminal state; None where steps have none."""
+        return np.ones(len(self.states)) if self._is_timed else None
 
     @property
     def living(self) -> BoolArray:
@@ -143,6 +156,7 @@ class LockstepTrials:
         next_state: States,
         terminated: BoolArray | None = None,
         taken: Taken | None = None,
+        duration: Any = None,
     ) -> None:
         """Record the next timestep of all trials: rewards (n,), states (n, ...), and actions.
 
@@ -150,6 +164,8 @@ class LockstepTrials:
         """
         if self._living is not None:
             reward = np.where(self._living, reward, 0.0)
+            if np.shape(duration) == reward.shape:
+                duration = np.where(self._living, duration, 1.0)
         fine = np.abs(reward) <= MAX_REWARD
         if not fine.all():
             trial = int(np.argmin(fine))
@@ -157,6 +173,11 @@ class LockstepTrials:
                 f"{bad_reward(reward[trial])} at timestep {self.n_timesteps} of trial {trial} of "
                 "the round"
             )
+        if duration is not None:
+            where = f"at timestep {self.n_timesteps} of trial {{0}} of the round"
+            duration = checked_durations(duration, reward.shape, where)
+        if self.n_timesteps:
+            check_both_timed(duration, self._is_timed or None)
         if terminated is not None and terminated.any():
             _refuse_unless_it_ends(self._encoding, self.living & terminated, self.n_timesteps)
             self._living = self.living & ~terminated
@@ -164,16 +185,18 @@ class LockstepTrials:
             next_state = next_state.copy()
             next_state[~self._living] = self._encoding.terminal
         if self._recorder is not None:
-            self._recorder.record(self.states, reward, next_state, taken)
+            self._recorder.record(self.states, reward, next_state, taken, duration)
         if self._actions is not None:
             assert taken is not None
-            self._actions.record(self.states, taken, reward, next_state)
+            self._actions.record(self.states, taken, reward, next_state, duration)
         if m := self._n_whole:
             self._whole.append(self._encoding.compact(next_state[:m]))
             self._rewards.append(reward[:m].copy())  # an environment may write into it again
+            if duration is not None:
+                self._durations.append(duration[:m].copy())
             if taken is not None:
                 self._taken.append(Taken(taken.action[:m], taken.explored[:m]))
-        self.states = next_state
+        self.states, self._is_timed = next_state, duration is not None
         self.n_timesteps += 1
 
     def finish(self) -> Portion:
@@ -182,7 +205,9 @@ class LockstepTrials:
         if self._n_whole:
             states, rewards = np.stack(self._whole, axis=1), np.stack(self._rewards, axis=1)
             taken = [np.stack(parts) for parts in zip(*self._taken, strict=True)]
-            whole = _with_actions(KeptTrials(states, rewards), Taken(*taken) if taken else None)
+            times = np.stack(self._durations, axis=1) if self._durations else None
+            whole = KeptTrials(states, rewards, durations=times)
+            whole = _with_actions(whole, Taken(*taken) if taken else None)
         if self._recorder is None:
             assert whole is not None
             return whole
@@ -203,10 +228,16 @@ class SequentialTrials:
         self.terminated = False
         self.encoding = encoding
         self._hold = encoding.hold
-        self._finished: list[tuple[States, FloatArray, list[Taken]]] = []
+        self._finished: list[tuple[States, FloatArray, FloatArray | None, list[Taken]]] = []
         self._held: list[Any] = []
         self._rewards: list[float] = []
+        self._durations: list[float] = []
         self._taken: list[Taken] = []
+
+    @property
+    def durations(self) -> FloatArray | None:
+        """Durations of the first finished trial's steps; None without them or any trial."""
+        return self._finished[0][2] if self._finished else None
 
     @property
     def n_finished(self) -> int:
@@ -229,13 +260,23 @@ class SequentialTrials:
         self._held.append(self._hold(observation))
 
     def advance(
-        self, reward: Any, observation: Any, terminated: bool, taken: Taken | None = None
+        self,
+        reward: Any,
+        observation: Any,
+        terminated: bool,
+        taken: Taken | None = None,
+        duration: Any = None,
     ) -> None:
         """Record the next timestep of the trial under way."""
         if type(reward) is not float:
             reward = as_reward(reward, len(self._rewards))
         if not -MAX_REWARD <= reward <= MAX_REWARD:
             raise InvalidInputError(f"{bad_reward(reward)} at timestep {len(self._rewards)}")
+        if duration is not None or self._durations:
+            if self._rewards or self._finished:
+                check_both_timed(duration, self._durations or self.durations)
+            where = f"at timestep {len(self._rewards)}"
+            self._durations.append(float(checked_durations(duration, (), where)))
         if terminated:
             living = np.ones(1, dtype=bool)
             _refuse_unless_it_ends(self.encoding, living, len(self._rewards))
@@ -267,8 +308,13 @@ class SequentialTrials:
             states = np.concatenate((states, np.repeat(states[-1:], t_max + 2 - len(states), 0)))
             states[n:] = self.encoding.terminal
         rewards = np.concatenate((np.asarray(self._rewards), np.zeros(n_missing)))
+        durations = None
+        if self._durations:
+            durations = np.concatenate((np.asarray(self._durations), np.ones(n_missing)))
+        if self._finished:
+            check_both_timed(durations, self.durations)
         self.t_max = t_max
-        self._finished.append((states, rewards, self._taken))
+        self._finished.append((states, rewards, durations, self._taken))
         self.drop()
 
     def _encode_held(self) -> States:
@@ -288,6 +334,7 @@ class SequentialTrials:
     def drop(self) -> None:
         """Forget the trial under way."""
         self._held, self._rewards, self._taken, self.terminated = [], [], [], False
+        self._durations = []
 
     def forget_finished(self) -> None:
         """Forget the finished trials, which have been added up."""
@@ -296,15 +343,18 @@ class SequentialTrials:
     def finished(self) -> KeptTrials:
         """Return the finished trials, encoded."""
         finished = self._finished
-        states = self.encoding.compact(np.stack([states for states, _, _ in finished]))
-        rewards = np.stack([rewards for _, rewards, _ in finished])
+        states = self.encoding.compact(np.stack([each[0] for each in finished]))
+        rewards = np.stack([each[1] for each in finished])
+        told = [each[2] for each in finished if each[2] is not None]
+        times = np.stack(told) if told else None
         action, explored = np.zeros(rewards.T.shape, np.int64), np.zeros(rewards.T.shape, bool)
-        for trial, (_, _, taken) in enumerate(finished):
+        for trial, (*_, taken) in enumerate(finished):
             for t, each in enumerate(taken):
                 action[t, trial], explored[t, trial] = each.action[0], each.explored[0]
-        are_known = any(taken for _, _, taken in finished)
+        are_known = any(each[3] for each in finished)
         return _with_actions(
-            KeptTrials(states, rewards), Taken(action, explored) if are_known else None
+            KeptTrials(states, rewards, durations=times),
+            Taken(action, explored) if are_known else None,
         )
 
 

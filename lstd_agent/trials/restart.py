@@ -11,8 +11,9 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
     """Starts again after termination, instead of ending: the task never terminates.
 
     The terminal observation is shown as it is. The step after it, whatever the action, pays 0
-    and leads to what the environment's reset observes. Truncation is passed on: make the
-    environment with ``max_episode_steps=-1`` to have no limit.
+    and leads to what the environment's reset observes; where steps have an ``info["duration"]``
+    it takes no time. Truncation is passed on: make the environment with ``max_episode_steps=-1``
+    to have no limit.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        self._over = False
+        self._over, self._is_timed = False, False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -78,6 +79,9 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
         if self._over:
             self._over = False
             observation, info = super().reset()
+            if self._is_timed:
+                info = {**info, "duration": 0.0}
             return observation, 0.0, False, False, info
         observation, reward, self._over, truncated, info = super().step(action)
+        self._is_timed = "duration" in info
         return observation, reward, False, truncated, info

@@ -118,6 +118,8 @@ class TrialSample:
         How many timesteps each trial has, where some were cut short.
     explored : ndarray of bool, shape (m, t_max + 1), optional
         Which actions were exploratory.
+    durations : ndarray, shape (m, t_max + 1), optional
+        How long each step takes.
     hashes : ndarray of uint64, shape (m,)
         Ascending.
     """
@@ -127,6 +129,7 @@ class TrialSample:
     lengths: IntArray | None
     explored: BoolArray | None
     hashes: NDArray[np.uint64]
+    durations: FloatArray | None = None
 
     @classmethod
     def of(cls, trials: KeptTrials, most: int, first: int = 0) -> TrialSample:
@@ -136,8 +139,12 @@ class TrialSample:
         """
         found = _keys(hashes(trials), first)
         chosen = np.argsort(found, kind="stable")[:most]
-        some = trials.take(chosen)
-        return cls(some.observations, some.rewards, some.lengths, some.explored, found[chosen])
+        return cls._taken(trials.take(chosen), found[chosen])
+
+    @classmethod
+    def _taken(cls, some: KeptTrials, hashes: NDArray[np.uint64]) -> TrialSample:
+        parts = some.observations, some.rewards, some.lengths, some.explored
+        return cls(*parts, hashes, some.durations)
 
     @classmethod
     def checked(
@@ -147,12 +154,13 @@ class TrialSample:
         lengths: IntArray | None,
         explored: BoolArray | None,
         hashes: NDArray[np.uint64],
+        durations: FloatArray | None = None,
     ) -> TrialSample:
         """Return a sample that comes from elsewhere, or raise unless it is one.
 
         Parameters
         ----------
-        states, rewards, lengths, explored, hashes
+        states, rewards, lengths, explored, hashes, durations
             The attributes.
 
         Raises
@@ -165,7 +173,7 @@ class TrialSample:
                 f"the states of a sample of trials are integers (m, t_max + 2); got {states.dtype} "
                 f"of shape {states.shape}"
             )
-        trials = KeptTrials.of(states, rewards, lengths, None, explored)
+        trials = KeptTrials.of(states, rewards, lengths, None, explored, durations)
         found = cls.of(replace(trials, observations=states), len(states))
         if not np.array_equal(found.hashes, hashes):
             raise InvalidInputError("the trials of a sample do not have its hashes")
@@ -174,7 +182,8 @@ class TrialSample:
     @property
     def trials(self) -> KeptTrials:
         """The same as trials without actions."""
-        return KeptTrials(self.states, self.rewards, self.lengths, None, self.explored)
+        parts = self.states, self.rewards, self.lengths, None, self.explored
+        return KeptTrials(*parts, self.durations)
 
     @classmethod
     def merged(cls, samples: list[TrialSample], most: int | None = None) -> TrialSample:
@@ -182,5 +191,4 @@ class TrialSample:
         both = KeptTrials.together([sample.trials for sample in samples])
         found = np.concatenate([sample.hashes for sample in samples])
         chosen = np.argsort(found, kind="stable")[:most]
-        some = both.take(chosen)
-        return cls(some.observations, some.rewards, some.lengths, some.explored, found[chosen])
+        return cls._taken(both.take(chosen), found[chosen])

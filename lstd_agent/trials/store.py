@@ -244,6 +244,7 @@ class TrialStore:
         rewards: Any,
         actions: Any,
         terminated: Any,
+        durations: Any,
         t_max: int | None,
         policy: Policy | None,
         batched: bool | None,
@@ -252,7 +253,7 @@ class TrialStore:
         action_space: gym.Space[Any] | None,
     ) -> None:
         """Add logged trials; see `SeminormLSTDAgent.add_trials`."""
-        trials = as_logged(observations, rewards, actions, terminated, action_space)
+        trials = as_logged(observations, rewards, actions, terminated, durations, action_space)
         with self._lock:
             space = observation_space
             if space is None and self.encoding is None:

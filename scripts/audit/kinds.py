@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from models import Finite, Gaussian, Model, at, moves, with_event, with_mode
+from models import Finite, Gaussian, Model, Timed, at, moves, with_event, with_mode
 from numpy.typing import NDArray
 
 from unichain_gym import TabularMDP, attach_streams
@@ -163,6 +163,16 @@ def explored(rng: Rng) -> Plan:
     return Plan(model, explored=(mdp, policy, [0.02, 0.1, 1, 3][rng.integers(4)]))
 
 
+def timed(rng: Rng, base: Finite) -> Plan:
+    """Return a process whose steps take time, in whatever unit."""
+    S, scale = len(base.P), 10.0 ** rng.uniform(-3.0, 3.0)
+    duration = scale * rng.uniform(0.1, 2.0, S)
+    a_unit = base.reward + rng.normal() * np.ptp(base.reward)
+    parts = base.P, a_unit * duration / scale, base.start, base.shown, base.noise
+    law = one_of(rng, "deterministic", "exponential", "lognormal")
+    return Plan(Timed(*parts, duration=duration, law=law))
+
+
 def some_counts(rng: Rng) -> Finite:
     """Return a queue, or streams and a core."""
     return queue(rng) if rng.random() < 0.5 else as_finite(*streams(rng), 0.3)
@@ -190,6 +200,7 @@ COUNTED: dict[str, Callable[[Rng], Plan]] = {
     "own": lambda rng: hidden(rng, some_counts(rng), forever=True),
     "rare": lambda rng: rare(rng, some_counts(rng)),
     "explored": explored,
+    "timed": lambda rng: timed(rng, some_counts(rng)),
 }
 VECTORS: dict[str, Callable[[Rng], Plan]] = {
     "backlog": lambda rng: Plan(backlog(rng)),
@@ -204,5 +215,6 @@ VECTORS: dict[str, Callable[[Rng], Plan]] = {
     ),
     "own-vectors": lambda rng: hidden(rng, backlog(rng), forever=True),
     "rare-vectors": lambda rng: rare(rng, backlog(rng)),
+    "timed-vectors": lambda rng: timed(rng, backlog(rng)),
 }
 KINDS = COUNTED | VECTORS

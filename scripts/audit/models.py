@@ -10,7 +10,7 @@ state. A periodic chain has no such sum; its v_h is the average over one period 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
 from typing import Any, Literal
@@ -122,6 +122,10 @@ class Finite:
         rewards = self.reward[states[:, :-1]]
         return states, self.shown[states], rewards + self.noise * rng.standard_normal(rewards.shape)
 
+    def times(self, states: NDArray[Any], rng: np.random.Generator) -> FloatArray | None:
+        """Return how long the steps of trials take; None where each takes 1."""
+        return None
+
     def as_seen(self, states: NDArray[Any], lengths: NDArray[np.int64]) -> Finite:
         """Return the chain without the starts and transitions that no trial has."""
         has = np.arange(states.shape[1] - 1) < lengths[:, None]
@@ -135,6 +139,45 @@ class Finite:
         begun = np.kron(copies, np.isin(np.arange(S), states[:, 0] % S))
         start = np.where(begun, self.start, 0.0)
         return replace(self, P=P / P.sum(axis=1, keepdims=True), start=start / start.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Timed(Finite):
+    """A finite chain whose steps take time: a gain per unit of time, and b = r - g τ + P b.
+
+    ``duration`` (S,) are means, with a ``law`` "deterministic", "exponential" or "lognormal".
+    """
+
+    duration: FloatArray = field(default_factory=lambda: np.ones(1))
+    law: str = "deterministic"
+
+    @cached_property
+    def rate(self) -> float:
+        """Reward per unit of time."""
+        bare = MarkovChain(self.P, self.reward, self.start, drop_below=1e-13)
+        p = np.asarray(bare.stationary_distribution)
+        return float(p @ self.reward / (p @ self.duration))
+
+    @cached_property
+    def chain(self) -> MarkovChain:
+        """The exact side, of rewards above the gain."""
+        paid = self.reward - self.rate * self.duration
+        return MarkovChain(self.P, paid, self.start, drop_below=1e-13)
+
+    @cached_property
+    def gains(self) -> FloatArray:
+        """Gain of each state."""
+        return np.full(len(self.P), self.rate)
+
+    def times(self, states: NDArray[Any], rng: np.random.Generator) -> FloatArray:
+        """Draw how long the steps of trials take."""
+        shape = states[:, :-1].shape
+        laws = {
+            "deterministic": lambda: np.ones(shape),
+            "exponential": lambda: rng.exponential(size=shape),
+            "lognormal": lambda: rng.lognormal(-0.5, 1.0, shape),
+        }
+        return np.asarray(laws[self.law]() * self.duration[states[:, :-1]])
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ def run(kind: str, seed: int, most_trials: int = 1500) -> Outcome:
     if isinstance(model, Finite) and task.plan.explored is None:
         seen = task.truth(model.as_seen(task.states, task.lengths))
     apart = {name: abs(seen[name] - truth[name]) for name in truth}
-    apart["gain"] *= task.t_max + 1
+    apart["gain"] *= task.length
     healthy = health(task, span) | {"seen": max(apart.values()) <= limit}
     found = Outcome(kind, seed, limit, span, healthy, suffices(task, span))
     found.returns = task.returns()
@@ -52,7 +52,7 @@ def run(kind: str, seed: int, most_trials: int = 1500) -> Outcome:
         warnings.simplefilter("always")
         try:
             for name, (estimate, error) in ask(task, seed).items():
-                unit = task.t_max + 1 if name == "gain" else 1
+                unit = task.length if name == "gain" else 1
                 numbers = (estimate, error, truth[name], seen[name])
                 found.answers[name] = Answer(*(float(unit * each) for each in numbers))
         except EvaluationError as raised:
@@ -80,7 +80,10 @@ def fitted(task: Task, seed: int) -> SeminormLSTDAgent:
         space = None
         if isinstance(task.plan.model, Finite) and task.counted:
             space = gym.spaces.Discrete(int(task.plan.model.shown.max()) + 1)
-        agent.add_trials(shown, rewards, observation_space=space)
+        times = None
+        if task.times is not None:
+            times = [each[:n] for each, n in zip(task.times, task.lengths, strict=True)]
+        agent.add_trials(shown, rewards, durations=times, observation_space=space)
     return agent.fit()
 
 

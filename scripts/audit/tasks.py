@@ -30,7 +30,7 @@ class Task:
     """A process, trials of it, and two observations (without the time) whose values to compare.
 
     ``states`` are full states, which nobody sees. A trial has its first ``lengths`` timesteps;
-    ``options`` are those of the agent.
+    ``options`` are those of the agent; ``times`` are the durations of steps, where they have some.
     """
 
     plan: Plan
@@ -41,6 +41,7 @@ class Task:
     features: Any
     options: dict[str, Any]
     sides: tuple[Any, Any]
+    times: FloatArray | None = None
 
     @classmethod
     def of(
@@ -59,6 +60,11 @@ class Task:
     def t_max(self) -> int:
         """The last timestep."""
         return int(self.lengths.max()) - 1
+
+    @property
+    def length(self) -> float:
+        """How long a trial takes, by which an error of the gain counts."""
+        return (self.t_max + 1) * (1.0 if self.times is None else float(self.times.mean()))
 
     @property
     def counted(self) -> bool:
@@ -80,7 +86,10 @@ class Task:
         Both are NaN unless at least two whole trials start at each side.
         """
         whole = self.lengths == self.t_max + 1
-        totals = self.rewards[:, : self.t_max + 1].sum(axis=1)
+        paid = self.rewards
+        if self.times is not None:
+            paid = paid - self.plan.model.gain * self.times
+        totals = paid[:, : self.t_max + 1].sum(axis=1)
         starts = self.plan.model.shows(self.states[:, 0]).reshape(len(whole), -1)
         here = [totals[whole & (starts == side).all(axis=1)] for side in self.sides]
         if min(map(len, here)) < 2:
@@ -113,6 +122,7 @@ def draw(kind: str, seed: int, most_trials: int = 1500) -> Task:
     if rng.random() < 0.6 and len(plan.model.starts) < 30:  # enough for each start
         n = max(n, 15 * len(plan.model.starts))
     states, observations, rewards = plan.model.simulate(n, t_max, rng)
+    times = plan.model.times(states, rng) if isinstance(plan.model, Finite) else None
     lengths = np.full(n, t_max + 1)
     if plan.cut is not None:
         lengths = cut_lengths(plan.cut, plan.model, states, rng)
@@ -125,7 +135,7 @@ def draw(kind: str, seed: int, most_trials: int = 1500) -> Task:
         features = OneHot() if observations.ndim == 2 else vector_features(observations, rng)
     options = random_options(observations.ndim == 2, n, rng)
     data = states, observations, rewards, lengths
-    return Task(plan, *data, features, options, sides)
+    return Task(plan, *data, features, options, sides, times)
 
 
 def question(plan: Plan, states: NDArray[Any], rng: Rng) -> tuple[Any, Any]:

@@ -60,6 +60,39 @@ def test_a_backlog_costs_what_queueing_theory_says(
     assert "a crew for 500 is worth it, by" in capsys.readouterr().out
 
 
+def morning_of(example: ModuleType, nurses: Any) -> tuple[float, float]:
+    """Return what an hour costs in the long run, and the first hours: by small steps of time."""
+    n = np.arange(example.MOST + 1)
+    work = np.array([nurses(patients) for patients in n])
+    come = np.where(n < example.MOST, example.ARRIVALS, 0.0)
+    go = example.SERVED * np.minimum(n, work)
+    Q = np.diag(come[:-1], 1) + np.diag(go[1:], -1) - np.diag(come + go)
+    cost = example.PATIENT * n + example.NURSE * work
+    A = np.vstack([Q.T[:-1], np.ones(len(n))])
+    hour = np.linalg.solve(A, np.eye(len(n))[-1]) @ cost
+    steps = 20_000
+    start, total = np.eye(len(n))[example.AT_THE_DOOR], 0.0
+    for _ in range(steps):
+        total += start @ cost * example.HOURS / steps
+        start = start + start @ Q * example.HOURS / steps
+    return float(hour), float(total)
+
+
+@pytest.mark.parametrize("example", ["clinic_staffing"], indirect=True)
+def test_the_rule_for_a_queue_at_the_door_is_not_that_for_the_long_run(
+    example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = example.main(n_runs=3, n_trials=60)
+    for name, nurses in example.RULES.items():
+        for estimate, right in zip(found[name], morning_of(example, nurses), strict=True):
+            assert abs(estimate.value - right) < 5 * estimate.error
+            assert estimate.error < 0.03 * right
+    shown = capsys.readouterr().out
+    assert "in the long run the cheaper rule is: a third nurse above 4" in shown
+    assert "this morning the cheaper rule is: two more above 12" in shown
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["machine_warm_up"], indirect=True)
 def test_a_warm_start_is_worth_what_the_bellman_equation_says(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
@@ -71,6 +104,7 @@ def test_a_warm_start_is_worth_what_the_bellman_equation_says(
     assert "preheating for 12 pieces is worth it, by" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["inventory_lead_time"], indirect=True)
 def test_full_shelves_are_worth_what_the_bellman_equation_says(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]

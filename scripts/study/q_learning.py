@@ -129,7 +129,12 @@ class QLearning:
                 start = int(env_seed.generate_state(1)[0]) if t == 0 else None
                 state = env.reset(seed=start)[0] - first_state
             action = learners.act(state, rng)
-            observation, reward, terminated, truncated, _ = env.step(action + first_action)
+            observation, reward, terminated, truncated, info = env.step(action + first_action)
+            if "duration" in info:
+                raise InvalidInputError(
+                    "these learners are for steps of one unit of time, and info has a duration: "
+                    "use PolicyIteration"
+                )
             if terminated.any() or (truncated.any() and (t + 1) % (t_max + 1)):
                 raise InvalidInputError(
                     f"a trial ended after {t % (t_max + 1) + 1} transitions: these learners are "
