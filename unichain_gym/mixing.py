@@ -68,7 +68,7 @@ def mixing_time(
         absorption = limits.absorption()[seen][:, classes]
 
     def without_limit(rows: FloatArray) -> FloatArray:
-        if limits_ahead is None:
+        if limits_ahead is None or absorption is None:
             return rows
         return np.asarray(rows - (rows @ absorption) @ limits_ahead)
 
