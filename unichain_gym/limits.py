@@ -38,12 +38,7 @@ POLISHING_STEPS = 30
 class Limits:
     """The split of a chain and the factorizations behind its long-run quantities.
 
-    Parameters
-    ----------
-    P : csr_array, shape (S, S)
-        Transition matrix without stored zeros.
-    structure : Structure
-        Its recurrent classes.
+    P is without stored zeros.
     """
 
     def __init__(self, P: sparse.csr_array, structure: Structure) -> None:
@@ -177,15 +172,7 @@ class Limits:
         return sparse.csr_array((self.stationary, place), shape=(self.n_classes, self.n_states))
 
     def carry(self, on_recurrent: FloatArray, source: FloatArray | None = None) -> FloatArray:
-        """Solve v_T = source + P_TT v_T + P_TR v_R, and return v on all states.
-
-        Parameters
-        ----------
-        on_recurrent : ndarray, shape (n_R,) or (n_R, m)
-            The values v_R.
-        source : ndarray, shape (n_T,) or (n_T, m), optional
-            What each visit of a transient state adds; nothing by default.
-        """
+        """Solve v_T = source + P_TT v_T + P_TR v_R, and return v on all states; (n,) or (n, m)."""
         v = np.empty((self.n_states, *on_recurrent.shape[1:]))
         v[self.recurrent] = on_recurrent
         if self.transient.size:
@@ -284,15 +271,10 @@ class Limits:
 
             a = (c + γ P u) / (1 + γ P z)    on the ground
 
-        all of them up to a constant per class: a is (1 - γ) times the value of the ground, and
-        what was left of P* c. The constant makes P* times the sum 0. Durations τ (S,) take the
-        place of the 1.
-
-        Returns
-        -------
-        x : ndarray, shape (n_R,) or (n_R, m)
-        off : ndarray, shape (n_classes,) or (n_classes, m)
-            P* c, to all digits of c, for γ = 1.
+        all of them up to a constant per class: a is (1 - γ) times the value of the ground, and what
+        was left of P* c. The constant makes P* times the sum 0. Durations τ (S,) take the place of
+        the 1. Returned with the sum is ``off``, (n_classes,) or (…, m): P* c, to all digits of c,
+        for γ = 1.
         """
         x = np.zeros_like(c)
         U, G = self.ungrounded, self.ground

@@ -28,23 +28,14 @@ COINCIDENCE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The actions that states have, as rows: state by state, each with its transitions.
+    """The actions that states have, as n rows: state by state, each with its transitions.
 
-    Parameters
-    ----------
-    state, action : ndarray of int, shape (n,)
-    first : ndarray of int, shape (S,)
-        The first row of each state.
-    Q : csr_array, shape (n, S)
-        Transition probabilities.
-    p, reward : ndarray, shapes (nnz,) and (n,), of float or of fractions
-        The entries of Q, and the expected rewards, less a number that all have in common.
-    reward_error : ndarray of float, shape (n,)
-        How far the rewards may be from what is meant.
-    reward_size : ndarray of float, shape (n,)
-        How large they are with what they have in common.
-    duration, duration_error : ndarray, shape (n,), or None
-        How long a step takes, and how far that may be from what is meant; None if all take 1.
+    ``first`` is the first row of each state. Q, (n, S), are the transition probabilities, p its
+    entries, as floats or as fractions. The expected ``reward`` is less a number that all have in
+    common; it may be ``reward_error`` off what is meant, and ``reward_size`` is how large it is
+    with what they have in common.
+    ``duration`` says how long a step takes, and ``duration_error`` how far that may be from what is
+    meant; both are None if all take 1.
     """
 
     state: IntArray

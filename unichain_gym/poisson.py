@@ -35,25 +35,18 @@ from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import find_structure, keep_edges
 
-ROUGH_STEPS = 16
+ROUGH_STEPS, FULL_STEPS = 16, 2  # the latter where every state leads to many others
 RARE = 0.05
 SAFETY = 1.0 + 1e-3  # for the rounding of the bounds themselves
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A term y of a policy's value, and what the terms after it follow from.
+    """A term y + rest of a policy's value, each (S,), and what the terms after it follow from.
 
-    Parameters
-    ----------
-    y, rest : ndarray, shape (S,)
-        Its two parts.
-    error : ndarray, shape (S,)
-        A bound of the error of y + rest, but for a constant where no comparison sees it.
-    a, a_error : ndarray, shape (S,)
-        What the equations of y say of the term before: its average, up to the sign.
-    has_reward : bool
-        Whether rewards are compared together with the term.
+    ``error`` bounds the error of y + rest, but for a constant where no comparison sees it. ``a`` is
+    what the equations of y say of the term before: its average, up to the sign; ``a_error`` its
+    error. Rewards are compared together with the term if it ``has_reward``.
     """
 
     y: Any
@@ -72,17 +65,10 @@ class Term:
 
 
 class Equations:
-    """The equations of a policy, factorized once.
+    """The equations of a policy, rows (S,) of pairs, factorized once.
 
-    Parameters
-    ----------
-    pairs : Pairs
-    rows : ndarray of int, shape (S,)
-        The policy.
-    discount : float
-        γ; 1 for the average.
-    ground : ndarray of int
-        States that were frequent under a similar policy.
+    ``discount`` is γ, 1 for the average; ``ground`` states that were frequent under a similar
+    policy.
     """
 
     def __init__(self, pairs: Pairs, rows: IntArray, discount: float, ground: IntArray) -> None:
@@ -108,7 +94,7 @@ class Equations:
         if (ground < 0).any():
             p = np.full(self.label.size, 1.0 / self.label.size)
             backward = self.own.Q.T
-            for _ in range(ROUGH_STEPS):
+            for _ in range(FULL_STEPS if self.own.is_full else ROUGH_STEPS):
                 p = 0.5 * (p + backward @ p)
             new = self._most_frequent(p)
             ground = np.where(ground < 0, new, ground)

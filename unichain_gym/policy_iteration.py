@@ -204,12 +204,13 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
         if change <= SETTLED * first_range:
             return pairs.leaders(score), 0
     rows = pairs.leaders(score)
-    propose = find_proposer(Q[rows])
+    propose = find_proposer(own := Q[rows])
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
-        v = propose(Q[rows], discount, r[rows] - r[rows].mean())
+        v = propose(own, discount, r[rows] - r[rows].mean())
         score = r + discount * (Q @ v)
         better = np.maximum.reduceat(score, pairs.first) > score[rows] + 1e-12 * np.abs(v).max()
         if not better.any():
             break
         rows = np.where(better, pairs.leaders(score), rows)
+        own = Q[rows]
     return rows, n_iterations

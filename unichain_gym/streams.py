@@ -47,13 +47,7 @@ class Mnemonic:
 
     @classmethod
     def parse(cls, text: str) -> Mnemonic:
-        """Read a mnemonic such as ``"h36c"``.
-
-        Raises
-        ------
-        InvalidMnemonicError
-            If the text is not a mnemonic or its core letter is unknown.
-        """
+        """Read a mnemonic such as ``"h36c"``, or raise `InvalidMnemonicError`."""
         match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidMnemonicError(
@@ -76,10 +70,7 @@ class Mnemonic:
     def stream_length(self, core_states: int) -> int:
         """Return how many transient states each stream has around ``core_states`` states.
 
-        Raises
-        ------
-        InvalidMnemonicError
-            If there are too few states, or they do not divide evenly among the streams.
+        If there are too few, or they do not divide evenly, raise `InvalidMnemonicError`.
         """
         n_transient = self.n_states - core_states
         length, rest = divmod(n_transient, self.n_streams)

@@ -38,11 +38,8 @@ def read_toy_text(
 ) -> tuple[Outcomes, FloatArray]:
     """Read the table of an environment, after a check that its steps are in it.
 
-    Returns
-    -------
-    outcomes : Outcomes
-        In which terminal states pay 0 and stay, or restart.
-    initial : ndarray, shape (S,)
+    Terminal states pay 0 and stay, or restart. Returned with the outcomes is the initial
+    distribution (S,).
     """
     check_choice("on_termination", on_termination, ("absorb", "restart"))
     if not hasattr(env, "unwrapped"):

@@ -14,10 +14,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from unichain_gym import MarkovChain, TabularMDP, make_mdp
-from unichain_gym.drawing import Diagram, draw_mdp
+from unichain_gym.drawing import (
+    ACTION_COLORS,
+    RECURRENT_COLOR,
+    TRANSIENT_COLOR,
+    Diagram,
+    draw_mdp,
+)
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS, lay_out
-from unichain_gym.legend import ACTION_COLORS, RECURRENT_COLOR, TRANSIENT_COLOR
 from unichain_gym.rendering import render_ansi, render_rgb
 
 
