@@ -314,8 +314,7 @@ class Diagnostics(FitFacts):
             f"{(half + self.stop) // 2 - 1}, {self.tail_rewards[1]:.6g} until {self.stop - 1}",
             f"may be missing: {tail.missing:.3g} ± {tail.missing_error:.2g} (in reward; trials "
             f"earned {tail.unit:.3g} above the last mean reward)",
-            f"gain        {self.gain:.6g} ± {self.gain_error:.2g}, by {self.gain_rows}"
-            f"{share}{time}",
+            f"gain        {self.gain:.6g} ± {self.gain_error:.2g}, by {self.gain_rows}{share}",
             f"starts      {len(self.starts)}, {int(self.start_determined.sum())} determined, "
             f"samples {min(self.start_samples, default=0.0):.6g} or more",
             f"start       mean value {self.start_value:.6g} by the features, "

@@ -495,7 +495,7 @@ def test_policy_iteration_finds_the_policy_of_the_largest_gain_per_unit_of_time(
     given = {"features": lambda x: x[:, :-1]} if vectors else {}
     search = PolicyIteration(Jobs(vectors), n_trials=100, t_max=15, seed=0, **given)
     search.run(4)
-    policy = search.policy_
+    policy: Any = search.policy_
     found = tuple(np.asarray(policy(np.eye(4)) if vectors else policy).tolist())
     assert gains[found] == pytest.approx(gains[best], rel=0.02)
     last = search.iterations[-1]
