@@ -14,7 +14,7 @@ import numpy as np
 
 from lstd_agent.figure_style import COLORS, DASHES, WIDTH, label_ends, new_figure, picture, styled
 from unichain_gym import MarkovChain, make_mdp
-from unichain_gym.legend import RECURRENT_COLOR, TRANSIENT_COLOR
+from unichain_gym.drawing import RECURRENT_COLOR, TRANSIENT_COLOR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
