@@ -116,12 +116,13 @@ def _list_outcomes(chain: RewardProcess, first: int, stop: int) -> Outcomes:
     mdp, policy, P = chain.mdp, chain.policy, chain.transition_matrix
     if mdp is None or policy is None:
         indptr = P.indptr[first : stop + 1]
-        after = P.indices[indptr[0] : indptr[-1]]
-        return np.diff(indptr), after, P.data[indptr[0] : indptr[-1]], after
+        after: IntArray = P.indices[indptr[0] : indptr[-1]].astype(np.int64)
+        n = np.diff(indptr).astype(np.int64)
+        return n, after, P.data[indptr[0] : indptr[-1]], after
     p = (policy[first:stop, :, None] * mdp.probability[first:stop]).reshape(stop - first, -1)
     row, number = np.nonzero(p)
     after = mdp.next_state[first:stop].reshape(p.shape)[row, number]
-    return np.bincount(row, minlength=stop - first), after, p[row, number], number
+    return np.bincount(row, minlength=stop - first).astype(np.int64), after, p[row, number], number
 
 
 def _thresholds(p: list[float]) -> list[float]:
