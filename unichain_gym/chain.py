@@ -547,7 +547,8 @@ class MarkovChain:
         """Return v = (I - γP)^{-1} r for a discount γ.
 
         Accurate up to the limit, relative to the largest value: it is computed as g/(1 - γ) plus
-        a part that tends to b, each to nearly all digits.
+        a part that tends to b, each to nearly all digits. With durations each step is discounted
+        once, whatever time it takes, and the limits are those of rewards per step.
 
         Parameters
         ----------

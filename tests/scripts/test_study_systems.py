@@ -47,6 +47,16 @@ def test_anchors_references_and_totals_equal_the_reference_figures(
             assert_allclose(total, expected[f"total_{metric}"], rtol=rtol, atol=ROUNDING)
 
 
+def test_a_full_basis_finds_the_bias_of_a_chain_whose_steps_take_time() -> None:
+    chain = make_mdp("a11").induce(np.ones(11, dtype=int))
+    features = np.eye(11)
+    schemes = ExactSchemes(chain)
+    errors = StepwiseErrors(chain, features, schemes.distributions, rcond=1e-13)
+    found = schemes.fit("p01", features, 1)
+    assert_allclose(errors.rems(found), 0.0, atol=1e-8)
+    assert_allclose(errors.repb(found), 0.0, atol=1e-8)
+
+
 @pytest.mark.parametrize("number", CASES)
 def test_unstable_systems_equal_the_reference_loosely(reference: Any, number: int) -> None:
     case = reference("systems")["cases"][number]

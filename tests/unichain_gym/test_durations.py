@@ -83,6 +83,23 @@ def test_no_policy_of_a_sparse_multichain_system_gains_more_from_any_state(seed:
     assert all(entry.error_bound < 1e-8 for entry in chain.solver_report.entries)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_data_transformation_has_the_same_optimal_actions(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    S, A = 8, 3
+    P = rng.dirichlet(np.ones(S), size=(S, A))
+    R, times = rng.normal(size=(S, A)), rng.uniform(0.1, 5.0, size=(S, A))
+    start = np.full(S, 1 / S)
+    best = TabularMDP.from_arrays(P, R, start, durations=times, drop_below=0).optimal_policy()
+    # Schweitzer (1971): steps of one length eta that stay where a longer one would.
+    eta = times.min() / 2
+    stay = np.eye(S)[:, None]
+    same = stay + eta * (P - stay) / times[:, :, None]
+    plain = TabularMDP.from_arrays(same, eta * R / times, start, drop_below=0).optimal_policy()
+    assert_allclose(best.gain, plain.gain / eta, rtol=1e-10, atol=1e-12)
+    assert best.optimal_actions.tolist() == plain.optimal_actions.tolist()
+
+
 def test_a_renewal_reward_machine_earns_its_cycle_over_its_length() -> None:
     chain = machine().induce([0, 0])
     assert chain.mean_duration == 5.0  # 8 and 2 hours
