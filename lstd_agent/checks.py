@@ -551,7 +551,7 @@ def direct_difference(
         Numbers of trials' starts: the error then is of given starts, without their own spread.
     z : float
         The horizon is half as long again as the first of 16 from which no longer one differs by
-        more than so many of that difference's standard errors.
+        more than so many of its own standard errors.
 
     Returns
     -------
@@ -588,8 +588,9 @@ def direct_difference(
     grid = np.unique(np.geomspace(1, T, 16).astype(int)).tolist()
     rounding = _ROUNDING * float(np.abs(C).max())
     for horizon in grid:
-        later = [seen(horizon, K)[:2] for K in grid if horizon < K]
-        if all(abs(d) <= z * e + rounding for d, e in later):
+        # By the error here, not by that of what is still to come: noise must not hide that.
+        most = z * seen(0, horizon)[1] + rounding
+        if all(abs(seen(horizon, K)[0]) <= most for K in grid if horizon < K):
             break
     horizon = min(T, 3 * horizon // 2)
     difference, error, few = seen(0, horizon)
