@@ -6,7 +6,6 @@ pass, with timestep and batch as a part of the key, many timesteps together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,32 +59,25 @@ class CountedTrials:
     duration_sums: sparse.csr_array | None = None
 
     @classmethod
-    def of(cls, counts: Sequence[TransitionCounts | None]) -> CountedTrials:
-        """Return the counts of B batches, some of which may have none."""
-        some = next(each for each in counts if each is not None)
-        S, T, B = some.n_states, some.t_max + 1, len(counts)
-        n_at = None
-        if any(each is not None and each.n_at is not None for each in counts):
-            n_at = np.zeros((B, T), dtype=np.int64)
-            for b, each in enumerate(counts):
-                n_at[b] = 0 if each is None else each.trials_at
-        order = np.arange(B * T).reshape(B, T).T.ravel()
-        names = {"transition_counts": S * S, "reward_sums": S}
-        if some.duration_sums is not None:
-            names["duration_sums"] = S
-        sums = {
-            name: sparse.vstack(
-                [
-                    sparse.csr_array((T, n)) if each is None else getattr(each, name)
-                    for each in counts
-                ],
-                format="csr",
-            )[order]
-            for name, n in names.items()
-        }
-        sums["transition_counts"] = sums["transition_counts"].astype(np.int64)
-        n_by_batch = np.array([0 if each is None else each.n_trials for each in counts])
-        return cls(S, n_by_batch, n_at=n_at, **sums)
+    def of(
+        cls,
+        counts: TransitionCounts,
+        b: int,
+        n_batches: int,
+        taken: ActionCounts | None = None,
+        sample: TrialSample | None = None,
+    ) -> CountedTrials:
+        """Return trials that are all in batch b of so many, by their counts."""
+        every = np.arange(n_batches)
+        N, R, times = (
+            None if matrix is None else _spread(matrix, b, n_batches)
+            for matrix in (counts.transition_counts, counts.reward_sums, counts.duration_sums)
+        )
+        assert N is not None
+        n_at = None if counts.n_at is None else np.outer(every == b, counts.n_at).astype(np.int64)
+        each = None if taken is None else (*[None] * b, taken, *[None] * (n_batches - b - 1))
+        n_by_batch = np.where(every == b, counts.n_trials, 0)
+        return cls(counts.n_states, n_by_batch, N.astype(np.int64), R, n_at, sample, each, times)
 
     @classmethod
     def checked(cls, **parts: Any) -> CountedTrials:
@@ -118,7 +110,7 @@ class CountedTrials:
         if taken is not None and (len(taken) != B or any(a and a.n_states != S for a in taken)):
             raise InvalidInputError("what actions led to is not told of these states and batches")
         if sample is not None:
-            states = sample.states
+            states = sample.trials.observations
             if states.shape[1] != found.t_max + 2 or states.min() < 0 or states.max() >= S:
                 raise InvalidInputError("the sample of trials has other states or timesteps")
             if len(states) > found.n_trials:
@@ -325,6 +317,14 @@ class CountRecorder:
         portion = self.portion(n_trials)
         batches = [portion.batch(b) for b in np.flatnonzero(portion.n_by_batch).tolist()]
         return sum(batches[1:], batches[0])
+
+
+def _spread(matrix: sparse.csr_array, b: int, n_batches: int) -> sparse.csr_array:
+    """Return a copy of a matrix (T, n) as rows b, b + B, … of one (B T, n) that has no others."""
+    n = np.zeros(n_batches * matrix.shape[0], dtype=matrix.indptr.dtype)
+    n[b::n_batches] = np.diff(matrix.indptr)
+    parts = matrix.data.copy(), matrix.indices.copy(), np.append(0, np.cumsum(n))
+    return sparse.csr_array(parts, shape=(len(n), matrix.shape[1]))
 
 
 def _counted(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:
