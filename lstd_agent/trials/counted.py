@@ -184,9 +184,8 @@ class CountRecorder:
         self.n_states = n_states
         self._n_batches, self._first = n_batches, first
         self._t = self._n_waiting = 0
-        # Transitions that wait to be counted, arrays (k, n): states, pairs, rewards, own ones, and
-        # durations if there are any.
-        self._waiting: tuple[Any, ...] = (np.zeros((0, 0)),) * 4
+        # Timesteps that wait to be counted: states, next states, rewards, own ones, durations.
+        self._waiting: list[tuple[NDArray[Any] | None, ...]] = []
         self._left = self._left_keys = np.zeros((0, 0), dtype=np.int64)
         self._moves: list[tuple[NDArray[Any], ...]] = []
         self._paid: list[tuple[NDArray[Any], ...]] = []
@@ -202,30 +201,11 @@ class CountRecorder:
         duration: FloatArray | None = None,
     ) -> None:
         """Count the next timestep's transitions of n trials, but for those that were explored."""
-        n = len(state)
-        if n >= _BLOCK:
-            own = None if taken is None else ~taken.explored[None]
-            pair = state * self.n_states
-            pair += next_state
-            time = None if duration is None else duration[None]
-            self._count(state[None], pair[None], reward[None], own, time)
-            return
-        if self._waiting[0].shape[1] != n:
-            self._count_waiting()
-            states, pairs = (np.empty((max(1, _BLOCK // max(1, n)), n), np.int64) for _ in range(2))
-            self._waiting = states, pairs, np.empty(states.shape), np.ones(states.shape, dtype=bool)
-            if duration is not None:
-                self._waiting += (np.empty(states.shape),)
-        i, (states, pairs, rewards, own, *times) = self._n_waiting, self._waiting
-        if duration is not None:
-            times[0][i] = duration
-        states[i], rewards[i] = state, reward
-        np.multiply(state, self.n_states, out=pairs[i])
-        pairs[i] += next_state
-        if taken is not None:
-            np.logical_not(taken.explored, out=own[i])
-        self._n_waiting += 1
-        if self._n_waiting == len(states):
+        own = None if taken is None else ~taken.explored
+        # A copy, since an environment may write its next rewards into the same array.
+        self._waiting.append((state, next_state, np.array(reward), own, duration))
+        self._n_waiting += len(state)
+        if self._n_waiting >= _BLOCK:
             self._count_waiting()
 
     def record_whole(self, trials: KeptTrials) -> None:
@@ -234,34 +214,32 @@ class CountRecorder:
         own, step = trials.own, max(1, _BLOCK * 32 // trials.n_trials)
         for t in range(0, len(rewards), step):
             here = slice(t, t + step)
-            state, following = states[:-1][here], states[1:][here]
-            pair = state * self.n_states + following
             time = None if trials.durations is None else trials.durations.T[here]
-            self._count(state, pair, rewards[here], None if own is None else own.T[here], time)
+            mine = None if own is None else own.T[here]
+            self._count(states[:-1][here], states[1:][here], rewards[here], mine, time)
 
     def _count_waiting(self) -> None:
-        n, self._n_waiting = self._n_waiting, 0
-        if n:
-            state, pair, reward, own, *times = (part[:n] for part in self._waiting)
-            self._count(state, pair, reward, None if own.all() else own, *times)
-            own[:] = True
+        if self._waiting:
+            columns = list(zip(*self._waiting, strict=True))
+            self._waiting, self._n_waiting = [], 0
+            parts: Any = (None if each[0] is None else np.stack(each) for each in columns)
+            self._count(*parts)
 
     def _count(
         self,
         state: IntArray,
-        pair: IntArray,
+        following: IntArray,
         reward: FloatArray,
         own: BoolArray | None,
-        duration: FloatArray | None = None,
+        duration: FloatArray | None,
     ) -> None:
-        """Count transitions of timesteps, arrays (k, n): from states, as pairs s S + s'."""
+        """Count transitions of timesteps, arrays (k, n)."""
         S, B, (k, n) = self.n_states, self._n_batches, state.shape
         numbers = None
         if k * B * S**2 >= _LARGEST_KEY:  # only states that occur are numbered
-            both = np.stack((state, pair - state * S))
+            both = np.stack((state, following))
             numbers, found = np.unique(both, return_inverse=True)
             S, (state, following) = len(numbers), found.reshape(both.shape)
-            pair = state * S + following
             self._left = self._left[:0]
         if self._left.shape[0] < k or self._left.shape[1] != n:
             batch = (self._first + np.arange(n)) % B
@@ -269,7 +247,7 @@ class CountRecorder:
             self._left_keys = self._left * S
         # Rows are timesteps and batches, and keys are (row S + s) S + s'.
         left = self._left[:k] + state
-        key = self._left_keys[:k] + pair
+        key = self._left_keys[:k] + (state * S + following)
         if own is not None and not own.all():
             self._is_cut = True
             left, key, reward = left[own], key[own], reward[own]
