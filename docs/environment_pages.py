@@ -85,8 +85,9 @@ def _drawn(core: Core):  # type: ignore[no-untyped-def]
 
 @styled
 def _drawn_policy(core: Core):  # type: ignore[no-untyped-def]
-    """Draw what each state is worth under the bias-optimal policy, and the action there."""
-    best = core().optimal_policy("bias")
+    """Draw what each state is worth under an optimal policy, and the action there."""
+    mdp = core()
+    best = mdp.optimal_policy("bias" if mdp.durations is None else "gain")
     figure = new_figure(WIDTH, 4.5)
     axes = figure.subplots()
     for action in range(best.optimal_actions.shape[1]):

@@ -73,7 +73,7 @@ def cost_of_morning(agent: SeminormLSTDAgent) -> float:
     return float(-(agent.gain_ * HOURS + agent.predict(AT_THE_DOOR, 0) - settled))
 
 
-def main(n_runs: int = 5, n_trials: int = 200) -> dict[str, tuple[Estimate, Estimate]]:
+def main(n_runs: int = 5, n_trials: int = 150) -> dict[str, tuple[Estimate, Estimate]]:
     """Estimate the cost of an hour and of the morning under both rules, and decide."""
     env, found = Clinic(), {}
     for name, rule in RULES.items():

@@ -61,8 +61,10 @@ def main(
     except ImportError as error:
         print(f"left out: {error}")
         return []
+    import torch
     from stable_baselines3 import DQN
 
+    torch.set_num_threads(1)  # a network this small is slower with more
     learned_on = gym.wrappers.TimeLimit(Counter(), max_episode_steps=200)
     many = gym.vector.SyncVectorEnv([Counter] * 100)  # one call of the network for all
     callback = StartValueCallback(

@@ -36,6 +36,7 @@ from lstd_agent.fit_checks import (
     diagnose_fit,
 )
 from lstd_agent.fit_options import AgentTailName, CalibrationName, FitOptions
+from lstd_agent.html import as_html
 from lstd_agent.packing import read, refusing, write
 from lstd_agent.persistence import MAKERS, SavedAgent
 from lstd_agent.plotting import draw
@@ -393,7 +394,7 @@ class SeminormLSTDAgent:
         shard_size : int, optional
             Trials of a shard; by default at most 50,000, and fewer if that makes 20 shards.
         is_same_policy : bool
-            Says that the policy is that of the trials so far, although it looks like another.
+            Says that the policy is the one of the trials so far, although it looks like another.
         explore : int, float or callable, optional
             Of Discrete actions: so many exploratory ones a trial at random timesteps, one with
             this probability at each timestep, or those of another policy at all of them; always
@@ -434,7 +435,7 @@ class SeminormLSTDAgent:
         policy : array_like or callable, optional
             As in `collect`.
         t_max : int, optional
-            The last timestep of every trial; without it that of the first finished one.
+            The last timestep of every trial; by default the last one of the first finished trial.
         seed : int, optional
             Of a stochastic policy's draws.
         batched, is_same_policy : bool
@@ -1060,6 +1061,10 @@ class SeminormLSTDAgent:
         wanted = "stepwise" if self.n_anchors is None else f"n_anchors={self.n_anchors}"
         state = "not fitted" if self._fitted is None else f"{len(self.system_.anchors)} fitted"
         return f"<SeminormLSTDAgent {wanted}, {self.n_trials} trials, {state}>"
+
+    def _repr_html_(self) -> str:
+        """Return the summary of the fit for notebooks."""
+        return as_html(repr(self)[1:-1], "" if self._fitted is None else self.summary())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent to a ``.npz`` file: its options, all trials, and whether it was fitted.

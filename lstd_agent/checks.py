@@ -405,12 +405,12 @@ def check_starts(
 ) -> tuple[list[Misfit], list[int], FloatArray]:
     """Compare the values of starts with what trials from there earned.
 
-    u(H) = Σ_{t<H} (r_t - g + v(s_{t+1}) - v(s_t)) has mean 0 whatever the start, if values are
-    right: also of a trial that was cut short, up to there, and without the transitions that are
-    skipped (N, T), since they are none of the policy's. H is T/8, T/4, T/2 and T; where the tail
-    has settled, T also without the fitted value at the end. What a wrong gain adds to all trials
-    alike is taken off; only the group of all trials is tested with it, and with the gain's noise.
-    A gain that is given differs from these trials' own by their noise, at each of T timesteps.
+    u(H) = Σ_{t<H} (r_t - g + v(s_{t+1}) - v(s_t)) has mean 0 from any start, if values are right.
+    A trial that was cut short counts up to its end. Transitions that the policy did not choose,
+    ``skipped`` (N, T), are left out. H is T/8, T/4, T/2 and T. If the tail has settled, T is also
+    tested without the fitted value at the end. A wrong gain adds the same to all trials: groups
+    are tested without that amount, and only the group of all trials with it, and with the gain's
+    noise. A given gain differs from the trials' own gain by their noise, at each of T timesteps.
 
     Returns
     -------
@@ -594,12 +594,6 @@ def direct_difference(
     horizon = min(T, 3 * horizon // 2)
     difference, error, few = seen(0, horizon)
     return difference, error, horizon, not few
-
-
-def preferred(fit: float, direct: float, error: float, settled: bool, known: bool) -> str:
-    """Return "returns" where the fit is off by 3 direct errors and these can be relied on."""
-    off = abs(fit - direct) > 3.0 * error
-    return "returns" if settled and known and off else "fit"
 
 
 def drawn_trials(

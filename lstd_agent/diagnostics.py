@@ -28,6 +28,8 @@ from lstd_agent.checks import (
 )
 from lstd_agent.features.rows import dense
 from lstd_agent.features.sizes import FeatureSizes
+from lstd_agent.html import as_html
+from lstd_agent.trials.kept import KeptTrials
 
 FEW_SAMPLES = 10
 """Starts with fewer samples than this are named."""
@@ -53,75 +55,9 @@ _CHUNK = 16384
 _N_NAMED, _N_MISFITS = 8, 3
 
 
-@dataclass(frozen=True, eq=False)
-class TrialSample:
-    """Whole trials, one by one.
-
-    Attributes
-    ----------
-    states : ndarray, shape (N, T + 1) of int, or (N, T + 1, k)
-        Encoded; NaN from where a trial has terminated.
-    rewards : ndarray, shape (N, T)
-    lengths : ndarray of int, shape (N,), optional
-        How many timesteps each trial has; None where all have all.
-    explored : ndarray of bool, shape (N, T), optional
-        Transitions that are none of the policy's.
-    terminal : int, optional
-        The terminal one of counted states.
-    drawn : bool
-        Whether the trials were drawn from counts, since none was handed over.
-    """
-
-    states: Any
-    rewards: FloatArray
-    lengths: IntArray | None = None
-    explored: BoolArray | None = None
-    terminal: int | None = None
-    drawn: bool = False
-
-    def every(self, step: int) -> TrialSample:
-        """Return every so many-th trial."""
-        lengths = None if self.lengths is None else self.lengths[::step]
-        explored = None if self.explored is None else self.explored[::step]
-        states, rewards = self.states[::step], self.rewards[::step]
-        return TrialSample(states, rewards, lengths, explored, self.terminal, self.drawn)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitFacts:
-    """What a fit says of itself.
-
-    Attributes
-    ----------
-    gain, gain_error, gain_share : float
-        The gain, its standard error, and its effective number of samples as a share of those
-        that it was asked of; NaN where they are not known.
-    gain_rows : str
-        Which samples determine the gain: "tail", "all", "mean" (none: the tail's mean) or "given".
-    mean_duration : float
-        Mean time that a step of the tail takes; 1 where trials have no durations.
-    starts : list
-        Observations in which trials start (of vectors, some of them).
-    start_samples : ndarray
-        How many samples each amounts to.
-    start_determined : ndarray of bool
-        Whether the samples determine its value.
-    start_error : float
-        Standard error of the mean value of the start; NaN where it is not known.
-    n_trials : int
-    trials_at : ndarray of int, shape (t_max + 1,)
-        How many trials have each timestep.
-    rank, condition : ndarray, shape (n,)
-        Of each neighborhood.
-    choice : Choice
-        Of the backup: asked for, or by the data, with what was tried.
-    features : FeatureSizes
-        How large features are, and which of them vary too little.
-    n_recurrent_classes : int or None
-        That the transitions of the tail show; None where states cannot be counted.
-    others : tuple of str
-        Further warnings.
-    """
+    """What a fit says of itself; `Diagnostics` describes the attributes."""
 
     gain: float
     gain_error: float
@@ -139,6 +75,7 @@ class FitFacts:
     features: FeatureSizes
     n_recurrent_classes: int | None = None
     others: tuple[str, ...] = ()
+    drawn: bool = False
     mean_duration: float = 1.0
 
 
@@ -230,7 +167,6 @@ class Diagnostics(FitFacts):
     misfits: list[Misfit]
     error_unknown: bool
     ends: float
-    drawn: bool
 
     @property
     def settled(self) -> bool:
@@ -267,9 +203,9 @@ class Diagnostics(FitFacts):
         elif not tail.rewards_settled:
             yield (
                 f"the tail has not settled: the mean reward of timesteps {half} to "
-                f"{(half + stop) // 2 - 1} is {first:.6g}, that of later ones {second:.6g}, and "
-                f"the gain is {self.gain:.6g}; {missing}. Values and gain are those of too short "
-                "trials: collect with a larger t_max"
+                f"{(half + stop) // 2 - 1} is {first:.6g}, of later timesteps {second:.6g}, and "
+                f"the gain is {self.gain:.6g}; {missing}. The trials are too short for these "
+                "values and this gain: collect with a larger t_max"
             )
         elif not tail.states_settled:
             yield (
@@ -363,18 +299,22 @@ class Diagnostics(FitFacts):
         more = f" and {len(places) - _N_NAMED} more" if len(places) > _N_NAMED else ""
         return f"{names}{more}"
 
+    def _repr_html_(self) -> str:
+        """Return the account for notebooks."""
+        return as_html("diagnostics", str(self))
+
     def __str__(self) -> str:
         tail, half = self.tail, self.stop // 2
         state = "settled" if self.settled else "NOT KNOWN" if tail.settled else "NOT SETTLED"
         share = "" if np.isnan(self.gain_share) else f", effective share {self.gain_share:.2g}"
         is_timed = self.mean_duration != 1.0
-        time = f", per unit of time (a step takes {self.mean_duration:.4g})" if is_timed else ""
+        share += f", per unit of time (a step takes {self.mean_duration:.4g})" if is_timed else ""
         lines = [
             f"tail        {state}: mean reward {self.tail_rewards[0]:.6g} at {half} to "
             f"{(half + self.stop) // 2 - 1}, {self.tail_rewards[1]:.6g} until {self.stop - 1}",
             f"may be missing: {tail.missing:.3g} ± {tail.missing_error:.2g} (in reward; trials "
             f"earned {tail.unit:.3g} above the last mean reward)",
-            f"gain        {self.gain:.6g} ± {self.gain_error:.2g}, by {self.gain_rows}{share}{time}",
+            f"gain        {self.gain:.6g} ± {self.gain_error:.2g}, by {self.gain_rows}{share}",
             f"starts      {len(self.starts)}, {int(self.start_determined.sum())} determined, "
             f"samples {min(self.start_samples, default=0.0):.6g} or more",
             f"start       mean value {self.start_value:.6g} by the features, "
@@ -384,7 +324,7 @@ class Diagnostics(FitFacts):
         if self.own_means:
             lines.append(f"trials      HAVE MEANS OF THEIR OWN, ± {self.own_means:.2g}")
         if self.drawn:
-            lines.append("trials      drawn from the counts, since none was handed over")
+            lines.append("trials      drawn from the counts, because only counts were given")
         if self.n_recurrent_classes is not None:
             lines.append(f"classes     {self.n_recurrent_classes} recurrent in the tail")
         lines.append(f"features    {self.features}")
@@ -395,20 +335,21 @@ class Diagnostics(FitFacts):
 
 
 def diagnose(
-    sample: TrialSample,
+    trials: KeptTrials,
     facts: FitFacts,
     starts: Any,
     values: Callable[[Any, IntArray], FloatArray],
     features: Callable[[Any], Any],
     decode: Callable[[Any], Any],
     own_batches: FloatArray | None = None,
+    terminal: int | None = None,
 ) -> Diagnostics:
     """Return how far a fit may be relied on, by its trials.
 
     Parameters
     ----------
-    sample : TrialSample
-        All trials of vectors; of counted states as many as were stored.
+    trials : KeptTrials
+        All trials of vectors; of counted states as many as were stored, or drawn from counts.
     facts : FitFacts
     starts : ndarray, shape (n[, k])
         ``facts.starts`` as they are encoded.
@@ -419,25 +360,26 @@ def diagnose(
     decode : callable
         An encoded state to an observation.
     own_batches : ndarray, shape (n, t_max + 1), optional
-        Mean rewards of batches of trials, where the sample was drawn from counts: what trials
+        Mean rewards of batches of trials, where the trials were drawn from counts: what trials
         have of their own then shows in batches only.
+    terminal : int, optional
+        The terminal one of counted states.
     """
-    few = max(-(-len(sample.rewards) // _MOST_TRIALS), -(-sample.rewards.size // _MOST_REWARDS))
-    sample = sample.every(few)
-    N, T = sample.rewards.shape
-    lengths = np.full(N, T) if sample.lengths is None else np.minimum(sample.lengths, T)
+    few = max(-(-trials.n_trials // _MOST_TRIALS), -(-trials.rewards.size // _MOST_REWARDS))
+    trials = trials.take(slice(None, None, few))
+    (N, T), lengths = trials.rewards.shape, trials.all_lengths
     T = max(1, int(np.sort(lengths)[-min(MIN_TRIALS, N)]))  # what fewer trials reach is left out
-    states, first = sample.states[:, : T + 1], sample.states[:, 0]
+    states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
     here = np.arange(T + 1) <= lengths[:, None]
-    living = _living(states, sample.terminal)
-    R = np.where(here[:, 1:], sample.rewards[:, :T], np.nan)
+    living = _living(states, terminal)
+    R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
     v = np.where(here, 0.0, np.nan)
     trial, t = np.nonzero(here & living)
     chunks = np.array_split(np.arange(len(t)), 1 + len(t) // _CHUNK)
     v[trial, t] = np.concatenate([values(states[trial[k], t[k]], t[k]) for k in chunks])
     skipped = ~living[:, :T]
-    if sample.explored is not None:
-        skipped |= sample.explored[:, :T]
+    if trials.explored is not None:
+        skipped |= trials.explored[:, :T]
     every = slice(None, None, -(-N * T * 3 * _MOST_COLUMNS // _MOST_NUMBERS))
     blocks = watched(states[every], here[every] & living[every], features)
     moving = [blocks[0], np.concatenate([blocks[1], np.nan_to_num(v[every, :, None])], axis=2)]
@@ -478,7 +420,6 @@ def diagnose(
         misfits=_misfits(found, groups, first, decode),
         error_unknown=bool(unknown),
         ends=ends_without_support(lengths[every], blocks[states.ndim == 2][:, :T]),
-        drawn=sample.drawn,
     )
 
 

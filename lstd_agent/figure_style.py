@@ -7,7 +7,7 @@ never: whoever gets a figure owns it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -60,7 +60,14 @@ def new_figure(width: float = WIDTH, height: float = 5.0) -> Figure:
         raise MissingDependencyError(
             'pictures need matplotlib: pip install "unichain-gym[plot]"'
         ) from None
-    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    figure.__dict__["_repr_png_"] = partial(_shown, figure)  # notebooks ask for it
+    return figure
+
+
+def _shown(figure: Figure) -> tuple[bytes, dict[str, float]]:
+    """Return a figure as a notebook shows it without pyplot: PNG, and its width."""
+    return picture(figure, ".png"), {"width": 72.0 * figure.get_figwidth()}
 
 
 def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:

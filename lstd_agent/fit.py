@@ -17,7 +17,6 @@ from lstd_agent.features.rows import Rows, dense
 from lstd_agent.fit_options import FitOptions, Fitted
 from lstd_agent.standard_errors import Jackknife, SparseJackknife, quantile_of_t
 from lstd_agent.system.approximators import System
-from lstd_agent.system.model import pooled_model
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding
 
@@ -35,7 +34,7 @@ class Comparison:
     Attributes
     ----------
     difference : float
-        Value of the first less that of the second, in units of reward.
+        Value of the first minus the value of the second, in units of reward.
     standard_error : float
     degrees : int
         Degrees of freedom of the standard error: one less than there are batches of trials.
@@ -77,6 +76,11 @@ class Comparison:
             raise InvalidInputError(f"level must be above 0 and below 1; got {level!r}")
         half = quantile_of_t(level, self.degrees) * self.standard_error
         return self.difference - half, self.difference + half
+
+    def _repr_html_(self) -> str:
+        """Return the difference with its interval for notebooks."""
+        low, high = self.interval()
+        return f"<b>{self}</b> (95 % interval: {low:.6g} to {high:.6g})"
 
     def __str__(self) -> str:
         error = self.standard_error
@@ -183,7 +187,7 @@ class Fit:
 
     @property
     def start_bias(self) -> float:
-        """The mean value of the start less that of the tail."""
+        """The mean value of the start minus the mean value of the tail."""
         return self.jackknife.start_bias
 
     def _answering(
@@ -235,8 +239,9 @@ class Fit:
     @cached_property
     def samples_of(self) -> Callable[[States], FloatArray]:
         """How many samples (n, m) tell of encoded observations (m,), in each window."""
-        by = self.fitted.segments if self.fitted.sparse is None else self.fitted.sparse[1]
-        found: Callable[[States], FloatArray] = self.source.samples_of(self.system.windows, by)
+        found: Callable[[States], FloatArray] = self.source.samples_of(
+            self.system.windows, self.fitted.evidence
+        )
         return found
 
     def states_determined(self, states: States, neighborhood: IntArray) -> BoolArray:
@@ -258,9 +263,7 @@ class Fit:
 
     @cached_property
     def _model_open_share(self) -> FloatArray:
-        main = self.source.main_state(int(self.system.anchors[-1]))
-        transitions, rewards = self.source.transitions(), self.source.reward_sums()
-        return pooled_model(transitions, rewards, 0.0, main).open_share  # whatever the gain
+        return self.jackknife.model(self.source, self.system.gain).open_share
 
     @cached_property
     def jackknife(self) -> Jackknife:
@@ -293,8 +296,7 @@ class Fit:
         windows, place = system.windows, neighborhood
         if self.choice.backup == "model":  # all timesteps tell
             windows, place = np.array([[0, system.t_max + 1]]), np.zeros_like(neighborhood)
-        by = self.fitted.segments if self.fitted.sparse is None else self.fitted.sparse[1]
-        moves = source.moves_of(windows, by)(states)
+        moves = source.moves_of(windows, self.fitted.evidence)(states)
         n = np.maximum(of_each(moves, place), 1.0)
         values = system.values(features, neighborhood)
         spread = np.zeros(len(states))

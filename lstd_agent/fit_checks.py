@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,13 @@ from lstd_agent.checks import (
     drawn_trials,
     trial_weights,
 )
-from lstd_agent.diagnostics import Diagnostics, FitFacts, TrialSample, diagnose
+from lstd_agent.diagnostics import Diagnostics, FitFacts, diagnose
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.fit import Comparison, Fit, of_each
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import NO_TIME
+from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
 # Fewer transitions do not show that a class of states is never left.
 _ENOUGH_TRANSITIONS = 100
@@ -83,6 +84,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
     others: tuple[str, ...] = ()
     if sparse is not None and (left_out := sparse[1].most_left_out).share > _MOST_LEFT_OUT:
         others = (str(left_out),)
+    (trials, drawn), own = _trials_of(fit), _means_of_batches(fit)
     facts = FitFacts(
         gain=system.gain,
         gain_error=fit.jackknife.gain_error if has_errors else np.nan,
@@ -101,14 +103,14 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
         features=_feature_sizes(fit),
         n_recurrent_classes=len(source.recurrent_classes) or None,
         others=others,
+        drawn=drawn,
     )
 
     def values(states: Any, t: IntArray) -> FloatArray:
         return system.values(encoding.rows(states), system.neighborhood_at(t))
 
-    sample, own = _sample(fit), _means_of_batches(fit)
-    own = own if sample.drawn else None
-    return diagnose(sample, facts, states, values, encoding.features, encoding.decode, own)
+    how = values, encoding.features, encoding.decode, own if drawn else None, source.terminal
+    return diagnose(trials, facts, states, *how)
 
 
 def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
@@ -132,12 +134,11 @@ def _returns_of(
     fit: Fit, a: Any, b: Any, gain: float | None = None
 ) -> tuple[tuple[float, float, bool], int]:
     """Return the difference of returns, its error, and whether that is known; numbers of trials."""
-    sample, encoding = _sample(fit, gain), fit.encoding
-    first, T = sample.states[:, 0], sample.rewards.shape[1]
-    lengths = np.full(len(first), T) if sample.lengths is None else sample.lengths
+    (trials, _), encoding = _trials_of(fit, gain), fit.encoding
+    first, lengths = trials.observations[:, 0], trials.all_lengths
     # The longest run of timesteps that half of the trials have.
     T = max(1, int(np.sort(lengths)[len(lengths) // 2]))
-    R = np.where(np.arange(T) < lengths[:, None], sample.rewards[:, :T], np.nan)
+    R = np.where(np.arange(T) < lengths[:, None], trials.rewards[:, :T], np.nan)
     of_a, of_b = (trial_weights(first, encoding.encode_any(each)[0]) for each in (a, b))
     _, kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)
     difference, error, _, known = direct_difference(R, of_a, of_b, kind.ravel())
@@ -150,8 +151,8 @@ def _returns_of(
     return (difference, error, known), n
 
 
-def _sample(fit: Fit, gain: float | None = None) -> TrialSample:
-    """Return whole trials: kept, stored beside counts, or drawn from these.
+def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
+    """Return whole trials: kept, stored beside counts, or drawn from these; and whether drawn.
 
     Their rewards are what steps of mean duration would pay, r - g (τ - mean τ), by the fit's gain
     or another one: what checks know of rewards per step is then true of rewards and time.
@@ -160,19 +161,15 @@ def _sample(fit: Fit, gain: float | None = None) -> TrialSample:
     gain, mean = fit.system.gain if gain is None else gain, _mean_duration(source)
     trials = source.whole_trials
     if trials is not None and (not source.are_places or trials.n_trials >= MIN_TRIALS):
-        rewards = trials.rewards
         if trials.durations is not None:
-            rewards = rewards - gain * (trials.durations - mean)
-        parts = rewards, trials.lengths, trials.explored, source.terminal
-        return TrialSample(trials.observations, *parts)
-    counts = source.batches[0]
-    for batch in source.batches[1:]:
-        counts = counts + batch
+            rewards = trials.rewards - gain * (trials.durations - mean)
+            trials = replace(trials, rewards=rewards, durations=None)
+        return trials, False
+    counts = source.total
     n, rng = min(counts.n_trials, _N_DRAWN), np.random.default_rng(0)
     sums = _sums_of_rewards(counts, gain, mean)
     states, rewards = drawn_trials(counts.transition_counts, sums, n, rng)
-    lengths = np.isfinite(rewards).sum(axis=1)
-    return TrialSample(states, np.nan_to_num(rewards), lengths, None, source.terminal, True)
+    return KeptTrials(states, np.nan_to_num(rewards), np.isfinite(rewards).sum(axis=1)), True
 
 
 def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:

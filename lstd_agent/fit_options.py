@@ -85,6 +85,11 @@ class Fitted(NamedTuple):
     subsets: Subsets | None = None
     sparse: tuple[SparseRows, SparseSystem] | None = None
 
+    @property
+    def evidence(self) -> Segments | SparseSystem | None:
+        """What tells how many samples there are of an observation."""
+        return self.segments if self.sparse is None else self.sparse[1]
+
 
 @dataclass(frozen=True)
 class FitOptions:
@@ -173,45 +178,29 @@ class FitOptions:
             wanted = None if self.backup == "auto" else self.backup
             choice = choose_backup(held, anchors, wanted)
         solved = held.whole(anchors, choice.backup)
-        windows = neighborhood_windows(anchors, source.t_max, "window")
-        main = -1 if source.zero(int(anchors[-1])) is None else _main(source, int(anchors[-1]))
-        references = ReferenceStates(np.append(np.full(len(windows) - 1, -1), main), main)
         segments = subsets.segments[0]
-        system = system_of(source, solved, anchors, windows, references, gain.value, segments)
+        system = _linked(source, solved, anchors, gain.value, segments)
         return Fitted(system, solved, segments, gain, choice, subsets)
 
     def _fit_sparse(self, source: Any, anchors: IntArray, n_batches: int) -> Fitted:
         """Fit many sparse features, by single steps or the pooled model."""
         rows = SparseRows(source, anchors.tolist(), n_batches)
         gain = Gain(self.gain, "given") if self.gain is not None else sparse_gain(rows)
-        main = source.main_state(int(anchors[-1])) if source.are_places else -1
-        windows = neighborhood_windows(anchors, source.t_max, "window")
-        references = ReferenceStates(np.append(np.full(len(windows) - 1, -1), main), main)
-        choice = Choice("one_step" if self.backup == "auto" else self.backup, "asked for")
-        model = None
+        choice, model = Choice("one_step", "many sparse features are fitted by single steps"), None
+        if self.backup != "auto":
+            choice = Choice(self.backup, "asked for")
         if source.are_places and self.backup in ("auto", "model"):
-            above = gain.value * source.step_durations()
-            model = pooled_model(source.transitions(), source.reward_sums(), above, main)
-            is_known = (model.open_share[source.starts] <= OPEN_TOLERANCE).all()
-            if self.backup == "auto" and is_known:
+            model = pooled_model(source, gain.value, source.main_state(int(anchors[-1])))
+            if self.backup == "auto" and (model.open_share[source.starts] <= OPEN_TOLERANCE).all():
                 choice = Choice("model", "it determines the values of the starts")
-            elif self.backup == "auto":
-                model = None
-        if self.backup == "auto" and model is None:
-            choice = Choice("one_step", "many sparse features are fitted by single steps")
-        if model is not None:
+        if choice.backup == "model" and model is not None:
+            windows = neighborhood_windows(anchors, source.t_max, "window")
             solved = solve_model(source, windows, model)
-            system = system_of(source, solved, anchors, windows, references, gain.value, None)
+            system = _linked(source, solved, anchors, gain.value, None)
             return Fitted(system, solved, None, gain, choice)
         found = solve_sparse(rows, gain.value)
-        solved = [
-            Solved(column[:, None], rank, np.nan, n)
-            for column, rank, n in zip(
-                found.weights, found.rank.tolist(), found.n_samples.tolist(), strict=True
-            )
-        ]
-        system = system_of(source, solved, anchors, windows, references, gain.value, found)
-        return Fitted(system, solved, None, gain, choice, sparse=(rows, found))
+        system = _linked(source, found.solved, anchors, gain.value, found)
+        return Fitted(system, found.solved, None, gain, choice, sparse=(rows, found))
 
     def _fit_with_references(self, source: Any, anchors: IntArray, n_batches: int) -> Fitted:
         """Fit each window by itself, and tie their values together at reference states."""
@@ -286,7 +275,7 @@ def system_of(
     windows: IntArray,
     references: ReferenceStates,
     gain: float,
-    segments: Segments | SparseSystem | None,
+    evidence: Segments | SparseSystem | None,
 ) -> System:
     """Return the system of solved windows, in features."""
     columns = [in_features(source, each.columns) for each in solved]
@@ -300,7 +289,7 @@ def system_of(
         anchors=anchors,
         windows=windows,
         references=references,
-        occupancy=source.occupancy(windows, segments),
+        occupancy=source.occupancy(windows, evidence),
         n_samples=np.array([each.n_samples for each in solved], dtype=np.int64),
         rank=np.array([each.rank for each in solved]),
         condition=np.array([each.condition for each in solved]),
@@ -324,9 +313,22 @@ def in_features(source: Any, columns: FloatArray) -> FloatArray:
     return columns if source.is_sparse else source.coordinates.of_features(columns)
 
 
-def _main(source: Any, anchor: int) -> int:
-    """Return the index of the candidate whose value is 0."""
-    return source.main_state(anchor) if source.are_places else 0
+def _linked(
+    source: Any,
+    solved: list[Solved],
+    anchors: IntArray,
+    gain: float,
+    evidence: Segments | SparseSystem | None,
+) -> System:
+    """Return a linked system, whose last window alone has a value of 0 somewhere."""
+    last, main = int(anchors[-1]), -1
+    if source.are_places:
+        main = source.main_state(last)
+    elif source.zero(last) is not None:
+        main = 0  # the terminal candidate
+    windows = neighborhood_windows(anchors, source.t_max, "window")
+    references = ReferenceStates(np.append(np.full(len(windows) - 1, -1), main), main)
+    return system_of(source, solved, anchors, windows, references, gain, evidence)
 
 
 def _make_dense(source: Any) -> None:

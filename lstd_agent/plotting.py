@@ -36,21 +36,7 @@ _N_TRIALS = 2000
 
 @styled
 def draw(fit: Fit) -> Figure:
-    """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
-
-    Values have bars of two standard errors each way, of at most 200 observations in up to ten
-    neighbourhoods; where the samples do not determine a value there is none.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Save it with ``figure.savefig(path)``; a notebook shows it.
-
-    Raises
-    ------
-    MissingDependencyError
-        Without matplotlib.
-    """
+    """Return a figure of a fit; see `SeminormLSTDAgent.plot`."""
     figure = new_figure(WIDTH, 11.0)
     values, occupancies, distances = figure.subplots(3, 1)
     _draw_values(values, fit)

@@ -200,7 +200,8 @@ class StepwiseErrors:
         chain, n = self.chain, len(self._whitening)
         T = len(self.distributions)
         ahead = np.asarray(chain.transition_matrix @ found.values.T).T
-        residual = chain.reward - chain.gain + ahead - found.values
+        above = chain.gain if chain.durations is None else chain.gain * chain.durations
+        residual = chain.reward - above + ahead - found.values
         t, k = np.minimum(np.arange(T), n - 1), found.at(T)
         errors = np.empty(T)
         step = max(1, _CHUNK // self._whitening[0].size)

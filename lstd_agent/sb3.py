@@ -34,28 +34,31 @@ class PolicyEvaluation:
     ----------
     n_steps : int
         Steps learned from until then.
-    gain : float
-        Average reward in the long run: of a step, or of a unit of time where the environment tells
-        ``info["duration"]``.
-    start_value : float
-        Mean bias of the start: what it earns above the gain in all. Policies of about the same
-        gain compare by it.
+    gain, gain_error : float
+        Average reward in the long run, of a step, or of a unit of time where the environment tells
+        ``info["duration"]``; and its standard error.
+    start_value, start_value_error : float
+        Mean bias of the start, which is what it earns above the gain in all, and its standard
+        error. Policies of about the same gain compare by it.
     agent : SeminormLSTDAgent
         The fitted evaluator, for everything else: values, standard errors, diagnostics.
     """
 
     n_steps: int
     gain: float
+    gain_error: float
     start_value: float
+    start_value_error: float
     agent: SeminormLSTDAgent
 
 
 class StartValueCallback(BaseCallback):
     """Evaluates the current policy every so many steps, on an environment of its own.
 
-    What it finds is in `evaluations`, and in the learner's log as ``start/gain`` and
-    ``start/start_value``. The learner's own steps, draws and generators are left alone, but for
-    those of torch where the policy draws its actions.
+    What it finds is in `evaluations`, and in the learner's log as ``start/gain``,
+    ``start/start_value`` and, with ``_error`` after these names, their standard errors. The
+    learner's own steps, draws and generators are left alone, but for those of torch where the
+    policy draws its actions.
 
     Parameters
     ----------
@@ -122,11 +125,12 @@ class StartValueCallback(BaseCallback):
         self._next = self.num_timesteps + self._every
         found = self.evaluate(self.model, self.num_timesteps)
         self.evaluations.append(found)
-        self.logger.record("start/gain", found.gain)
-        self.logger.record("start/start_value", found.start_value)
+        for name in ("gain", "gain_error", "start_value", "start_value_error"):
+            self.logger.record(f"start/{name}", getattr(found, name))
         if self.verbose:
             print(
-                f"{found.n_steps} steps: gain {found.gain:.4g}, start value {found.start_value:.4g}"
+                f"{found.n_steps} steps: gain {found.gain:.4g} ± {found.gain_error:.2g}, start "
+                f"value {found.start_value:.4g} ± {found.start_value_error:.2g}"
             )
 
     def evaluate(self, model: Any, n_steps: int = 0) -> PolicyEvaluation:
@@ -146,4 +150,5 @@ class StartValueCallback(BaseCallback):
         agent = SeminormLSTDAgent(self._features, **self._options)
         agent.collect(self._env, policy, self._n_trials, self._t_max, self._seed, batched=True)
         agent.fit()
-        return PolicyEvaluation(n_steps, agent.gain_, agent.start_bias_, agent)
+        gain, start = (agent.gain_, agent.gain_error_), (agent.start_bias_, agent.start_bias_error_)
+        return PolicyEvaluation(n_steps, *gain, *start, agent)

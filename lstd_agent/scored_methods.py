@@ -160,6 +160,11 @@ def trials(
         At timesteps 0 to t_max + 1.
     rewards : ndarray, shape (n, t_max + 1)
         On leaving them.
+
+    Raises
+    ------
+    InvalidInputError
+        If steps have durations.
     """
     for k in range(budget.n_rounds):
         n = min(budget.num_envs, budget.n_trials - k * budget.num_envs)

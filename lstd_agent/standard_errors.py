@@ -19,11 +19,10 @@ Source: Busing, Meijer & van der Leeden (1999), the delete-m_j jackknife.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
-from operator import add
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from lstd_agent.fit_options import (
     with_offsets,
 )
 from lstd_agent.rows.factors import Factor, Segments, total
+from lstd_agent.rows.layers import Layer
 from lstd_agent.system.approximators import System
 from lstd_agent.system.gain import Gain, mean_reward
 from lstd_agent.system.model import PooledModel, pooled_model, solve_model
@@ -79,21 +79,10 @@ def quantile_of_t(level: float, degrees: int) -> float:
     return float(stdtrit(degrees, 0.5 + level / 2.0))
 
 
-def sums_without_each(batches: Sequence[Any]) -> Iterator[Any]:
-    """Yield the sum of all batches but each, of at least 2, by additions alone."""
-    after = list(accumulate(reversed(batches[1:]), add))
-    yield after.pop()
-    before = batches[0]
-    for batch in batches[1:-1]:
-        yield before + after.pop()
-        before = before + batch
-    yield before
-
-
 def start_bias(
     solved: Sequence[Solved], anchors: IntArray, segments: Segments, gain: Gain
 ) -> float:
-    """Return the mean value of the start less that of the long run.
+    """Return the mean value of the start minus the mean value of the long run.
 
     That is the mean by which rows determine the gain; where it is given, the mean of the tail,
     weighted by samples.
@@ -207,43 +196,44 @@ class Jackknife:
         return self._error(self.fitted.gain.value, self.gains)
 
     @property
+    def _whole(self) -> Segments:
+        """The factors of all trials."""
+        assert self.fitted.segments is not None
+        return self.fitted.segments
+
+    @property
     def start_bias(self) -> float:
-        """The mean value of the start less that of the tail."""
+        """The mean value of the start minus the mean value of the tail."""
         fitted = self.fitted
-        assert fitted.segments is not None
-        return start_bias(fitted.solved, fitted.system.anchors, fitted.segments, fitted.gain)
+        return start_bias(fitted.solved, fitted.system.anchors, self._whole, fitted.gain)
 
     @property
     def start_bias_error(self) -> float:
         """Standard error of the start's mean bias."""
-        return self._error(self.start_bias, self._start_biases)
+        anchors = self.fitted.system.anchors
+        without = [
+            start_bias(solved, anchors, segments, gain)
+            for solved, segments, gain in zip(
+                self._calibrated, self.subsets.segments, self._gains, strict=True
+            )
+        ]
+        return self._error(self.start_bias, without)
 
     @property
     def start_value_error(self) -> float:
         """Standard error of the mean value of the start."""
-        segments = self.fitted.segments
-        assert segments is not None
-        first = total(segments.between(0, 1))
-
-        def value(solved: Sequence[Solved], mean: Factor) -> float:
-            return float(mean.sums[: mean.p] @ solved[0].columns[:, 0]) / max(mean.n, 1.0)
-
         # Of these very starts: the trials of a batch may start elsewhere.
-        without = [
-            value(with_offsets(solved, system.offsets), first)
-            for solved, system in zip(self.solved, self.systems, strict=True)
-        ]
-        return self._error(value(self.fitted.solved, first), without)
+        first = total(self._whole.between(0, 1))
+        mean = first.sums[: first.p] / max(first.n, 1.0)
+        without = [float(mean @ solved[0].columns[:, 0]) for solved in self._calibrated]
+        return self._error(float(mean @ self.fitted.solved[0].columns[:, 0]), without)
 
     @property
-    def _start_biases(self) -> list[float]:
-        """The start's mean bias without each batch."""
-        anchors = self.fitted.system.anchors
+    def _calibrated(self) -> list[list[Solved]]:
+        """The windows without each batch, with the offsets of systems."""
         return [
-            start_bias(with_offsets(solved, system.offsets), anchors, segments, gain)
-            for solved, system, segments, gain in zip(
-                self.solved, self.systems, self.subsets.segments, self._gains, strict=True
-            )
+            with_offsets(solved, system.offsets)
+            for solved, system in zip(self.solved, self.systems, strict=True)
         ]
 
     def _error(self, whole: float, without: Sequence[float]) -> float:
@@ -259,8 +249,7 @@ class Jackknife:
             seen &= samples(states)[neighborhood, place] > 0.0
         if self.fitted.choice.backup == "model":
             for source, gain in zip(self._sources, self.gains, strict=True):
-                open_share = self._model(source, gain).open_share
-                seen &= open_share[states] <= OPEN_TOLERANCE
+                seen &= self.model(source, gain).open_share[states] <= OPEN_TOLERANCE
         return seen
 
     @property
@@ -274,116 +263,84 @@ class Jackknife:
     @cached_property
     def _sources(self) -> list[Any]:
         """Counts without each batch."""
-        every = np.arange(self.n_batches)
-        return [self.source.subset(np.delete(every, b)) for b in every]
+        return [self.subsets.part(b) for b in range(self.n_batches)]
 
-    def _model(self, source: Any, gain: float) -> PooledModel:
-        main = self.source.main_state(int(self.fitted.system.anchors[-1]))
-        above = gain * source.step_durations()
-        return pooled_model(source.transitions(), source.reward_sums(), above, main)
+    def model(self, source: Any, gain: float) -> PooledModel:
+        """Return the pooled model of counts, relative to the main state of all trials."""
+        return pooled_model(
+            source, gain, self.source.main_state(int(self.fitted.system.anchors[-1]))
+        )
 
 
 class SparseJackknife(Jackknife):
     """The same of many sparse features."""
 
     @cached_property
-    def _rows(self) -> SparseRows:
-        if self.fitted.sparse is not None:
-            return self.fitted.sparse[0]
-        return SparseRows(self.source, self.fitted.system.anchors.tolist(), self.n_batches)
-
-    @cached_property
-    def gains(self) -> list[float]:
-        """The gain without each batch."""
+    def _gains(self) -> list[Gain]:
         self._check_batches()
         gain, windows = self.fitted.gain, dict[str, Any]()
         if self.options.gain is not None:
-            return [gain.value] * self.n_batches
-        sparse_gain(self._rows, windows=windows)
-        return [sparse_gain(self._rows, b, gain, windows).value for b in range(self.n_batches)]
+            return [gain] * self.n_batches
+        if self.fitted.sparse is not None:
+            rows = self.fitted.sparse[0]
+        else:
+            rows = SparseRows(self.source, self.fitted.system.anchors.tolist(), self.n_batches)
+        sparse_gain(rows, windows=windows)
+        return [sparse_gain(rows, b, gain, windows) for b in range(self.n_batches)]
 
     @cached_property
     def _solved_sparsely(self) -> list[SparseSystem]:
         assert self.fitted.sparse is not None
-        return without_each_sparse(self._rows, self.fitted.sparse[1], lambda b: self.gains[b])
+        return without_each_sparse(*self.fitted.sparse, self.gains)
 
     @cached_property
-    def systems(self) -> list[System]:
-        """The system without each batch."""
-        whole = self.fitted.system
-        if self.fitted.sparse is None:
-            found = [
-                np.stack([each.columns[:, 0] for each in solve_model(source, whole.windows, model)])
-                for source, model in (
-                    (source, self._model(source, gain))
-                    for source, gain in zip(self._sources, self.gains, strict=True)
-                )
-            ]
-        else:
-            found = [system.weights for system in self._solved_sparsely]
+    def solved(self) -> list[list[Solved]]:
+        """The windows without each batch."""
+        if self.fitted.sparse is not None:
+            return [system.solved for system in self._solved_sparsely]
+        windows = self.fitted.system.windows
         return [
-            replace(whole, weights=each[:, :-1], offsets=each[:, -1], gain=gain)
-            for each, gain in zip(found, self.gains, strict=True)
+            solve_model(source, windows, self.model(source, gain))
+            for source, gain in zip(self._sources, self.gains, strict=True)
         ]
 
-    @property
-    def start_bias(self) -> float:
-        """The mean value of the start less that of the tail."""
-        return self._bias_of(self.fitted.system, None)
-
-    @property
-    def _start_biases(self) -> list[float]:
-        return [self._bias_of(system, b) for b, system in enumerate(self.systems)]
-
-    def _bias_of(self, system: System, without: int | None) -> float:
-        T = self.source.t_max
-        half = (T + 1) // 2
-        k = int(system.neighborhood_at(half))
-        stops = [*system.anchors[k + 1 :].tolist(), T + 1]
-        starts = [half, *stops[:-1]]
-        tail = [self._mean(a, b, without) for a, b in zip(starts, stops, strict=True)]
-        n = sum(number for _, number in tail)
-        value = sum(
-            number * (f @ system.weights[k + i] + system.offsets[k + i])
-            for i, (f, number) in enumerate(tail)
-        )
-        f, _ = self._mean(0, 1, without)
-        return float(f @ system.weights[0] + system.offsets[0] - value / max(n, 1.0))
-
-    def _mean(self, start: int, stop: int, without: int | None) -> tuple[FloatArray, float]:
-        """Return the mean features of timesteps and their number, but for a batch."""
-        if (start, stop) not in self._sums:
-            self._sums[start, stop] = [
-                _sums_of(self.source.merged(start, stop, group))
-                for group in self.source.groups(self.n_batches)
-            ]
-        parts = [each for b, each in enumerate(self._sums[start, stop]) if b != without]
-        n = sum(number for _, number in parts)
-        return np.sum([f for f, _ in parts], axis=0) / max(n, 1.0), n
+    @cached_property
+    def _by_batch(self) -> Segments:
+        """Sums of features alone, a 1 for the offset the last of them."""
+        half, T = (self.source.t_max + 1) // 2, self.source.t_max
+        edges = np.unique([*self.fitted.system.anchors.tolist(), 0, 1, half, T + 1])
+        groups = self.source.groups(self.n_batches)
+        factors = [
+            [_sums_of(self.source.merged(a, b, group)) for group in groups]
+            for a, b in pairwise(edges.tolist())
+        ]
+        return Segments(edges, factors)
 
     @cached_property
-    def _sums(self) -> dict[tuple[int, int], list[tuple[FloatArray, float]]]:
-        return {}
+    def _whole(self) -> Segments:
+        return Subsets.by(self.source, self._by_batch, self.n_batches, "whole").segments[0]
+
+    @cached_property
+    def subsets(self) -> Subsets:
+        """All batches but each."""
+        self._check_batches()
+        return Subsets.by(self.source, self._by_batch, self.n_batches, "others")
 
     @property
     def _parts(self) -> list[tuple[Any, Any]]:
         if self.fitted.sparse is not None and not self.source.are_places:
             return [(system, None) for system in self._solved_sparsely]
-        groups = self.source.groups(self.n_batches)
-        others = [
-            np.concatenate([group for i, group in enumerate(groups) if i != b])
-            for b in range(len(groups))
-        ]
-        return [(None, group) for group in others]
+        return [(None, group) for group in self.subsets.groups]
 
 
-def _sums_of(layers: Any) -> tuple[FloatArray, float]:
-    """Return the weighted sum of features, and of weights."""
+def _sums_of(layers: Iterable[Layer]) -> Factor:
+    """Return the weighted sum of features, and of weights, without any products."""
     total, n = np.zeros(0), 0.0
     for layer in layers:
         f = np.asarray(layer.features.T @ layer.weights)
         total, n = f if not total.size else total + f, n + float(layer.weights.sum())
-    return total, n
+    sums = np.append(total, n)
+    return Factor(np.zeros((0, len(sums))), False, len(sums), sums, n)
 
 
 def _has_each_window(segments: Segments, windows: IntArray) -> bool:

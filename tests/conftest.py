@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes depends on who else uses the machine.
+settings.register_profile("suite", deadline=None, max_examples=50)
+settings.load_profile("suite")
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import importlib
+import inspect
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml  # comes with dask, of the extra `test`
+
+from tests.pages import assert_printed, run_page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -111,15 +116,88 @@ def test_the_citation_file_names_the_version_and_the_paper() -> None:
     assert citation["references"][0]["identifiers"][0]["value"] == "arXiv:2204.04324"
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("sphinx", reason="needs the extra `docs`")
-    pytest.importorskip("furo", reason="needs the extra `docs`")
-    command = ["-m", "sphinx", "-W", "--keep-going", "-n", "-q", str(DOCS), str(tmp_path / "site")]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the site, built without a warning."""
+    for needed in ("sphinx", "furo", "myst_nb", "latex2mathml"):
+        pytest.importorskip(needed, reason="needs the extra `docs`")
+    folder = tmp_path_factory.mktemp("site")
+    command = ["-m", "sphinx", "-W", "--keep-going", "-n", "-q", str(DOCS), str(folder)]
     built = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
     assert (built.returncode, built.stderr) == (0, "")
-    page = (tmp_path / "site" / "environments" / "river_swim.html").read_text(encoding="utf-8")
-    assert "0.428622" in page  # the optimal gain: 0.42862243 by every policy in rational arithmetic
+    return folder
+
+
+def words(page: Path) -> str:
+    """Return what a page of the site says."""
+    return html.unescape(re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8")))
+
+
+@pytest.mark.slow
+def test_the_site_shows_facts_that_are_computed(site: Path) -> None:
+    # the optimal gain: 0.42862243 by every policy in rational arithmetic
+    assert "0.428622" in words(site / "environments" / "river_swim.html")
+    assert "--max-minutes" in words(site / "commands.html")
+    assert "class Depot" in words(site / "notebooks" / "backlog.html")
+
+
+@pytest.mark.slow
+def test_a_class_page_shows_every_public_attribute(site: Path) -> None:
+    for package in ("unichain_gym", "lstd_agent", "lstd_agent.scoring"):
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            found = getattr(module, name)
+            shown = words(site / "api" / f"{package}.{name}.html")
+            assert found.__name__ in shown
+            if inspect.isclass(found):
+                documented = documented_attributes(inspect.getdoc(found) or "")
+                theirs = {n for base in found.mro() if foreign(base) for n in vars(base)}
+                own = {n for n in vars(found) if not n.startswith("_")} - theirs | documented
+                missing = {n for n in own if not re.search(rf"(?<!\w){n}(?!\w)", shown)}
+                assert missing == set(), f"{package}.{name}"
+
+
+def foreign(base: type) -> bool:
+    """Whether a class is another package's, which documents what it has."""
+    return not base.__module__.startswith(("unichain_gym", "lstd_agent"))
+
+
+def documented_attributes(doc: str) -> set[str]:
+    """Return the names that a docstring's section on attributes lists."""
+    section = re.search(r"^Attributes\n-+\n(.*?)(?=^\S.*\n---|\Z)", doc, re.DOTALL | re.MULTILINE)
+    entries = re.findall(r"^(\w[\w, ]*) : ", section[1] if section else "", re.MULTILINE)
+    return {name for entry in entries for name in entry.split(", ")}
+
+
+@pytest.mark.slow
+def test_the_site_needs_no_network_and_numbers_the_paper(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert re.findall(r"""(?:src|<link[^>]*href)="https?://[^"]*""", text) == [], page.name
+    assert "<math" in (site / "guide" / "gain_and_bias.html").read_text(encoding="utf-8")
+    for page in (site / "api").glob("*.html"):
+        shown = words(page)
+        labels = [row[1].strip("`").partition(":")[2] for row in ROWS]
+        assert [x for x in labels if "_" in x and re.search(rf"\b{x}\b", shown)] == [], page.name
+
+
+@pytest.mark.slow
+def test_the_notebooks_show_what_they_print(tmp_path: Path) -> None:
+    pytest.importorskip("nbclient", reason="needs the extra `docs`")
+    pytest.importorskip("ipykernel", reason="needs the extra `docs`")
+    command = [sys.executable, str(DOCS / "run_notebooks.py"), "--out", str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True)
+    for kept in DOCS.glob("notebooks/*.ipynb"):
+        before, after = (
+            json.loads(path.read_text("utf-8"))["cells"] for path in (kept, tmp_path / kept.name)
+        )
+        for cell, again in zip(before, after, strict=True):
+            shown, printed = (
+                ["".join(o["text"]) for o in c.get("outputs", ()) if o["output_type"] == "stream"]
+                for c in (cell, again)
+            )
+            for text, now in zip(shown, printed, strict=True):
+                assert_printed(now, text)
 
 
 def test_the_guide_prints_the_numbers_that_it_states(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,15 +208,16 @@ def test_the_guide_prints_the_numbers_that_it_states(capsys: pytest.CaptureFixtu
     assert f"costs: {difference:.2f}" in block
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(DOCS.glob("guide/*.md")), ids=lambda page: page.stem)
-def test_the_code_of_a_guide_page_runs(
+def test_the_code_of_a_guide_page_prints_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    text = page.read_text(encoding="utf-8")
+    if "stable_baselines3" in text:
+        pytest.importorskip("stable_baselines3", reason="needs the extra `sb3`")
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    names: dict[str, object] = {"__name__": "page"}
-    for block in blocks:
-        exec(compile(block, page.name, "exec"), names)
+    run_page(text)
 
 
 @pytest.mark.parametrize("package", ["unichain_gym", "lstd_agent", "lstd_agent.scoring"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,10 @@ from unichain_gym.structure import group_sums
 
 MAX_ENTRIES = 10**8
 COLUMNS = "state", "action", "next_state", "probability", "reward"
-LISTED = f"transitions are tuples ({', '.join(COLUMNS)}), or a table of these columns, at least one"
+LISTED = (
+    f"transitions are tuples ({', '.join(COLUMNS)}[, duration]), or a table of these columns, at "
+    "least one"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +40,7 @@ class Outcomes:
     next_state: IntArray
     probability: NDArray[np.floating[Any]]
     reward: FloatArray
+    duration: FloatArray | None = None
 
     def describe(self, i: int) -> str:
         """Return what to call outcome i in a message."""
@@ -56,50 +60,55 @@ def require_outcomes(outcomes: Outcomes, allowed: BoolArray, remedy: str) -> Non
         )
 
 
-def pad_outcomes(outcomes: Outcomes) -> tuple[IntArray, FloatArray, FloatArray]:
+def pad_outcomes(outcomes: Outcomes) -> dict[str, Any]:
     """Gather a list of outcomes into padded tables.
 
-    Outcomes that share state, action, next state and reward merge; zero probabilities drop.
-    Negative ones merge among themselves alone, so that none hides in a sum.
+    Outcomes that share all but the probability merge; zero probabilities drop. Negative ones merge
+    among themselves alone, so that none hides in a sum.
 
     Returns
     -------
-    next_state, probability, reward : ndarray, shape (S, A, K)
+    dict of next_state, probability, reward and durations : ndarray, shape (S, A, K)
         K is the largest number of outcomes of a state and action. Padding stays in place
-        (next state = state) with probability and reward zero.
+        (next state = state) and is zero otherwise. The durations are None if none are given.
     """
     S, A = outcomes.n_states, outcomes.n_actions
     row = outcomes.state * A + outcomes.action
     given = in_double(outcomes.probability, row, S * A, outcomes.describe)
-    columns: list[NDArray[Any]] = [row, outcomes.next_state, outcomes.reward, given]
-    row, next_state, reward, probability = (column[given != 0.0] for column in columns)
-    order = np.lexsort((probability < 0.0, reward, next_state, row))
-    columns = [row, next_state, reward, probability]
-    row, next_state, reward, probability = (column[order] for column in columns)
-    is_first = np.ones(row.size, dtype=bool)
+    listed = {"next_state": outcomes.next_state, "reward": outcomes.reward}
+    if outcomes.duration is not None:
+        listed["durations"] = outcomes.duration
+    keys: list[NDArray[Any]] = [row, *listed.values(), given < 0.0]
+    keys = [key[given != 0.0] for key in keys]
+    order = np.lexsort(keys[::-1])
+    keys = [key[order] for key in keys]
+    is_first = np.ones(order.size, dtype=bool)
     is_first[1:] = False
-    for key in (row, next_state, reward, probability < 0.0):
+    for key in keys:
         is_first[1:] |= key[1:] != key[:-1]
-    merged = np.bincount(np.cumsum(is_first) - 1, weights=probability)
-    row, next_state, reward = row[is_first], next_state[is_first], reward[is_first]
+    merged = np.bincount(np.cumsum(is_first) - 1, weights=given[given != 0.0][order])
+    row, *values = (key[is_first] for key in keys[:-1])
 
     n_outcomes = np.bincount(row, minlength=S * A)
     first_of_row = np.cumsum(n_outcomes) - n_outcomes
     K = max(1, int(n_outcomes.max(initial=0)))
     slot = row * K + np.arange(row.size) - first_of_row[row]
     stays = np.repeat(np.arange(S, dtype=np.int64), A * K)
-    tables: list[NDArray[Any]] = [stays, np.zeros(stays.size), np.zeros(stays.size)]
-    for table, values in zip(tables, (next_state, merged, reward), strict=True):
-        table[slot] = values
-    following, p, r = (table.reshape(S, A, K) for table in tables)
-    return following, p, r
+    tables: dict[str, Any] = {"durations": None}
+    for name, column in {**dict(zip(listed, values, strict=True)), "probability": merged}.items():
+        table = stays if name == "next_state" else np.zeros(stays.size)
+        table[slot] = column
+        tables[name] = table.reshape(S, A, K)
+    return tables
 
 
-def read_arrays(P: Any, R: Any, allowed: ArrayLike | None, order: str) -> tuple[Outcomes, Labels]:
+def read_arrays(
+    P: Any, R: Any, durations: Any, allowed: ArrayLike | None, order: str
+) -> tuple[Outcomes, Labels]:
     """Read P (S, A, S) or one sparse (S, S) per action, and R (S, A), (S, A, S) or (S,).
 
     With order "ass" dense arrays of three dimensions are (A, S, S). R may be sparse, as P or of
-    shape (S, A). Entries of actions that are not allowed (S, A) are left out.
+    shape (S, A), and so may durations. Entries of actions that are not allowed (S, A) are left out.
     """
     check_choice("order", order, ("sas", "ass"))
     axes = (0, 1, 2) if order == "sas" else (1, 0, 2)
@@ -117,27 +126,9 @@ def read_arrays(P: Any, R: Any, allowed: ArrayLike | None, order: str) -> tuple[
         keep = has[state, action]
         state, action, successor = state[keep], action[keep], successor[keep]
         probability = probability[keep]
-    rewards = _sparse_matrices(R, "R")
-    if rewards is not None:
-        paid: Any = _read_sparse_rewards(rewards, S, A)[action * S + state, successor]
-        reward = np.ravel(paid.toarray() if hasattr(paid, "toarray") else paid)
-    else:
-        array = read_reals(R.toarray() if hasattr(R, "toarray") else R, "R")
-        if array.shape == (S,):
-            reward = array[state]
-        elif array.shape == (S, A):
-            reward = array[state, action]
-        elif array.ndim == 3 and array.transpose(axes).shape == (S, A, S):
-            reward = array.transpose(axes)[state, action, successor]
-        else:
-            by_outcome = (S, A, S) if order == "sas" else (A, S, S)
-            raise InvalidModelError(
-                f"R has shape ({S}, {A}), {by_outcome} or ({S},) for {S} states and {A} actions, "
-                f"or is a list of one sparse ({S}, {S}) matrix per action; got {array.shape}"
-                + "; pass R.T"
-                * (array.shape == (A, S))
-            )
-    outcomes = Outcomes(S, A, state, action, successor, probability, reward)
+    outcomes = Outcomes(S, A, state, action, successor, probability, np.zeros(state.size))
+    duration = None if durations is None else _read_values(durations, "durations", outcomes, order)
+    outcomes = replace(outcomes, reward=_read_values(R, "R", outcomes, order), duration=duration)
     require_outcomes(
         outcomes,
         has,
@@ -151,6 +142,31 @@ def read_arrays(P: Any, R: Any, allowed: ArrayLike | None, order: str) -> tuple[
     return outcomes, labels + find_labels("allowed", allowed, "state", "action")
 
 
+def _read_values(values: Any, what: str, of: Outcomes, order: str) -> FloatArray:
+    """Return a number for each outcome, from an array or sparse matrices as R may be."""
+    S, A = of.n_states, of.n_actions
+    matrices = _sparse_matrices(values, what)
+    if matrices is not None:
+        rows = _stack_matrices(matrices, what, S, A)
+        found: Any = rows[of.action * S + of.state, of.next_state]
+        return np.ravel(found.toarray() if hasattr(found, "toarray") else found)
+    array = read_reals(values.toarray() if hasattr(values, "toarray") else values, what)
+    if array.shape == (S,):
+        return array[of.state]
+    if array.shape == (S, A):
+        return array[of.state, of.action]
+    by_outcome = (S, A, S) if order == "sas" else (A, S, S)
+    if array.shape == by_outcome:
+        first = (of.state, of.action) if order == "sas" else (of.action, of.state)
+        return array[(*first, of.next_state)]
+    raise InvalidModelError(
+        f"{what} has shape ({S}, {A}), {by_outcome} or ({S},) for {S} states and {A} actions, or "
+        f"is a list of one sparse ({S}, {S}) matrix per action; got {array.shape}"
+        + f"; pass {what}.T"
+        * (array.shape == (A, S))
+    )
+
+
 def _sparse_matrices(values: Any, what: str) -> list[Any] | None:
     """Return the matrices of a list of which at least one is sparse; None of anything else."""
     if not isinstance(values, list | tuple) or not any(map(sparse.issparse, values)):
@@ -161,16 +177,16 @@ def _sparse_matrices(values: Any, what: str) -> list[Any] | None:
     ]
 
 
-def _read_sparse_rewards(matrices: list[Any], S: int, A: int) -> sparse.csr_array:
-    """Return rewards as one matrix (A S, S), what is not stored being 0."""
+def _stack_matrices(matrices: list[Any], what: str, S: int, A: int) -> sparse.csr_array:
+    """Return numbers of outcomes as one matrix (A S, S), what is not stored being 0."""
     shapes = [matrix.shape for matrix in matrices]
     if shapes != [(S, S)] * A:
         raise InvalidModelError(
-            f"R as a list of sparse matrices needs one of shape ({S}, {S}) for each of the {A} "
-            f"actions; got {shapes}"
+            f"{what} as a list of sparse matrices needs one of shape ({S}, {S}) for each of the "
+            f"{A} actions; got {shapes}"
         )
     rows = sparse.csr_array(sparse.vstack(matrices))
-    rows.data = read_reals(rows.data, "R")
+    rows.data = read_reals(rows.data, what)
     return rows
 
 
@@ -247,11 +263,11 @@ def read_transitions(
     state_names: Sequence[str | int] | None,
     action_names: Sequence[str | int] | None,
 ) -> tuple[Outcomes, Sequence[str | int] | None]:
-    """Read a list or a table of (state, action, next state, probability, reward).
+    """Read a list or a table of transitions, with durations or without.
 
     Returns the names of the actions too: if they are text and not named, as they first appear.
     """
-    state, action, successor, probability, reward = _read_columns(transitions)
+    state, action, successor, probability, reward, *rest = _read_columns(transitions)
     state, successor = (look_up(column, state_names, "state") for column in (state, successor))
     if action_names is None and all(isinstance(name, str) for name in action.flat):
         action_names = tuple(dict.fromkeys(str(name) for name in action.flat))
@@ -274,7 +290,8 @@ def read_transitions(
         n_states,
         n_actions,
     )
-    outcomes = Outcomes(n_states, n_actions, s, a, following, p, r)
+    durations = [read_reals(column, "transitions") for column in rest]
+    outcomes = Outcomes(n_states, n_actions, s, a, following, p, r, *durations)
     listed = np.zeros((n_states, n_actions), dtype=bool)
     listed[s, a] = True
     require_outcomes(outcomes, listed, "leave out the transitions of an action that it lacks")
@@ -282,7 +299,7 @@ def read_transitions(
 
 
 def _read_columns(transitions: Any) -> list[NDArray[Any]]:
-    """Return the five columns of a list of transitions, of an array, or of a table by name."""
+    """Return the columns of a list of transitions, of an array, or of a table by name."""
     named = getattr(transitions, "columns", getattr(transitions, "dtype", np.dtype(float)).names)
     if named is not None:
         missing = [name for name in COLUMNS if name not in list(named)]
@@ -291,13 +308,14 @@ def _read_columns(transitions: Any) -> list[NDArray[Any]]:
                 f"a table of transitions has columns {', '.join(COLUMNS)}; it lacks "
                 f"{', '.join(missing)}"
             )
-        return [read_array(transitions[name], f"transitions[{name!r}]") for name in COLUMNS]
+        names = (*COLUMNS, *(name for name in ("duration",) if name in list(named)))
+        return [read_array(transitions[name], f"transitions[{name!r}]") for name in names]
     if not isinstance(transitions, np.ndarray):
         if not isinstance(transitions, Iterable) or isinstance(transitions, str | bytes):
             raise InvalidModelError(f"{LISTED}; got {transitions!r}")
         transitions = list(transitions)
     table = read_array(transitions, "transitions")
-    if table.ndim != 2 or table.shape[1] != 5 or not len(table):
+    if table.ndim != 2 or table.shape[1] not in (5, 6) or not len(table):
         raise InvalidModelError(f"{LISTED}; got an array of shape {table.shape}")
     if table.dtype.kind in "biufc":
         return list(table.T)
@@ -308,7 +326,8 @@ def _read_columns(transitions: Any) -> list[NDArray[Any]]:
 def dense_arrays(mdp: OutcomeModel) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return dense arrays of an MDP, as `TabularMDP.from_arrays` takes them.
 
-    Where actions are absent, it takes them with ``allowed=mdp.allowed_actions``.
+    Where actions are absent, it takes them with ``allowed=mdp.allowed_actions``, and where steps
+    take time, with ``durations=mdp.expected_duration``, which keeps all gains.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ from unichain_gym.errors import InvalidModelError, MulticlassError
 from unichain_gym.interface import OutcomeModel
 from unichain_gym.labels import read_state
 from unichain_gym.limits import Limits, SolverReport, report_solution
-from unichain_gym.models import read_chain
+from unichain_gym.models import read_chain, read_durations
 from unichain_gym.outcomes import check_discount, read_only, read_reals, require_dense
 from unichain_gym.structure import (
     Structure,
@@ -44,8 +44,10 @@ from unichain_gym.structure import (
     find_structure,
     group_sums,
 )
-from unichain_gym.summary import Classification, explain_classes
+from unichain_gym.summary import Classification, abbreviate, explain_classes, html_table
 from unichain_gym.trajectory import simulate
+
+_MOST_SHOWN = 10_000  # states of a chain whose classes a notebook shows unasked
 
 
 class MarkovChain:
@@ -66,12 +68,17 @@ class MarkovChain:
         What the states are called; by default as in the MDP, or 0 to S - 1.
     drop_below : float, optional
         What becomes of probabilities of the size of rounding errors: see `TabularMDP`.
+    durations : array_like, shape (S,), optional
+        The expected time of a step from each state, at least 0, by default 1; of a chain with an
+        MDP and a policy, those of the MDP. Then gain and variance are per unit of time,
+        (I - P) b = r - g τ, and all that counts steps counts them as before: distributions,
+        discounted values, finite horizons, mixing and absorption.
 
     Raises
     ------
     InvalidModelError
-        If shapes disagree, a number is not finite or negative, a row does not sum to 1, or names
-        do not fit; in methods, if a state does not exist.
+        If shapes disagree, a number is not finite or negative, a row does not sum to 1, no time
+        passes in a recurrent class, or names do not fit; in methods, if a state does not exist.
 
     Notes
     -----
@@ -92,6 +99,8 @@ class MarkovChain:
         How many steps a return takes at least, by class and for all; what is visited in turn.
     stationary_distribution : ndarray, shape (S,)
         The long-run distribution from the start, p*.
+    mean_duration : float
+        The average time of a step in the long run.
     gain, gain_vector : float; ndarray, shape (S,)
         The long-run average reward, of a unichain and from each state.
     bias : ndarray, shape (S,)
@@ -172,6 +181,7 @@ class MarkovChain:
     mdp: OutcomeModel | None
     policy: FloatArray | None
     state_names: Sequence[str | int]
+    durations: FloatArray | None
 
     def __init__(
         self,
@@ -183,6 +193,7 @@ class MarkovChain:
         policy: FloatArray | None = None,
         state_names: Sequence[str | int] | None = None,
         drop_below: float | None = None,
+        durations: ArrayLike | None = None,
     ) -> None:
         # What an MDP and a policy give was seen to when these were made.
         drop_below = drop_below if mdp is None else 0.0
@@ -201,6 +212,9 @@ class MarkovChain:
         )
         if names is None and mdp is not None:
             names = mdp.state_names
+        if durations is None and not (mdp is None or policy is None or mdp.durations is None):
+            durations = np.einsum("sa,sa->s", policy, mdp.expected_duration)
+        tau = read_durations(durations, np.ones(r.size, dtype=bool))
         vars(self).update(
             transition_matrix=P,
             reward=r,
@@ -208,7 +222,15 @@ class MarkovChain:
             mdp=mdp,
             policy=policy,
             state_names=range(r.size) if names is None else names,
+            durations=tau,
         )
+        if tau is not None and (tau == 0.0).any():
+            for states in self.recurrent_classes:
+                if not tau[states].any():
+                    raise InvalidModelError(
+                        f"no time passes in the recurrent class {abbreviate(states)}, so that it "
+                        "has no reward per unit of time; give a step there a duration"
+                    )
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
@@ -223,12 +245,23 @@ class MarkovChain:
         """Pickle what the chain was made of; all else is computed again when it is asked for."""
         names = None if isinstance(self.state_names, range) else self.state_names
         make = partial(
-            type(self), mdp=self.mdp, policy=self.policy, state_names=names, drop_below=0.0
+            type(self),
+            mdp=self.mdp,
+            policy=self.policy,
+            state_names=names,
+            drop_below=0.0,
+            durations=self.durations,
         )
         return make, (self.transition_matrix, self.reward, self.initial_distribution)
 
     def __repr__(self) -> str:
         return f"MarkovChain(n_states={self.n_states})"
+
+    def _repr_html_(self) -> str | None:
+        """Return the table of classes for notebooks; None for a chain whose classes take long."""
+        if self.n_states > _MOST_SHOWN:
+            return None
+        return html_table(f"MarkovChain, {self.n_states} states", self.classify()._rows())
 
     @property
     def n_states(self) -> int:
@@ -313,14 +346,17 @@ class MarkovChain:
             classes=self.recurrent_classes,
             transient=self.transient_states,
             period=self.class_periods,
-            gain=self._limits.class_mean(self.reward[recurrent]),
+            gain=self._limits.class_rate(self.reward, self.durations),
             probability=group_sums(label, p[recurrent], self._structure.n_classes),
         )
 
     @property
     def solver_report(self) -> SolverReport:
         """How stationary distribution and bias were computed, with error bounds; prints a table."""
-        return report_solution(self._limits, self.reward, self.bias)
+        if self.durations is None:
+            return report_solution(self._limits, self.reward, self.bias)
+        size = np.abs(self.reward) + np.abs(self._charge)
+        return report_solution(self._limits, self.reward - self._charge, self.bias, size)
 
     def reachable(self, from_: ArrayLike | None = None) -> MarkovChain:
         """Return the chain restricted to the states that can be reached.
@@ -349,6 +385,7 @@ class MarkovChain:
             policy=None if policy is None else policy[states],
             state_names=restriction.pick(self.state_names, states),
             drop_below=0.0,  # what there is to say was said of this chain
+            durations=None if self.durations is None else self.durations[states],
         )
 
     # The long run
@@ -366,14 +403,47 @@ class MarkovChain:
 
     @cached_property
     def gain(self) -> float:
-        """The long-run average reward, g = p* r; `gain_vector` if there are several classes."""
+        """The long-run average reward, g = p* r; `gain_vector` if there are several classes.
+
+        With durations per unit of time, g = p* r / p* τ.
+        """
         self._require_unichain("one gain", "gain_vector, shape (S,)")
-        return float(self.stationary_distribution @ self.reward)
+        return float(self.stationary_distribution @ self.reward) / self.mean_duration
+
+    @cached_property
+    def mean_duration(self) -> float:
+        """The average time of a step in the long run, p* τ; 1 without durations.
+
+        Of all time, the share p*(s) τ(s) / p* τ is spent in steps from s.
+        """
+        self._require_unichain("one mean duration", "recurrent_classes to look at each alone")
+        if self.durations is None:
+            return 1.0
+        return float(self.stationary_distribution @ self.durations)
 
     @cached_property
     def gain_vector(self) -> FloatArray:
-        """The long-run average reward from each state, g = P* r, shape (S,)."""
-        return read_only(self._limits.limit(self.reward))
+        """The long-run average reward (per unit of time) from each state, g = P* r, shape (S,)."""
+        if self.durations is None:
+            return read_only(self._limits.limit(self.reward))
+        return read_only(self._limits.ahead(self._limits.class_rate(self.reward, self.durations)))
+
+    @cached_property
+    def _action_charge(self) -> FloatArray:
+        """What the gain charges for the time of an action, Σ p τ g(s'), shape (S, A)."""
+        assert self.mdp is not None
+        assert self.mdp.durations is not None
+        of_outcome = self.mdp.durations * self.gain_vector[self.mdp.next_state]
+        return np.asarray(np.einsum("sak,sak->sa", self.mdp.probability, of_outcome))
+
+    @cached_property
+    def _charge(self) -> FloatArray:
+        """What the gain charges for the time of a step, g τ, shape (S,)."""
+        assert self.durations is not None
+        if self.is_unichain or self.mdp is None or self.policy is None:
+            return self.gain_vector * self.durations
+        # Which class is ahead may go along with the time that the step takes.
+        return np.asarray(np.einsum("sa,sa->s", self.policy, self._action_charge))
 
     @cached_property
     def bias(self) -> FloatArray:
@@ -381,8 +451,13 @@ class MarkovChain:
 
         The error is about 1e-16 of |r| times the largest entry of D: in a chain that moves
         between two halves once in n steps, n times more than in one that mixes at once. No
-        method can do better from rounded rewards; `solver_report` states the bound.
+        method can do better from rounded rewards; `solver_report` states the bound. With
+        durations (I - P) b = r - g τ and P* b = 0, P* being that of steps (Puterman, 1994,
+        chapter 11).
         """
+        if self.durations is not None:
+            values = self.reward - self._charge
+            return read_only(self._limits.potential(values, "bias", self.durations))
         return read_only(self._limits.potential(self.reward, "bias"))
 
     def relative_value(self, reference: int | str) -> FloatArray:
@@ -406,7 +481,10 @@ class MarkovChain:
         """q(s, a) = r(s, a) + Σ_s' p(s'|s, a) (b(s') - g(s')), shape (S, A).
 
         Averaged over the policy's actions it is the bias. NaN where the state lacks the action.
+        With durations g(s') is multiplied by the time that the step takes.
         """
+        if self.mdp is not None and self.mdp.durations is not None:
+            return read_only(action_values(self.mdp, self.bias) - self._action_charge)
         return read_only(action_values(self.mdp, self.bias - self.gain_vector))
 
     @cached_property
@@ -420,7 +498,8 @@ class MarkovChain:
     def asymptotic_variance(self, of: moments.RewardKind = "reward") -> float:
         """Return the asymptotic variance, lim Var(Σ_{t<n} R_t)/n.
 
-        The square root of it over n is the standard error of a mean reward over n steps.
+        The square root of it over n is the standard error of a mean reward over n steps. With
+        durations it is lim Var(reward until time t)/t, and t takes the place of n.
 
         Parameters
         ----------
@@ -468,7 +547,8 @@ class MarkovChain:
         """Return v = (I - γP)^{-1} r for a discount γ.
 
         Accurate up to the limit, relative to the largest value: it is computed as g/(1 - γ) plus
-        a part that tends to b, each to nearly all digits.
+        a part that tends to b, each to nearly all digits. With durations each step is discounted
+        once, whatever time it takes, and the limits are those of rewards per step.
 
         Parameters
         ----------

@@ -57,13 +57,8 @@ def read_actions(
 ) -> IntArray:
     """Return the actions of n environments as integers, or raise `InvalidArgumentError`.
 
-    Parameters
-    ----------
-    mdp, masks
-        The model, and its `action_masks`.
-    states, actions : ndarray of int, array_like; shape (n,)
-    ignored : ndarray of bool, shape (n,), optional
-        Whose action does not matter, and is replaced by one that the state has.
+    ``masks`` are the model's `action_masks`. Where it is ``ignored``, an action does not matter,
+    and becomes one that the state has.
     """
     n = states.size
     given = read_array(actions, "actions", InvalidArgumentError)

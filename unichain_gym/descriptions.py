@@ -10,6 +10,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
+import numpy as np
+
 from unichain_gym.cores import CORES, Core
 from unichain_gym.mdp import TabularMDP
 
@@ -23,8 +25,8 @@ first; the core's states come last. Every stream enters the core at the core's f
 ``entry_state``).
 
 In a transient state, action a advances by one state with probability ``advance_probs[a]`` and
-stays where it is otherwise. With two actions these are 0.3 and 0.6; with more, they are evenly
-spaced between."""
+stays where it is otherwise; a step there takes the time 1. With two actions these are 0.3 and
+0.6; with more, they are evenly spaced between."""
 
 STARTING_STATE = """\
 Uniform over the transient states; over all states if there are none.
@@ -41,7 +43,8 @@ length; ``make_vec`` takes ``autoreset_mode`` too."""
 
 INFORMATION = """\
 ``info`` is empty unless ``info_level="full"``: then it holds ``"timestep"`` (0 at reset) and
-``"state_class"``, "transient" or "recurrent" under policies that take every action.
+``"state_class"``, "transient" or "recurrent" under policies that take every action. Where steps
+take time, ``info["duration"]`` of ``step`` is that of the step.
 
 Where a state of the model lacks an action, ``info["action_mask"]`` (int8, an entry an action) is
 1 for those that the current state has, and ``step`` refuses the others. Every state of the
@@ -124,18 +127,24 @@ def outcome_table(mdp: TabularMDP) -> str:
     """Return the outcomes of an MDP as a Markdown table: a row for each state and its actions.
 
     A row's one reward is in its last cell; where outcomes differ in reward, theirs follows in
-    parentheses.
+    parentheses, and so does the time of each where steps take time.
     """
-    lines = ["| s | a | next state: probability (reward) | r |", "|---|---|---|---|"]
+    timed = mdp.durations is not None
+    said = "reward, time" if timed else "reward"
+    lines = [f"| s | a | next state: probability ({said}) | r |", "|---|---|---|---|"]
+    times = np.ones_like(mdp.reward) if mdp.durations is None else mdp.durations
     for s in range(mdp.n_states):
         for a in range(mdp.n_actions):
-            columns = (mdp.next_state[s, a], mdp.probability[s, a], mdp.reward[s, a])
+            columns = mdp.next_state[s, a], mdp.probability[s, a], mdp.reward[s, a], times[s, a]
             outcomes = [o for o in zip(*(c.tolist() for c in columns), strict=True) if o[1] > 0.0]
             if not outcomes:
                 continue
-            rewards = {reward for *_, reward in outcomes}
-            shared = f"{rewards.pop():g}" if len(rewards) == 1 else ""
-            cells = (f"{n}: {p:g}" + ("" if shared else f" ({r:g})") for n, p, r in outcomes)
+            rewards = {reward for _, _, reward, _ in outcomes}
+            shared = f"{rewards.pop():g}" if len(rewards) == 1 and not timed else ""
+            cells = (
+                f"{n}: {p:g}" + ("" if shared else f" ({r:g}{f', {t:g}' * timed})")
+                for n, p, r, t in outcomes
+            )
             lines.append(f"| {s} | {a} | {', '.join(cells)} | {shared} |")
     return "\n".join(lines)
 

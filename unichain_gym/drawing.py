@@ -3,7 +3,8 @@
 Transient states are green circles, recurrent ones gray; dashes mark the recurrent states and what
 leaves them. Each action has a color, and an edge is the stronger the more probable it is; the
 legend says all this. Where a state and action has many next states, only the probable ones are
-drawn, and the title says which. matplotlib, the extra ``plot``, is imported only when something is
+drawn, and the title says which. Where steps take time, an edge tells it unless it is 1, in a
+picture of few edges. matplotlib, the extra ``plot``, is imported only when something is
 drawn, and drawn on without a display or pyplot's global state.
 """
 
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from io import BytesIO
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +24,13 @@ from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.interface import OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
-from unichain_gym.layout import NODE_RADIUS, Layout, edge_curves, lay_out, lay_out_chain
-from unichain_gym.legend import (
-    RECURRENT_COLOR,
-    TRANSIENT_COLOR,
-    action_colors,
-    draw_legend,
-    n_legend_rows,
-    opacity_of,
+from unichain_gym.layout import (
+    EDGE_POINTS,
+    NODE_RADIUS,
+    Layout,
+    edge_curves,
+    lay_out,
+    lay_out_chain,
 )
 from unichain_gym.outcomes import read_number
 
@@ -43,7 +45,15 @@ COLOR_BAR_INCHES = 1.25
 LEGEND_INCHES = 0.22  # a line
 # Next states of a state and action, on average, of which all are drawn, or as many as stay so.
 MOST_SUCCESSORS = 8
+MOST_TIMED = 40  # edges whose durations can be read
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+TRANSIENT_COLOR = "#8fd694"
+RECURRENT_COLOR = "#d9d9d9"
+ACTION_COLORS = (
+    "#d62728", "#1f5fb4", "#e08a00", "#8041b0", "#12857a", "#a0522d", "#d6489b", "#5f6b2d",
+)  # fmt: skip
+LEGEND_COLUMNS = 3
+SHOWN_PROBABILITIES = (1.0, 0.5, 0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +68,7 @@ class Diagram:
     after: IntArray
     probability: FloatArray
     state_names: Sequence[str | int] | None = None
+    duration: FloatArray | None = None
 
     @property
     def n_states(self) -> int:
@@ -96,12 +107,17 @@ class Diagram:
         s, a, k = np.nonzero(weight)
         edge, number = np.unique((s * A + a) * S + mdp.next_state[s, a, k], return_inverse=True)
         probability = np.bincount(number, weights=weight[s, a, k]).astype(np.float64)
+        duration = None
+        if mdp.durations is not None:
+            times = weight[s, a, k] * mdp.durations[s, a, k]
+            duration = np.bincount(number, weights=times) / probability
         rest, after = np.divmod(edge, S)
         before, action = np.divmod(rest, A)
         names = [f"action {a}" for a in range(A)]
         if mdp.action_names is not None:
             names = [str(name) for name in mdp.action_names]
-        return Diagram(mdp.name, layout, names, before, action, after, probability, mdp.state_names)
+        edges = before, action, after, probability
+        return Diagram(mdp.name, layout, names, *edges, mdp.state_names, duration)
 
     def above(self, share: float | None) -> Diagram:
         """Return the diagram of the transitions of at least this probability.
@@ -128,6 +144,8 @@ class Diagram:
         kept = {
             name: getattr(self, name)[keep] for name in ("before", "action", "after", "probability")
         }
+        if self.duration is not None:
+            kept["duration"] = self.duration[keep]
         name = f"{self.name}: probabilities ≥ {limit:g}, and the likeliest"
         return replace(self, name=name, **kept)
 
@@ -227,6 +245,13 @@ def _save(ax: Axes, path: str | PathLike[str] | None) -> Figure:
     return figure
 
 
+def _shown(figure: Figure) -> tuple[bytes, dict[str, float]]:
+    """Return a figure as a notebook shows it without pyplot: PNG, and its width."""
+    content = BytesIO()
+    figure.savefig(content, format="png")
+    return content.getvalue(), {"width": 72.0 * figure.get_figwidth()}
+
+
 def make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
     """Return axes, as large as the layout needs, on a figure with space for a legend."""
     try:
@@ -247,6 +272,7 @@ def make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
     width, height = 2.0 * np.ceil(np.array([width, height]) * DPI / 2.0) / DPI
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
+    figure.__dict__["_repr_png_"] = partial(_shown, figure)  # notebooks ask for it
     bottom = legend / height
     share = 1.0 - color_bar / width
     axes: Axes = figure.add_axes((0.0, bottom, share, 1.0 - bottom - TITLE_INCHES / height))
@@ -290,6 +316,10 @@ def _draw_edges(diagram: Diagram, ax: Axes) -> float:
                 zorder=1,
             )
         )
+    if diagram.duration is not None and before.size <= MOST_TIMED:
+        for i in np.flatnonzero(diagram.duration != 1.0):
+            x, y = curve[i, EDGE_POINTS // 2]
+            ax.text(x, y, f"{diagram.duration[i]:.3g}", fontsize=7, ha="center", va="center")
     tip, back = curve[:, -1], curve[:, -1] - curve[:, -5]
     back *= 0.18 / np.linalg.norm(back, axis=1, keepdims=True)
     across = 0.4 * back[:, ::-1] * (-1.0, 1.0)
@@ -385,3 +415,56 @@ def _points_per_unit(ax: Axes) -> float:
     bottom, top = ax.get_ylim()
     pixels = min(ax.bbox.width / (right - left), ax.bbox.height / (top - bottom))
     return float(72.0 * pixels / ax.figure.dpi)
+
+
+def opacity_of(probability: FloatArray, strength: float) -> FloatArray:
+    """Return how strongly transitions are drawn."""
+    return strength * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
+
+
+def action_colors(n_actions: int) -> FloatArray:
+    """Return a color (RGBA) for each action."""
+    from matplotlib.colors import to_rgba_array
+
+    colors: FloatArray = to_rgba_array(ACTION_COLORS)[np.arange(n_actions) % len(ACTION_COLORS)]
+    return colors
+
+
+def draw_legend(
+    action_names: Sequence[str], ax: Axes, strength: float, *, with_colors: bool
+) -> None:
+    """Say what colors, dashes and opacity mean; state colors only if they are the classes'."""
+    from matplotlib.legend_handler import HandlerTuple
+    from matplotlib.lines import Line2D
+
+    labels = list(action_names[: len(ACTION_COLORS)])
+    handles: list[Any] = [Line2D([], [], color=color) for color in ACTION_COLORS[: len(labels)]]
+    if len(handles) < len(action_names):
+        labels = [f"{label}, …" for label in labels]
+    for label, color, dashes in (
+        ("transient (solid)", TRANSIENT_COLOR, "-"),
+        ("recurrent (dashed)", RECURRENT_COLOR, (0, (3, 2))),
+    ):
+        face = color if with_colors else "white"
+        handles.append(Line2D([], [], color="black", lw=1, ls=dashes, marker="o", mfc=face, ms=9))
+        labels.append(label)
+    opacity = opacity_of(np.array(SHOWN_PROBABILITIES), strength)
+    handles.append(tuple(Line2D([], [], color="black", alpha=alpha) for alpha in opacity))
+    labels.append("probability " + ", ".join(f"{p:g}" for p in SHOWN_PROBABILITIES))
+    ax.legend(
+        handles,
+        labels,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        ncols=LEGEND_COLUMNS,
+        fontsize=9,
+        handlelength=3.5,
+        columnspacing=1.2,
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.8)},
+        frameon=False,
+    )
+
+
+def n_legend_rows(n_actions: int) -> int:
+    """Return how many rows the legend has: actions, two kinds of states, probability."""
+    return -(-(min(n_actions, len(ACTION_COLORS)) + 3) // LEGEND_COLUMNS)

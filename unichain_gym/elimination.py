@@ -45,27 +45,10 @@ OUT_OF_RANGE = (
 class GthFactors:
     """Factors D (I - L)(V - U) of A = diag(N 1 + e) - N, with D the rates of leaving.
 
-    Divided by D, each row of N and e sums to 1, so that only ratios of probabilities matter and
-    not how small they are.
-
-    Parameters
-    ----------
-    N : ndarray, shape (n, n)
-        Nonnegative; its diagonal is ignored. It is overwritten.
-    exit_rate : ndarray, shape (n,)
-        Nonnegative; every state must be able to reach one with a positive exit.
-
-    Attributes
-    ----------
-    n_operations : int
-        How many operations in a row an entry may go through; each adds a rounding.
-    may_underflow : bool
-        Whether a product of two entries may have fallen below the smallest normal double.
-
-    Raises
-    ------
-    ConvergenceError
-        If a pivot is below the smallest normal double (and later, if a solution overflows).
+    Divided by D, each row of N and e sums to 1, so that only ratios of probabilities matter and not
+    how small they are. N (n, n) is overwritten; from every state one with an exit e > 0 must be
+    reachable. An entry goes through `n_operations` roundings at most. Pivots or solutions beyond
+    doubles raise a `ConvergenceError`; `may_underflow` says whether a product fell below them.
     """
 
     name = "GTH"
@@ -183,23 +166,16 @@ class SparseGthFactors:
 def eliminate(
     N: sparse.csr_array, exit_rate: FloatArray, max_entries: int = MAX_ENTRIES
 ) -> SparseGthFactors | None:
-    """Factorize A = diag(N 1 + e) - N, or return None where it fills in too much.
+    """Factorize A = diag(N 1 + e) - N; None if more than ``max_entries`` entries would remain.
 
-    States U with no transition between them can be eliminated together. With G the others, A
-    turns into the same kind of matrix on G, the chain watched on G alone:
+    States U with no transition between them can be eliminated together. With G the others, A turns
+    into the same kind of matrix on G, the chain watched on G alone:
 
         pivot = N_UG 1 + e_U,    N ← N_GG + N_GU diag(1/pivot) N_UG,    e ← e_G + N_GU (e_U/pivot)
 
-    Each round takes states whose elimination fills in least (Markowitz, 1957: fewest ways in
-    times ways out) and that no neighbour undercuts; lines and trees are gone after a logarithmic
-    number of rounds. Once the rest is no longer sparse it is eliminated dense.
-
-    Parameters
-    ----------
-    N, exit_rate : csr_array, shape (n, n), and ndarray, shape (n,)
-        As for `GthFactors`; kept.
-    max_entries : int
-        How many entries what remains may have at any time.
+    Each round takes states whose elimination fills in least (Markowitz, 1957: fewest ways in times
+    ways out) and that no neighbour undercuts; lines and trees are gone after a logarithmic number
+    of rounds. Once the rest is no longer sparse it is eliminated dense.
     """
     N = off_diagonal(N)
     # Divided by the rates of leaving, it is ratios of probabilities that count, not their size.
@@ -246,13 +222,7 @@ def _independent_set(N: sparse.csr_array, rng: np.random.Generator) -> BoolArray
 class ObjectFactors:
     """Factors of A = diag(N 1 + e) - N in numbers of any type, such as fractions.
 
-    Parameters
-    ----------
-    N : csr_array, shape (n, n)
-        Which entries there are.
-    values : ndarray of object, shape (nnz,)
-        What they are.
-    exit_rate : ndarray of object, shape (n,)
+    N says which entries there are, ``values`` (nnz,) and ``exit_rate`` (n,) what they are.
     """
 
     def __init__(self, N: sparse.csr_array, values: Any, exit_rate: Any) -> None:

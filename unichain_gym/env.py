@@ -22,6 +22,8 @@ from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import check_choice, draw_thresholds
 
+_Table = tuple[list[float], list[int], list[float], list[float] | None]
+
 
 class TabularEnv(gym.Env[Any, Any]):
     """Any `TabularMDP` as a continuing Gymnasium environment.
@@ -102,7 +104,7 @@ class TabularEnv(gym.Env[Any, Any]):
         self._masks = conventions.action_masks(mdp)
         # Outcomes as Python lists, many times faster to read one by one than arrays; made when
         # a state and action are first visited, so that a large MDP costs nothing up front.
-        self._outcomes: dict[tuple[int, int], tuple[list[float], list[int], list[float]]] = {}
+        self._outcomes: dict[tuple[int, int], _Table] = {}
         self._state: int | None = None
         self._timestep = 0
         self._last_action: int | None = None
@@ -156,6 +158,7 @@ class TabularEnv(gym.Env[Any, Any]):
         terminated, truncated : bool
             Always False: the task continues.
         info : dict
+            ``"duration"`` is the time of the step, if the model has durations.
 
         Raises
         ------
@@ -174,13 +177,16 @@ class TabularEnv(gym.Env[Any, Any]):
             a = self._check_action(action)
             conventions.check_allowed(self.mdp, state, a)
             outcomes = self._outcomes[state, a] = self._read_outcomes(state, a)
-        thresholds, successors, rewards = outcomes
+        thresholds, successors, rewards, durations = outcomes
         k = bisect_right(thresholds, self.np_random.random())
         self._state = successors[k]
         self._timestep += 1
         self._last_action = a
         self._last_reward = rewards[k]
-        return successors[k], rewards[k], False, False, self._info()
+        info = self._info()
+        if durations is not None:
+            info["duration"] = durations[k]
+        return successors[k], rewards[k], False, False, info
 
     def render(self) -> Any:
         """Return the current state as a picture or a line, as ``render_mode`` says.
@@ -276,14 +282,15 @@ class TabularEnv(gym.Env[Any, Any]):
             raise InvalidArgumentError(f"an action is an integer from 0 to {A - 1}; got {action!r}")
         return a
 
-    def _read_outcomes(self, state: int, action: int) -> tuple[list[float], list[int], list[float]]:
-        """Return thresholds, next states and rewards up to the last possible outcome."""
+    def _read_outcomes(self, state: int, action: int) -> _Table:
+        """Return thresholds, next states, rewards and durations up to the last possible outcome."""
         thresholds = self.mdp.outcome_thresholds[state, action]
         n = int(np.isfinite(thresholds).sum()) + 1
         return (
             thresholds[:n].tolist(),
             self.mdp.next_state[state, action, :n].tolist(),
             self.mdp.reward[state, action, :n].tolist(),
+            None if self.mdp.durations is None else self.mdp.durations[state, action, :n].tolist(),
         )
 
     def _info(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.elimination import finite
-from unichain_gym.errors import InvalidModelError
+from unichain_gym.errors import InvalidArgumentError, InvalidModelError
 from unichain_gym.interface import RewardProcess
 from unichain_gym.labels import read_states
 from unichain_gym.linear import Solver, find_solver
@@ -77,7 +77,9 @@ def hitting_probability(
     return f
 
 
-def hitting_time(chain: RewardProcess, target: ArrayLike, *, given_hit: bool = False) -> FloatArray:
+def hitting_time(
+    chain: RewardProcess, target: ArrayLike, *, given_hit: bool = False, in_time: bool = False
+) -> FloatArray:
     """Return the expected steps until one of the target states is reached, h = 1 + P h.
 
     0 on the target, infinite where it may never be reached.
@@ -90,10 +92,17 @@ def hitting_time(chain: RewardProcess, target: ArrayLike, *, given_hit: bool = F
         ``chain.recurrent_classes[0]``, it is the time until this class absorbs.
     given_hit : bool
         Average over the paths that reach the target alone: E[τ | τ < ∞]. NaN where none does.
+    in_time : bool
+        Add up the durations of the steps instead of counting them; not with given_hit.
 
     Returns
     -------
     ndarray, shape (S,)
+
+    Raises
+    ------
+    InvalidArgumentError
+        If in_time and given_hit are asked for together.
 
     Examples
     --------
@@ -107,6 +116,16 @@ def hitting_time(chain: RewardProcess, target: ArrayLike, *, given_hit: bool = F
     >>> walk.hitting_reward(["ruin", "riches"]).round(9).tolist()
     [0.0, 2.0, 2.0, 0.0]
     """
+    if in_time:
+        if given_hit:
+            raise InvalidArgumentError(
+                "given_hit=True counts steps: how long they take may depend on whether the "
+                "target is hit; leave out in_time=True"
+            )
+        time, unknown, _, solver = _until_hit(chain, target)
+        if solver is not None and chain.durations is not None:
+            time[unknown] = solver.solve(chain.durations[unknown])
+        return time
     if not given_hit:
         return _until_hit(chain, target)[0]
     # E[τ; τ < ∞] = f + P E[τ; τ < ∞] off the target, f being the probability of a hit.

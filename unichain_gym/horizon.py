@@ -204,6 +204,9 @@ def _by_increments(
         value += total
         if block == period and n_steps and work > PATIENCE:
             limit = chain.gain_vector
+            if chain.durations is not None:  # a step counts as a step here
+                start = chain.initial_distribution
+                limit = type(chain)(P, chain.reward, start, drop_below=0.0).gain_vector
             settled = value + n_steps * limit
             off = np.abs(total - period * limit).max() * (n_steps / period)
             if off <= SETTLED * np.abs(settled).max():

@@ -43,14 +43,9 @@ def agree_on_names(
 ) -> Names | None:
     """Return what the n states or actions are called, or raise `InvalidModelError`.
 
-    Parameters
-    ----------
-    kind : {"state", "action"}
-    names : sequence of str or of int, optional
-        What they are called, whatever labels say; labels must say the same.
-    labels : list
-        What `find_labels` returns; those of another kind are left out. The numbers 0 to n - 1
-        in order are no names, but contradict the same numbers in another order.
+    ``names`` hold, whatever labels say; but labels must say the same. Of ``labels``, as
+    `find_labels` returns them, those of another kind are left out. The numbers 0 to n - 1 in order
+    are no names, but contradict the same numbers in another order.
     """
     known, source = _read_names(f"{kind}_names", names, kind, n), f"{kind}_names"
     plain = list(range(n))
@@ -120,10 +115,7 @@ def read_states(
 ) -> IntArray:
     """Return one state or several, by number, by name or by a mask (S,), as numbers (n,).
 
-    Raises
-    ------
-    InvalidModelError
-        If there is none, or one does not exist.
+    If there is none, or one does not exist, raise `InvalidModelError`.
     """
     array = np.atleast_1d(look_up(read_array(states, "states"), names, "state"))
     if array.dtype == np.bool_ and array.shape == (n_states,):

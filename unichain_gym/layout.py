@@ -30,15 +30,9 @@ EDGE_POINTS = 24
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Places of the states of an MDP.
+    """Places of states, (S, 2), and in which direction the loop of each action goes, (S, A).
 
-    Parameters
-    ----------
-    position : ndarray of float, shape (S, 2)
-    is_recurrent : ndarray of bool, shape (S,)
-        Whether a state is recurrent; of an MDP, when all actions are taken.
-    loop_angle : ndarray of float, shape (S, A)
-        Where around the state the self-transition of each action goes, in radians.
+    Of an MDP, ``is_recurrent`` (S,) says which states are so when all actions are taken.
     """
 
     position: FloatArray

@@ -38,12 +38,7 @@ POLISHING_STEPS = 30
 class Limits:
     """The split of a chain and the factorizations behind its long-run quantities.
 
-    Parameters
-    ----------
-    P : csr_array, shape (S, S)
-        Transition matrix without stored zeros.
-    structure : Structure
-        Its recurrent classes.
+    P is without stored zeros.
     """
 
     def __init__(self, P: sparse.csr_array, structure: Structure) -> None:
@@ -177,15 +172,7 @@ class Limits:
         return sparse.csr_array((self.stationary, place), shape=(self.n_classes, self.n_states))
 
     def carry(self, on_recurrent: FloatArray, source: FloatArray | None = None) -> FloatArray:
-        """Solve v_T = source + P_TT v_T + P_TR v_R, and return v on all states.
-
-        Parameters
-        ----------
-        on_recurrent : ndarray, shape (n_R,) or (n_R, m)
-            The values v_R.
-        source : ndarray, shape (n_T,) or (n_T, m), optional
-            What each visit of a transient state adds; nothing by default.
-        """
+        """Solve v_T = source + P_TT v_T + P_TR v_R, and return v on all states; (n,) or (n, m)."""
         v = np.empty((self.n_states, *on_recurrent.shape[1:]))
         v[self.recurrent] = on_recurrent
         if self.transient.size:
@@ -195,9 +182,14 @@ class Limits:
 
     def limit(self, values: FloatArray) -> FloatArray:
         """Return P* values, where P* = lim (1/n) Σ_{t<n} P^t; values are (S,) or (S, m)."""
-        return self._ahead(self.class_mean(values[self.recurrent]))
+        return self.ahead(self.class_mean(values[self.recurrent]))
 
-    def _ahead(self, of_class: FloatArray) -> FloatArray:
+    def class_rate(self, values: FloatArray, durations: FloatArray | None) -> FloatArray:
+        """Average values (S,) over each class, per unit of time: (n_classes,)."""
+        mean = self.class_mean(values[self.recurrent])
+        return mean if durations is None else mean / self.class_mean(durations[self.recurrent])
+
+    def ahead(self, of_class: FloatArray) -> FloatArray:
         """Average what each class has, (n_classes,) or (…, m), over the classes ahead."""
         if self.n_classes == 1:
             return np.repeat(of_class, self.n_states, axis=0)
@@ -235,21 +227,30 @@ class Limits:
             return np.zeros(0)
         return self.transient_solver.solve(start[self.transient], transposed=True)
 
-    def potential(self, values: FloatArray, quantity: str = "potential") -> FloatArray:
+    def potential(
+        self,
+        values: FloatArray,
+        quantity: str = "potential",
+        durations: FloatArray | None = None,
+    ) -> FloatArray:
         """Return D values, where D = Σ_t (P^t - P*), a Cesàro sum, is the deviation matrix.
 
         It is the solution b of (I - P) b = (I - P*) values with P* b = 0. Values are (S,) or
-        (S, m). The method and its iterations are kept under the name of the quantity.
+        (S, m). The method and its iterations are kept under the name of the quantity. With
+        durations (S,), the values (S,) have mean 0, up to a multiple of the durations.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             # D 1 = 0: without a constant that they have in common, values round less.
-            values = values - values[self.recurrent[self.ground[0]]]
-            excess = values - self.limit(values)
-            b, off = self._excess_sum(excess[self.recurrent], 1.0)
+            excess = values
+            if durations is None:
+                values = values - values[self.recurrent[self.ground[0]]]
+                excess = values - self.limit(values)
+            b, off = self._excess_sum(excess[self.recurrent], 1.0, durations)
             if self.ungrounded.size:
                 self._note(quantity, self.recurrent_solver)
             if self.transient.size:
-                b = self.carry(b, (excess - self._ahead(off))[self.transient])
+                off = self.ahead(off) if durations is None else self.ahead(off) * durations
+                b = self.carry(b, (excess - off)[self.transient])
                 self._note(f"{quantity}, transient", self.transient_solver)
             else:
                 b = self.carry(b)
@@ -260,7 +261,9 @@ class Limits:
         """The deviation matrix D, shape (S, S), read-only."""
         return read_only(self.potential(np.eye(self.n_states)))
 
-    def _excess_sum(self, c: FloatArray, discount: float) -> tuple[FloatArray, FloatArray]:
+    def _excess_sum(
+        self, c: FloatArray, discount: float, durations: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
         """Sum Σ_t γ^t P^t c on R, for a c, (n_R,) or (n_R, m), of which P* c is 0 up to rounding.
 
         With u and z the discounted sums of c and of 1 until the ground is entered, u - a z solves
@@ -268,21 +271,22 @@ class Limits:
 
             a = (c + γ P u) / (1 + γ P z)    on the ground
 
-        all of them up to a constant per class: a is (1 - γ) times the value of the ground, and
-        what was left of P* c. The constant makes P* times the sum 0.
-
-        Returns
-        -------
-        x : ndarray, shape (n_R,) or (n_R, m)
-        off : ndarray, shape (n_classes,) or (n_classes, m)
-            P* c, to all digits of c, for γ = 1.
+        all of them up to a constant per class: a is (1 - γ) times the value of the ground, and what
+        was left of P* c. The constant makes P* times the sum 0. Durations τ (S,) take the place of
+        the 1. Returned with the sum is ``off``, (n_classes,) or (…, m): P* c, to all digits of c,
+        for γ = 1.
         """
         x = np.zeros_like(c)
         U, G = self.ungrounded, self.ground
         off = c[G] * (1.0 - discount)
         if not U.size:
             return x, off
-        if discount == 1.0:
+        step: FloatArray | float = 1.0
+        if durations is not None:
+            tau = durations[self.recurrent]
+            solver, step = self.recurrent_solver, tau[G]
+            z = solver.solve(tau[U])
+        elif discount == 1.0:
             solver, z = self.recurrent_solver, self._time_to_ground
         else:
             exit_rate = (1.0 - discount) + discount * self._to_ground
@@ -290,7 +294,7 @@ class Limits:
             z = solver.solve(np.ones(U.size))
         u = solver.solve(c[U])
         from_ground = discount * self._from_ground
-        off = ((c[G] + from_ground @ u).T / (1.0 + from_ground @ z)).T
+        off = ((c[G] + from_ground @ u).T / (step + from_ground @ z)).T
         x[U] = u - (off[self.label[U]].T * z).T
         return x - self.class_mean(x)[self.label], off
 
@@ -393,22 +397,27 @@ class SolverReport:
         return format_table(rows)
 
 
-def report_solution(limits: Limits, values: FloatArray, potential: FloatArray) -> SolverReport:
-    """Report methods, residuals and error bounds of `stationary` and of `potential(values)`."""
+def report_solution(
+    limits: Limits, values: FloatArray, potential: FloatArray, size: FloatArray | None = None
+) -> SolverReport:
+    """Report methods, residuals and error bounds of `stationary` and of `potential(values)`.
+
+    ``size`` (S,) is what the values were rounded from, if they are differences of mean 0.
+    """
     p = limits.stationary
     b_R, b_T = potential[limits.recurrent], potential[limits.transient]
     excess = values - limits.limit(values) - potential
     p_residual = float(np.abs(p @ limits.P_RR - p).max() / p.max())
-    size = max(float(np.abs(potential).max()), SMALLEST)
-    b_residual = float(np.abs(excess[limits.recurrent] + limits.P_RR @ b_R).max()) / size
-    p_error, b_error, T_error = _error_bounds(limits, values, potential)
+    largest = max(float(np.abs(potential).max()), SMALLEST)
+    b_residual = float(np.abs(excess[limits.recurrent] + limits.P_RR @ b_R).max()) / largest
+    p_error, b_error, T_error = _error_bounds(limits, values, potential, size)
     figures = [
         ("stationary distribution", b_R.size, p_residual, p_error),
         ("bias", b_R.size, b_residual, b_error),
     ]
     if b_T.size:
         rest = excess[limits.transient] + limits.P_TR @ b_R + limits.P_TT @ b_T
-        residual = float(np.abs(rest).max()) / size
+        residual = float(np.abs(rest).max()) / largest
         figures.append(("bias, transient", b_T.size, residual, T_error))
     direct = limits.recurrent_solver.method, 0  # of classes of one state
     entries = [
@@ -419,7 +428,7 @@ def report_solution(limits: Limits, values: FloatArray, potential: FloatArray) -
 
 
 def _error_bounds(
-    limits: Limits, values: FloatArray, potential: FloatArray
+    limits: Limits, values: FloatArray, potential: FloatArray, rounded: FloatArray | None
 ) -> tuple[float, float, float]:
     """Bound the relative errors of `stationary`, and of the potential on R and on T.
 
@@ -427,9 +436,12 @@ def _error_bounds(
     their own that elimination cannot undo.
     """
     size = float(np.abs(potential).max())
-    values = values - values[limits.recurrent[limits.ground[0]]]
-    mean = limits.limit(values)
-    rounding = 2.0 * EPSILON * (np.abs(values) + np.abs(mean))
+    mean = np.zeros_like(values)
+    if rounded is None:
+        values = values - values[limits.recurrent[limits.ground[0]]]
+        mean = limits.limit(values)
+        rounded = np.abs(values) + np.abs(mean)
+    rounding = 2.0 * EPSILON * rounded
     p_error = on_R = 0.0
     U = limits.ungrounded
     if U.size:

@@ -212,14 +212,8 @@ def find_proposer(
 class CertifiedSolver:
     """A method whose solutions are checked, and another that takes over where they fail.
 
-    Parameters
-    ----------
-    N, exit_rate : csr_array, shape (n, n), and ndarray, shape (n,)
-        As for `find_solver`.
-    make : callable
-        Makes the method from A, scaled so that its diagonal is 1.
-    fallback : callable
-        Makes the solver that takes over, or raises `ConvergenceError` with the reason given.
+    ``make`` returns the method for A, scaled so that its diagonal is 1; ``fallback`` the solver
+    that takes over, or raises `ConvergenceError` with the reason that it is given.
     """
 
     def __init__(
@@ -343,20 +337,10 @@ Solver = DirectSolver | CertifiedSolver
 
 
 def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
-    """Return a solver of A = diag(N 1 + e) - N.
+    """Return a solver of A = diag(N 1 + e) - N, of N ≥ 0 whose diagonal is ignored, and e ≥ 0.
 
-    Parameters
-    ----------
-    N : csr_array, shape (n, n)
-        Nonnegative; the diagonal is ignored.
-    exit_rate : ndarray, shape (n,)
-        Nonnegative; every state must be able to reach one with a positive exit.
-
-    Raises
-    ------
-    ConvergenceError
-        If no digit is certain, or doubles do not hold the numbers; later, by the solver, if its
-        answer cannot be bounded.
+    From every state, one with e > 0 must be reachable. If no digit is certain, or doubles do not
+    hold the numbers, a `ConvergenceError` is raised, here or by the solver.
     """
     n = exit_rate.size
     is_dense = n > SMALL_STATES and _is_dense(N)

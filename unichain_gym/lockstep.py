@@ -27,6 +27,10 @@ class LockstepOutcomes:
         thresholds = self._widen(rows[:, :n_outcomes], np.inf)
         self._next_state = self._widen(mdp.next_state.reshape(rows.shape)[:, :n_outcomes], 0)
         self._reward = self._widen(mdp.reward.reshape(rows.shape)[:, :n_outcomes], 0.0)
+        self._duration: FloatArray | None = None
+        if mdp.durations is not None:
+            times = mdp.durations.reshape(rows.shape)[:, :n_outcomes]
+            self._duration = self._widen(times, 0.0)
         # Whether a draw is past the first `half` slots, from where the search stands, is told
         # by the threshold half - 1 slots on.
         halves = [self._width >> level for level in range(1, self._width.bit_length())]
@@ -50,6 +54,10 @@ class LockstepOutcomes:
             np.add(slot, np.multiply(draws >= threshold, half, dtype=np.int64), out=slot)
         self._next_state.take(slot, out=states, mode="clip")
         return self._reward.take(slot, mode="clip")
+
+    def durations(self) -> FloatArray | None:
+        """Return how long the last step took, (n,); None if every step takes 1."""
+        return None if self._duration is None else self._duration.take(self._slot, mode="clip")
 
     def _widen(self, rows: NDArray[Any], fill: float) -> NDArray[Any]:
         """Return rows padded to the table's width, flat."""

@@ -31,8 +31,9 @@ from unichain_gym.optimal import Criterion, OptimalPolicy, find_optimal_policy, 
 from unichain_gym.outcomes import draw_thresholds, read_only
 from unichain_gym.policies import DeterministicPolicies, check_policy, draw_policy, induce
 from unichain_gym.restriction import reach, restrict_mdp
-from unichain_gym.storage import ARRAYS, LABELS, read_archive, write_archive
+from unichain_gym.storage import ARRAYS, LABELS, OPTIONAL, read_archive, write_archive
 from unichain_gym.structure import outcome_graph
+from unichain_gym.summary import html_table
 from unichain_gym.toy_text import read_toy_text
 from unichain_gym.unichain import is_unichain
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from unichain_gym.chain import MarkovChain
 
 Sparse = sparse.sparray | sparse.spmatrix
+
+_MOST_SHOWN = 20  # pairs of state and action in a notebook
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,6 +72,10 @@ class TabularMDP:
     action_names : sequence of str or of int, length A, optional
         What to call the actions. Names that are text stand for numbers wherever states or
         actions are given.
+    durations : array_like of float, shape (S, A, K), optional
+        How long each outcome's step takes, at least 0; 1 by default. Kept as None if all are 1.
+        A gain is then a reward per unit of time. A random duration is several outcomes, or its
+        mean: gain, bias and optimal gain depend on means alone.
     drop_below : float, optional
         What becomes of probabilities of the size of rounding errors, such as 1 - 0.7 - 0.3. By
         default a `RoundingWarning` names them: those from -1e-15 to 0 of their row's largest
@@ -85,7 +92,8 @@ class TabularMDP:
     InvalidModelError
         If shapes disagree, a state is out of range, a number is not finite, a probability is
         negative, a row does not sum to 1 (the message names state, action and residual), a
-        state has no action, or names do not fit. The functions that make MDPs, and those that
+        state has no action, a duration is negative, a policy can stay among states where steps
+        take no time, or names do not fit. The functions that make MDPs, and those that
         are given a policy or states of it, raise it likewise.
 
     Attributes
@@ -96,6 +104,8 @@ class TabularMDP:
         Which actions each state has.
     expected_reward : ndarray, shape (S, A)
         r(s, a).
+    expected_duration : ndarray, shape (S, A)
+        The expected time of a step; 1 without durations.
     state_classes : ndarray of str, shape (S,)
         Which states are transient if every action is taken, and which recurrent.
     uniform_chain : MarkovChain
@@ -160,12 +170,18 @@ class TabularMDP:
     name: str = "mdp"
     state_names: Sequence[str | int] | None = None
     action_names: Sequence[str | int] | None = None
+    durations: FloatArray | None = None
     drop_below: InitVar[float | None] = None
 
     def __post_init__(self, drop_below: float | None) -> None:
         given = self.initial_distribution
         fields = read_table(
-            self.next_state, self.probability, self.reward, self.initial_distribution, drop_below
+            self.next_state,
+            self.probability,
+            self.reward,
+            self.initial_distribution,
+            self.durations,
+            drop_below,
         )
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -177,11 +193,26 @@ class TabularMDP:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the fields; arrays are read-only again in the copy."""
-        fields = [getattr(self, name) for name in (*ARRAYS, *LABELS)]
+        fields = [getattr(self, name) for name in (*ARRAYS, *LABELS, OPTIONAL)]
         return type(self), (*fields, 0.0)
 
     def __repr__(self) -> str:
         return f"TabularMDP({self.name!r}, n_states={self.n_states}, n_actions={self.n_actions})"
+
+    def _repr_html_(self) -> str:
+        """Return the first rows of the table of outcomes for notebooks."""
+        names = self.state_names or range(self.n_states)
+        actions = self.action_names or range(self.n_actions)
+        rows: list[Sequence[str]] = [("state", "action", "mean reward", "next states")]
+        for s, a in np.argwhere(self.allowed_actions)[:_MOST_SHOWN]:
+            p, after = self.probability[s, a], self.next_state[s, a]
+            to = "; ".join(f"{names[after[k]]} with {p[k]:.4g}" for k in np.flatnonzero(p))
+            rows.append((f"{names[s]}", f"{actions[a]}", f"{p @ self.reward[s, a]:.6g}", to))
+        left = int(self.allowed_actions.sum()) + 1 - len(rows)
+        if left:
+            rows.append(("…", "", "", f"{left} more pairs of state and action"))
+        title = f"TabularMDP {self.name}: {self.n_states} states, {self.n_actions} actions"
+        return html_table(title, rows)
 
     @property
     def n_states(self) -> int:
@@ -203,6 +234,17 @@ class TabularMDP:
         """r(s, a) = Σ_k probability · reward, shape (S, A); 0 where the state lacks the action."""
         reward: FloatArray = np.einsum("sak,sak->sa", self.probability, self.reward)
         return read_only(reward)
+
+    @cached_property
+    def expected_duration(self) -> FloatArray:
+        """τ(s, a) = Σ_k probability · duration, shape (S, A); 0 where the state lacks the action.
+
+        Without durations it is 1.
+        """
+        if self.durations is None:
+            return read_only(self.allowed_actions.astype(np.float64))
+        duration: FloatArray = np.einsum("sak,sak->sa", self.probability, self.durations)
+        return read_only(duration)
 
     @cached_property
     def outcome_thresholds(self) -> FloatArray:
@@ -257,11 +299,13 @@ class TabularMDP:
         Parameters
         ----------
         criterion : {"gain", "bias", "blackwell", "discounted"}
-            In the long run.
+            In the long run. With durations "gain", the reward per unit of time, alone: the others
+            depend on more than the mean of a duration.
         discount : float, optional
             The discount γ: in [0, 1) for criterion "discounted", in [0, 1] for a horizon.
         horizon : int, optional
-            n, the number of rewards whose total is to be the largest, instead of a criterion.
+            n, the number of steps, whatever time they take, whose total reward is to be the
+            largest, instead of a criterion.
         terminal : array_like, shape (S,), optional
             What it is worth to end in a state after the horizon; nothing by default.
         **options
@@ -311,6 +355,7 @@ class TabularMDP:
         R: ArrayLike | Sparse | Sequence[Sparse],
         initial: ArrayLike,
         *,
+        durations: ArrayLike | Sparse | Sequence[Sparse] | None = None,
         order: Literal["sas", "ass"] = "sas",
         allowed: ArrayLike | None = None,
         name: str = "mdp",
@@ -329,6 +374,8 @@ class TabularMDP:
             or a list of A matrices (S, S) like P, in which what is not stored is 0.
         initial : array_like, shape (S,)
             The initial distribution.
+        durations : array_like or sparse, optional
+            How long steps take, in a shape that R may have; 1 by default.
         order : {"sas", "ass"}
             The axes of dense P, and of R if it has three: state, action, next state, or with
             "ass" action, state, next state, as in pymdptoolbox. With as many actions as states
@@ -343,12 +390,19 @@ class TabularMDP:
         -------
         TabularMDP
         """
-        outcomes, labels = read_arrays(P, R, allowed, order)
+        outcomes, labels = read_arrays(P, R, durations, allowed, order)
         start = read_distribution(initial, "initial", 0.0)
         labels += find_labels("initial", initial, "state")
         states = agree_on_names("state", outcomes.n_states, state_names, labels)
         actions = agree_on_names("action", outcomes.n_actions, action_names, labels)
-        return cls(*pad_outcomes(outcomes), start, name, states, actions, drop_below)
+        return cls(
+            **pad_outcomes(outcomes),
+            initial_distribution=start,
+            name=name,
+            state_names=states,
+            action_names=actions,
+            drop_below=drop_below,
+        )
 
     @classmethod
     def from_transitions(
@@ -363,11 +417,12 @@ class TabularMDP:
     ) -> TabularMDP:
         """Build an MDP from a list of (state, action, next state, probability, reward).
 
+        A sixth entry, or a column ``duration``, is the time that the step takes: 1 by default.
         Transitions that agree in all but the probability add up.
 
         Parameters
         ----------
-        transitions : sequence of 5-tuples, or table
+        transitions : sequence of 5-tuples or 6-tuples, or table
             For every state at least one; a state lacks the actions that it is never listed with.
             Of a table, such as a DataFrame, the columns state, action, next_state, probability
             and reward are read. States may be given by their ``state_names``, and actions by
@@ -386,7 +441,14 @@ class TabularMDP:
         labels = find_labels("initial", initial, "state")
         states = agree_on_names("state", start.size, state_names, labels)
         outcomes, actions = read_transitions(transitions, start.size, states, action_names)
-        return cls(*pad_outcomes(outcomes), start, name, states, actions, drop_below)
+        return cls(
+            **pad_outcomes(outcomes),
+            initial_distribution=start,
+            name=name,
+            state_names=states,
+            action_names=actions,
+            drop_below=drop_below,
+        )
 
     @classmethod
     def from_gymnasium(
@@ -431,7 +493,14 @@ class TabularMDP:
         name = name or (env.spec.id if env.spec else "mdp")
         of = getattr(env.unwrapped, "mdp", None)
         states, actions = (getattr(of, f"{kind}_names", None) for kind in ("state", "action"))
-        return cls(*pad_outcomes(outcomes), start, name, states, actions, drop_below)
+        return cls(
+            **pad_outcomes(outcomes),
+            initial_distribution=start,
+            name=name,
+            state_names=states,
+            action_names=actions,
+            drop_below=drop_below,
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the MDP to an .npz file, at exactly this path: all of it, or nothing.
@@ -441,6 +510,8 @@ class TabularMDP:
         path : path
         """
         arrays = {field: getattr(self, field) for field in ARRAYS}
+        if self.durations is not None:
+            arrays[OPTIONAL] = self.durations
         write_archive(path, arrays, {name: getattr(self, name) for name in LABELS})
 
     @classmethod

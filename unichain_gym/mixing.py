@@ -6,7 +6,6 @@ Times, chapter 4.)
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -20,7 +19,6 @@ from unichain_gym.restriction import reach
 from unichain_gym.stepwise import (
     DOUBLING_STATES,
     STEP_WORK,
-    Decay,
     check_tolerance,
     first_time,
     normalized,
@@ -37,14 +35,7 @@ def mixing_time(
 ) -> int:
     """Return the first t at which p^t, or the average of p^0 … p^t, is within tol of p*.
 
-    Parameters
-    ----------
-    limits : Limits
-        Of the chain.
-    initial : ndarray, shape (S,)
-        p^0, for start "initial".
-    start, tol, averaged
-        As in `MarkovChain.mixing_time`, which lists the errors.
+    ``initial`` is p^0, (S,). The rest is as in `MarkovChain.mixing_time`, which lists the errors.
     """
     check_tolerance(tol)
     check_choice("start", start, get_args(MixingStart))
@@ -71,14 +62,20 @@ def mixing_time(
     # It is the difference itself that is multiplied, not p^t, so that it keeps its digits however
     # small it becomes. It never grows, so it can be searched for.
     excess = None if is_worst else (initial[seen] - limits.distribution(initial)[seen])[None]
-    decay = Decay(P, excess)
+    limits_ahead = absorption = None
     if limits.n_states * limits.n_classes <= MAX_DENSE_STATES**2:
-        decay = replace(
-            decay,
-            limits=limits.class_distributions[classes][:, seen],
-            absorption=limits.absorption()[seen][:, classes],
-        )
-    return first_time(decay, lambda x: float(0.5 * np.abs(x).sum(axis=1).max()), tol)
+        limits_ahead = limits.class_distributions[classes][:, seen]
+        absorption = limits.absorption()[seen][:, classes]
+
+    def without_limit(rows: FloatArray) -> FloatArray:
+        if limits_ahead is None or absorption is None:
+            return rows
+        return np.asarray(rows - (rows @ absorption) @ limits_ahead)
+
+    def distance(rows: FloatArray) -> float:
+        return float(0.5 * np.abs(rows).sum(axis=1).max())
+
+    return first_time(P, excess, distance, tol, without_limit)
 
 
 def _averaged_mixing_time(

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym.arrays import FloatArray, IntArray
+from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError
 from unichain_gym.labels import Names, agree_on_names, find_labels
 from unichain_gym.outcomes import read_floats, read_integers, read_only, read_reals
 from unichain_gym.rounding import drop_residues, sum_tolerance, sums_to_one
 from unichain_gym.structure import edges, group_sums, row_sums
+from unichain_gym.summary import abbreviate
+from unichain_gym.unichain import maximal_end_components
 
 
 def read_chain(
@@ -128,8 +130,9 @@ def read_table(
     probability: ArrayLike,
     reward: ArrayLike,
     initial: ArrayLike,
+    durations: ArrayLike | None,
     drop_below: float | None,
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Any]:
     """Return the arrays of an MDP by the names of its fields, checked, as read-only copies."""
     following = np.array(read_integers(next_state, "next_state"), order="C")
     given = read_floats(probability, "probability")
@@ -158,8 +161,38 @@ def read_table(
             f"initial_distribution must have shape ({S},), one entry a state; got {start.shape}"
         )
     check_distribution(start, "initial_distribution")
+    tau = read_durations(durations, p > 0.0)
+    if tau is not None:
+        timeless = (tau == 0.0).all(axis=2) & (p > 0.0).any(axis=2)
+        kept = maximal_end_components(following, p > 0.0, timeless) >= 0
+        if kept.any():
+            raise InvalidModelError(
+                f"a policy can stay in {abbreviate(np.flatnonzero(kept))} for ever while no time "
+                "passes, so that it has no reward per unit of time; give a step there a duration"
+            )
     fields = {"next_state": following, "probability": p, "reward": r, "initial_distribution": start}
-    return {name: read_only(array) for name, array in fields.items()}
+    return {name: read_only(array) for name, array in fields.items()} | {"durations": tau}
+
+
+def read_durations(values: ArrayLike | None, possible: BoolArray) -> FloatArray | None:
+    """Return durations as a read-only copy, checked and 0 where impossible; None if all are 1."""
+    if values is None:
+        return None
+    tau = np.array(read_reals(values, "durations"), order="C")
+    if tau.shape != possible.shape:
+        raise InvalidModelError(f"durations have shape {possible.shape}; got {tau.shape}")
+    wrong = possible & ~((tau >= 0.0) & np.isfinite(tau))
+    if wrong.any():
+        first = np.argwhere(wrong)[0].tolist()
+        place = ", ".join(
+            f"{w} {i}" for w, i in zip(("state", "action", "outcome"), first, strict=False)
+        )
+        raise InvalidModelError(
+            f"the duration of {place} is {float(tau[tuple(first)])!r}; a duration is finite and "
+            "not negative"
+        )
+    tau[~possible] = 0.0
+    return None if (tau[possible] == 1.0).all() else read_only(tau)
 
 
 def _check_outcomes(next_state: IntArray, probability: FloatArray, reward: FloatArray) -> None:

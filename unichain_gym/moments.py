@@ -10,6 +10,10 @@ R_t = r(s_t), the expected reward of the state, this is the usual variance of a 
 limit theorem (Kemeny & Snell, 1960, section 4.6; Meyn & Tweedie, 1993, Markov Chains and
 Stochastic Stability, theorem 17.4.4). With R_t as observed it holds the noise of actions and
 rewards too, which may go along with the next state, or against it.
+
+Where a step takes the time τ_t, R_t - g τ_t takes the place of R_t - g, and the mean square over
+the mean time of a step is lim Var(reward until time t)/t: cycles of a regenerative process with
+rewards R_t - g τ_t have mean 0 (Asmussen, 2003, Applied Probability and Queues, theorem VI.3.2).
 """
 
 from __future__ import annotations
@@ -37,14 +41,15 @@ def asymptotic_variance(chain: RewardProcess, of: RewardKind) -> float:
         row, following = edges(rows)
         state = recurrent[row]
         weight = np.sqrt(p[state]) * np.sqrt(rows.data)
-        return _mean_square(chain, weight, state, chain.reward[state], following)
+        times = 1.0 if chain.durations is None else chain.durations[state]
+        return _mean_square(chain, weight, state, chain.reward[state], following, times)
     taken = np.sqrt(p[recurrent, None] * policy[recurrent])
     weight = taken[:, :, None] * np.sqrt(mdp.probability[recurrent])
     row, action, k = np.nonzero(weight)
     outcome = recurrent[row], action, k
-    return _mean_square(
-        chain, weight[row, action, k], outcome[0], mdp.reward[outcome], mdp.next_state[outcome]
-    )
+    weight, following = weight[row, action, k], mdp.next_state[outcome]
+    times = 1.0 if mdp.durations is None else mdp.durations[outcome]
+    return _mean_square(chain, weight, outcome[0], mdp.reward[outcome], following, times)
 
 
 def _mean_square(
@@ -53,13 +58,14 @@ def _mean_square(
     state: IntArray,
     reward: FloatArray,
     following: IntArray,
+    times: FloatArray | float,
 ) -> float:
-    """Return Σ (weight (reward - g + b(following) - b(state)))² over outcomes, each (n,).
+    """Return Σ (weight (reward - g times + b(following) - b(state)))² over outcomes, each (n,).
 
     The weights are roots of probabilities: those may be too small for doubles, and the squares
     of what they multiply too large.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        step = (reward - chain.gain) + (chain.bias[following] - chain.bias[state])
+        step = (reward - chain.gain * times) + (chain.bias[following] - chain.bias[state])
         squares: FloatArray = (weight * step) ** 2
-        return float(finite(squares.sum(keepdims=True))[0])
+        return float(finite(squares.sum(keepdims=True))[0]) / chain.mean_duration

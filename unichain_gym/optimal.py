@@ -11,6 +11,7 @@ policies take in `unichain_gym.optimal_actions`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
@@ -27,7 +28,7 @@ from unichain_gym.outcomes import check_choice, check_discount, read_only
 from unichain_gym.pairs import in_fractions, list_pairs
 from unichain_gym.policies import induce
 from unichain_gym.policy_iteration import BLACKWELL, iterate_policies, rough_policy
-from unichain_gym.summary import abbreviate, format_table
+from unichain_gym.summary import abbreviate, format_table, html_table
 
 Criterion = Literal["gain", "bias", "blackwell", "discounted"]
 _ORDER = {"gain": -1, "bias": 0, "blackwell": BLACKWELL, "discounted": -1}
@@ -111,15 +112,25 @@ class OptimalPolicy:
         return f"OptimalPolicy({self.criterion!r}, n_states={self.policy.size})"
 
     def __str__(self) -> str:
+        return f"{self._account()}\n{format_table(self._rows())}"
+
+    def _repr_html_(self) -> str:
+        """Return the account for notebooks."""
+        return html_table(self._account(), self._rows())
+
+    def _rows(self) -> list[Sequence[str]]:
         value = self.bias if self.value is None else self.value
         name = "bias" if self.value is None else f"value at {self.discount:g}"
-        rows = [("state", "action", "optimal actions", "gain", name)]
+        rows: list[Sequence[str]] = [("state", "action", "optimal actions", "gain", name)]
         for s in range(min(_SHOWN, self.policy.size)):
             optimal = abbreviate(np.flatnonzero(self.optimal_actions[s]))
             figures = (f"{self.gain[s]:.6g}", f"{value[s]:.6g}")
             rows.append((f"{s}", f"{self.policy[s]}", optimal, *figures))
         if self.policy.size > _SHOWN:
             rows.append(("…", "", "", "", f"{self.policy.size - _SHOWN} more states"))
+        return rows
+
+    def _account(self) -> str:
         if self.undecided:
             widest = max(self.undecided, key=lambda pair: pair.bound)
             doubt = (
@@ -129,8 +140,7 @@ class OptimalPolicy:
         else:
             doubt = "every action is told from the others, or tied for certain"
         return (
-            f"{self.criterion}-optimal, {self.n_iterations} iterations, {self.precision}; {doubt}\n"
-            f"{format_table(rows)}"
+            f"{self.criterion}-optimal, {self.n_iterations} iterations, {self.precision}; {doubt}"
         )
 
     @cached_property
@@ -192,6 +202,7 @@ def find_optimal_policy(
     ----------
     mdp : TabularMDP
     criterion : {"gain", "bias", "blackwell", "discounted"}
+        With durations "gain", the reward per unit of time, alone.
     discount : float, optional
         The discount γ in [0, 1), for criterion "discounted" and only there.
     tie_tolerance : "rounding" or float
@@ -225,6 +236,11 @@ def find_optimal_policy(
         raise InvalidArgumentError(
             "criterion='discounted' needs discount=, and no other criterion takes one; got "
             f"criterion={criterion!r}, discount={discount!r}"
+        )
+    if mdp.durations is not None and criterion != "gain":
+        raise InvalidArgumentError(
+            f"criterion={criterion!r} of steps that take time depends on the distributions of "
+            "their durations, of which a model has the means alone; use criterion='gain'"
         )
     if discount is not None:
         check_discount(discount, "criterion='gain', 'bias' or 'blackwell'")

@@ -33,19 +33,9 @@ def taken_by_optimal_policies(
 ) -> BoolArray:
     """Return the actions that some optimal deterministic policy takes, shape (S, A).
 
-    Parameters
-    ----------
-    next_state, possible : ndarray, shape (S, A, K)
-        The outcomes, and which of them have a positive probability.
-    conserving : ndarray of bool, shape (S, A)
-        The actions that conserve all terms of the criterion.
-    best : ndarray of bool, shape (S, A)
-        Those of them that conserve the next term as well; at least one in each state.
-
-    Raises
-    ------
-    ModelTooLargeError
-        If too many states with ties would have to be looked at one by one.
+    Of outcomes (S, A, K), with the actions that conserve all terms of the criterion, and the
+    ``best`` of them, which conserve the next term as well: at least one in each state. If too many
+    states with ties would have to be looked at one by one, a `ModelTooLargeError` is raised.
     """
     S = len(next_state)
     refuge = maximal_end_components(next_state, possible, best)

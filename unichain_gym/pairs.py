@@ -28,21 +28,14 @@ COINCIDENCE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The actions that states have, as rows: state by state, each with its transitions.
+    """The actions that states have, as n rows: state by state, each with its transitions.
 
-    Parameters
-    ----------
-    state, action : ndarray of int, shape (n,)
-    first : ndarray of int, shape (S,)
-        The first row of each state.
-    Q : csr_array, shape (n, S)
-        Transition probabilities.
-    p, reward : ndarray, shapes (nnz,) and (n,), of float or of fractions
-        The entries of Q, and the expected rewards, less a number that all have in common.
-    reward_error : ndarray of float, shape (n,)
-        How far the rewards may be from what is meant.
-    reward_size : ndarray of float, shape (n,)
-        How large they are with what they have in common.
+    ``first`` is the first row of each state. Q, (n, S), are the transition probabilities, p its
+    entries, as floats or as fractions. The expected ``reward`` is less a number that all have in
+    common; it may be ``reward_error`` off what is meant, and ``reward_size`` is how large it is
+    with what they have in common.
+    ``duration`` says how long a step takes, and ``duration_error`` how far that may be from what is
+    meant; both are None if all take 1.
     """
 
     state: IntArray
@@ -53,6 +46,8 @@ class Pairs:
     reward: Any
     reward_error: FloatArray
     reward_size: FloatArray
+    duration: Any = None
+    duration_error: Any = None
 
     @cached_property
     def source(self) -> IntArray:
@@ -71,7 +66,9 @@ class Pairs:
         data, indices, every = self.Q.data[entries], self.Q.indices[entries], np.arange(rows.size)
         Q = sparse.csr_array((data, indices, indptr), shape=(rows.size, rows.size))
         return Pairs(every, self.action[rows], every, Q, self.p[entries], self.reward[rows],
-                     self.reward_error[rows], self.reward_size[rows])  # fmt: skip
+                     self.reward_error[rows], self.reward_size[rows],
+                     *(None if of is None else of[rows]
+                       for of in (self.duration, self.duration_error)))  # fmt: skip
 
     @cached_property
     def is_full(self) -> bool:
@@ -126,7 +123,7 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
     """Return the rows of an MDP in doubles.
 
     Rewards enter less one of them, if all are of one sign and within a factor of 2 of each other:
-    then no digit is lost, and how far they are from 0 does not matter.
+    then no digit is lost, and how far they are from 0 does not matter. (With durations it does.)
     """
     state, action = np.nonzero(mdp.allowed_actions)
     S, A, K = mdp.next_state.shape
@@ -136,7 +133,11 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
     expected = mdp.expected_reward.ravel()[every]
     low, high, size = float(expected.min()), float(expected.max()), np.abs(expected)
     rounded, error = size, np.zeros(1)
-    if low != high and (0.0 < high <= 2.0 * low or 2.0 * high <= low < 0.0):
+    if (
+        mdp.durations is None
+        and low != high
+        and (0.0 < high <= 2.0 * low or 2.0 * high <= low < 0.0)
+    ):
         rest = p * (reward - low)
         expected, rounded = rest.sum(axis=1), np.abs(rest).sum(axis=1)
         error = 0.5 * EPSILON * (p * np.where(is_short(reward), 0.0, np.abs(reward))).sum(axis=1)
@@ -154,7 +155,11 @@ def list_pairs(mdp: OutcomeModel) -> Pairs:
         Q = Q.copy()
         Q.sum_duplicates()
     first = np.searchsorted(state, np.arange(S))
-    return Pairs(state, action, first, Q, Q.data, expected, error, size)
+    times = doubt = None
+    if mdp.durations is not None:
+        times = mdp.expected_duration.ravel()[every]
+        doubt = EPSILON * (2.0 + np.sqrt(K)) * times
+    return Pairs(state, action, first, Q, Q.data, expected, error, size, times, doubt)
 
 
 def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
@@ -171,7 +176,11 @@ def in_fractions(mdp: OutcomeModel, pairs: Pairs) -> tuple[Pairs, bool]:
     order = np.argsort(key, kind="stable")
     merged = np.add.reduceat(p[order], np.flatnonzero(np.diff(key[order], prepend=-1)))
     expected = np.add.reduceat(p * reward, starts)
-    rest = np.zeros(state.size), pairs.reward_size
+    rest: list[Any] = [np.zeros(state.size), pairs.reward_size]
+    if mdp.durations is not None:
+        duration, t_sure = read_fractions(mdp.durations[state, action][row, k])
+        p_sure = p_sure and t_sure
+        rest += [np.add.reduceat(p * duration, starts), np.zeros(state.size)]
     exact = Pairs(state, action, pairs.first, pairs.Q, merged, expected, *rest)
     return exact, p_sure and r_sure
 

@@ -10,7 +10,8 @@ A = I - γ P_UU, z = A^{-1} 1 the time to a ground, and u = A^{-1} f_U, then
 
     a = (f + γ P u)/(1 + γ P z) on the ground,    w_U = A^{-1} (f - a)_U.
 
-(For γ < 1 and several classes there is no ground and a = 0.)
+(For γ < 1 and several classes there is no ground and a = 0.) Where steps take time, a τ takes
+the place of a, τ that of the 1 in the denominator, and z = A^{-1} τ.
 
 **The bound.** Whatever w and a are, let ε bound what they miss of the equations: the residual in
 differences w(s') - w(s), its rounding, and what half an ulp of each probability and of each
@@ -34,25 +35,18 @@ from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import find_structure, keep_edges
 
-ROUGH_STEPS = 16
+ROUGH_STEPS, FULL_STEPS = 16, 2  # the latter where every state leads to many others
 RARE = 0.05
 SAFETY = 1.0 + 1e-3  # for the rounding of the bounds themselves
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A term y of a policy's value, and what the terms after it follow from.
+    """A term y + rest of a policy's value, each (S,), and what the terms after it follow from.
 
-    Parameters
-    ----------
-    y, rest : ndarray, shape (S,)
-        Its two parts.
-    error : ndarray, shape (S,)
-        A bound of the error of y + rest, but for a constant where no comparison sees it.
-    a, a_error : ndarray, shape (S,)
-        What the equations of y say of the term before: its average, up to the sign.
-    has_reward : bool
-        Whether rewards are compared together with the term.
+    ``error`` bounds the error of y + rest, but for a constant where no comparison sees it. ``a`` is
+    what the equations of y say of the term before: its average, up to the sign; ``a_error`` its
+    error. Rewards are compared together with the term if it ``has_reward``.
     """
 
     y: Any
@@ -71,17 +65,10 @@ class Term:
 
 
 class Equations:
-    """The equations of a policy, factorized once.
+    """The equations of a policy, rows (S,) of pairs, factorized once.
 
-    Parameters
-    ----------
-    pairs : Pairs
-    rows : ndarray of int, shape (S,)
-        The policy.
-    discount : float
-        γ; 1 for the average.
-    ground : ndarray of int
-        States that were frequent under a similar policy.
+    ``discount`` is γ, 1 for the average; ``ground`` states that were frequent under a similar
+    policy.
     """
 
     def __init__(self, pairs: Pairs, rows: IntArray, discount: float, ground: IntArray) -> None:
@@ -107,7 +94,7 @@ class Equations:
         if (ground < 0).any():
             p = np.full(self.label.size, 1.0 / self.label.size)
             backward = self.own.Q.T
-            for _ in range(ROUGH_STEPS):
+            for _ in range(FULL_STEPS if self.own.is_full else ROUGH_STEPS):
                 p = 0.5 * (p + backward @ p)
             new = self._most_frequent(p)
             ground = np.where(ground < 0, new, ground)
@@ -143,6 +130,10 @@ class Equations:
         else:
             self._solver = find_solver(N if gamma == 1.0 else N * gamma, leave)
         self.time = self._inside(one) if self.ground.size else one
+        self.steps = one, self.time
+        self.clock = self.steps
+        if own.duration is not None:
+            self.clock = own.duration, self._inside(own.duration)
 
     @cached_property
     def gamma(self) -> Any:
@@ -162,9 +153,11 @@ class Equations:
         c[self.ground] *= 0
         return self._solver.solve(c)
 
-    def _averages(self, f: Any, u: Any) -> Any:
+    def _averages(self, f: Any, u: Any, clock: Any) -> Any:
         """Return a on the grounds, of which u = A^{-1} f."""
-        return (f[self.ground] + self.gamma * self.own.ahead(u)[self.ground]) / self.return_time
+        G, (tau, time) = self.ground, clock
+        length = tau[G] + self.gamma * self.own.ahead(time)[G]
+        return (f[G] + self.gamma * self.own.ahead(u)[G]) / length
 
     def _harmonic(self, on_ground: Any) -> Any:
         """Carry a number of each class to all states: the average over the classes ahead."""
@@ -177,36 +170,41 @@ class Equations:
         values[recurrent] = on_ground[self.label[recurrent]]
         return values
 
-    def _solve(self, f: Any) -> tuple[Any, Any]:
+    def _solve(self, f: Any, clock: Any) -> tuple[Any, Any]:
         """Return a, on all states, and w."""
         u = self._inside(f) if self.ground.size else self._solver.solve(f)
         if not self.ground.size:
             return u * 0, u
-        a = self._harmonic(self._averages(f, u))
-        return a, u - a * self.time if self.is_unichain else u - self._inside(a)
+        a = self._harmonic(self._averages(f, u, clock))
+        return a, u - a * clock[1] if self.is_unichain else u - self._inside(a * clock[0])
 
     def _term(self, f: Any, f_error: FloatArray, has_reward: bool) -> Term:
         """Solve the equations of f, (S,), that may be off by some error."""
-        a, w = self._solve(f)
+        clock = self.clock if has_reward else self.steps
+        tau = clock[0]
+        a, w = self._solve(f, clock)
         zeros = np.zeros(f.size)
         if self.is_exact:
             return Term(w, w * 0, zeros, a, zeros, has_reward)
         gamma, stay = self.gamma, 1.0 - self.gamma
         drift, doubt = self.own.drift(w)
-        residual = (f - a) + gamma * drift - stay * w
-        more_a, rest = self._solve(residual)
-        left = residual - more_a + gamma * self.own.drift(rest)[0] - stay * rest
+        charge = a * tau
+        residual = (f - charge) + gamma * drift - stay * w
+        more_a, rest = self._solve(residual, clock)
+        left = residual - more_a * tau + gamma * self.own.drift(rest)[0] - stay * rest
         epsilon = np.abs(left) + gamma * doubt + f_error
-        epsilon += EPSILON * (np.abs(f - a) + stay * np.abs(w))
+        epsilon += EPSILON * (np.abs(f - charge) + stay * np.abs(w))
+        if has_reward and self.own.duration is not None:
+            epsilon += np.abs(a) * self.own.duration_error
         if not self.ground.size:
             return Term(w, rest, SAFETY * self._solver.solve(epsilon), a, zeros, has_reward)
-        of_class = self._averages(epsilon, self._inside(epsilon))
+        of_class = self._averages(epsilon, self._inside(epsilon), clock)
         eta = np.zeros(f.size)
         recurrent = self.label >= 0
         eta[recurrent] = of_class[self.label[recurrent]]
         if not recurrent.all():
             eta[~recurrent] = of_class.max()
-        error = SAFETY * self._inside(epsilon + eta)
+        error = SAFETY * self._inside(epsilon + eta * tau)
         a = a + more_a
         a_error = SAFETY * eta + EPSILON * np.abs(a)
         if not self.is_unichain:
@@ -214,7 +212,7 @@ class Equations:
             off = np.where(recurrent, 0.0, np.abs(off) + a_doubt)
             a_error = SAFETY * (self._harmonic(of_class) + self._inside(off)) + EPSILON * np.abs(a)
             a_error[recurrent & (eta == 0.0)] = 0.0
-            error += SAFETY * self._inside(np.where(recurrent, 0.0, a_error))
+            error += SAFETY * self._inside(np.where(recurrent, 0.0, a_error * tau))
         return Term(w, rest, error, a, a_error, has_reward)
 
     def solve_reward(self) -> Term:
@@ -243,12 +241,20 @@ class Equations:
         pairs, gamma = self.pairs, self.gamma
         drift, doubt = pairs.drift(term.y)
         score = gamma * drift
+        charge: Any = 0
+        if term.has_reward and pairs.duration is not None:
+            charge = term.a[pairs.state] * pairs.duration
         if self.is_exact:
-            return (score + pairs.reward if term.has_reward else score), doubt
+            return (score + pairs.reward - charge if term.has_reward else score), doubt
         if term.rest.any():
             score = score + gamma * pairs.drift(term.rest)[0]
         error = self.discount * (doubt + pairs.ahead_bound(term.error))
         if term.has_reward:
             error += pairs.reward_error + EPSILON * (np.abs(score) + np.abs(pairs.reward))
             score = score + pairs.reward
+            if pairs.duration is not None:
+                error += term.a_error[pairs.state] * pairs.duration
+                error += np.abs(term.a)[pairs.state] * pairs.duration_error
+                score = score - charge
+                error += EPSILON * (np.abs(score) + np.abs(charge))
         return finite(score), np.where(np.isnan(error), np.inf, error)

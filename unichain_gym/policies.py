@@ -264,7 +264,7 @@ def induce(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> MarkovChain:
     Returns
     -------
     MarkovChain
-        With P(s, s') = Σ_a π(a|s) p(s'|s, a) and r(s) = Σ_a π(a|s) r(s, a).
+        With P(s, s') = Σ_a π(a|s) p(s'|s, a) and r(s) = Σ_a π(a|s) r(s, a); durations likewise.
     """
     pi = read_only(check_policy(mdp, policy))
     S = mdp.n_states

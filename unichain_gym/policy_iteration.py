@@ -21,6 +21,9 @@ probability and reward may be off by half an ulp. So a change is an improvement 
 rounding cannot make policies cycle. What is within the bound is open: `Evaluation.undecided`. In
 fractions the bound is 0.
 
+**Time.** Where steps take time, r(s, a) - g(s) τ(s, a) + Σ_s' p(s'|s, a) y_0(s') is compared, and
+only the gain is a criterion (Denardo & Fox, 1968, SIAM J. Appl. Math. 16; Puterman, chapter 11).
+
 **Start.** Value iteration, and policy iteration for a discount near 1, need neither structure nor
 bounds. What they find is mostly optimal and then only has to be evaluated once.
 """
@@ -175,6 +178,8 @@ def _terms(
 def _are_alike(pairs: Pairs, rows: IntArray, others: IntArray) -> BoolArray:
     """Whether rows have the rewards and the transitions of others, pair by pair."""
     same = np.asarray(pairs.reward[rows] == pairs.reward[others], dtype=bool)
+    if pairs.duration is not None:
+        same &= np.asarray(pairs.duration[rows] == pairs.duration[others], dtype=bool)
     if same.any():
         difference = pairs.Q[rows[same]] - pairs.Q[others[same]]
         same[same] = row_sums(abs(difference)) == 0.0
@@ -199,12 +204,13 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
         if change <= SETTLED * first_range:
             return pairs.leaders(score), 0
     rows = pairs.leaders(score)
-    propose = find_proposer(Q[rows])
+    propose = find_proposer(own := Q[rows])
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
-        v = propose(Q[rows], discount, r[rows] - r[rows].mean())
+        v = propose(own, discount, r[rows] - r[rows].mean())
         score = r + discount * (Q @ v)
         better = np.maximum.reduceat(score, pairs.first) > score[rows] + 1e-12 * np.abs(v).max()
         if not better.any():
             break
         rows = np.where(better, pairs.leaders(score), rows)
+        own = Q[rows]
     return rows, n_iterations

@@ -46,6 +46,8 @@ class TransitionCounts:
         Entry (t, s · S + s') is N_t(s, s'), the number of transitions from s to s' at t.
     reward_sums : csr_array of float64, shape (t_max + 1, S)
         Entry (t, s) is the sum of the rewards received at t on leaving s.
+    duration_sums : csr_array of float64, shape (t_max + 1, S), or None
+        Likewise of the durations of these steps; None if every step takes 1.
 
     Examples
     --------
@@ -59,6 +61,7 @@ class TransitionCounts:
     n_trials: int
     transition_counts: sparse.csr_array
     reward_sums: sparse.csr_array
+    duration_sums: sparse.csr_array | None = None
 
 
 def simulate_counts(
@@ -120,7 +123,7 @@ def simulate_replicates(
         raise InvalidArgumentError(f"needs a chain, such as mdp.induce(policy); got {chain!r}")
     rng = read_generator(rng)
     S = chain.n_states
-    next_state, probability, reward = outcomes_of(chain)
+    next_state, probability, reward, durations = outcomes_of(chain)
     K = next_state.shape[1]
 
     order = np.argsort(chain.initial_distribution, kind="stable")
@@ -154,16 +157,28 @@ def simulate_replicates(
     paid = count * reward.ravel()[outcome]
     transition_counts = _sum_entries(row, pair, count, (n_replicates * T, S * S))
     reward_sums = _sum_entries(row, state, paid, (n_replicates * T, S))
+    duration_sums = None
+    if durations is not None:
+        taken = count * durations.ravel()[outcome]
+        duration_sums = _sum_entries(row, state, taken, (n_replicates * T, S))
     return [
-        TransitionCounts(S, n_trials, transition_counts[i : i + T], reward_sums[i : i + T])
+        TransitionCounts(
+            S,
+            n_trials,
+            transition_counts[i : i + T],
+            reward_sums[i : i + T],
+            None if duration_sums is None else duration_sums[i : i + T],
+        )
         for i in range(0, n_replicates * T, T)
     ]
 
 
-def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return next state, probability and reward, each (S, K), of the outcomes of a chain's states.
+def outcomes_of(
+    chain: MarkovChain,
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray | None]:
+    """Return next state, probability, reward and duration, each (S, K), of a chain's outcomes.
 
-    Outcomes of different actions that share next state and reward are one. Those of a state are
+    Outcomes of different actions that share all but the probability are one. Those of a state are
     sorted as `as_categories` wants them.
     """
     S = chain.n_states
@@ -171,17 +186,21 @@ def outcomes_of(chain: MarkovChain) -> tuple[IntArray, FloatArray, FloatArray]:
         P = chain.transition_matrix.tocoo()
         state, next_state = P.row.astype(np.int64), P.col.astype(np.int64)
         probability, reward = P.data, chain.reward[state]
+        times = None if chain.durations is None else chain.durations[state]
     else:
         weight = chain.policy[:, :, None] * chain.mdp.probability
         state, action, k = np.nonzero(weight)
         next_state = chain.mdp.next_state[state, action, k]
         probability, reward = weight[state, action, k], chain.mdp.reward[state, action, k]
+        of_mdp = chain.mdp.durations
+        times = None if of_mdp is None else of_mdp[state, action, k]
     one_action = np.zeros_like(state)
-    next_state, probability, reward = pad_outcomes(
-        Outcomes(S, 1, state, one_action, next_state, probability, reward)
-    )
-    place = (np.arange(S)[:, None], 0, np.argsort(probability[:, 0], axis=1, kind="stable"))
-    return next_state[place], as_categories(probability[place]), reward[place]
+    table = pad_outcomes(Outcomes(S, 1, state, one_action, next_state, probability, reward, times))
+    order = np.argsort(table["probability"][:, 0], axis=1, kind="stable")
+    place = (np.arange(S)[:, None], 0, order)
+    durations = None if times is None else table["durations"][place]
+    categories = as_categories(table["probability"][place])
+    return table["next_state"][place], categories, table["reward"][place], durations
 
 
 def as_categories(p: FloatArray) -> FloatArray:

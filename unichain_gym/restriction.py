@@ -32,14 +32,8 @@ def reach(
 ) -> tuple[IntArray, FloatArray]:
     """Return the states that can be reached, sorted, and the distribution to start from.
 
-    Parameters
-    ----------
-    P : csr_array, shape (S, S)
-        An entry (s, s') is an edge from s to s'; its value does not matter.
-    initial : ndarray, shape (S,)
-        Where to start unless ``from_`` says it.
-    from_ : state or several, optional
-        Start uniformly over these states, given by number, by one of ``names``, or as a mask.
+    That is ``initial``, or uniform over the states ``from_``, by number, name or mask. Of P, it
+    only matters which entries there are.
     """
     start = initial
     if from_ is not None:
@@ -58,14 +52,8 @@ def pick(names: Sequence[str | int], states: IntArray) -> tuple[str | int, ...]:
 def restrict_mdp(mdp: Model, states: IntArray, start: FloatArray) -> Model:
     """Return an MDP of some of the states, without the actions that may lead out of them.
 
-    Parameters
-    ----------
-    mdp : TabularMDP
-        The MDP.
-    states : ndarray of int, shape (n,)
-        The states to keep, sorted. Each needs an action that stays among them.
-    start : ndarray, shape (S,)
-        The initial distribution; 0 elsewhere.
+    ``states`` (n,) are sorted, and each has an action that stays among them; ``start`` (S,) is the
+    initial distribution, 0 elsewhere.
     """
     new = np.full(mdp.n_states, -1)
     new[states] = np.arange(states.size)
@@ -82,6 +70,7 @@ def restrict_mdp(mdp: Model, states: IntArray, start: FloatArray) -> Model:
         probability=probability,
         reward=np.where(leads_out[:, :, None], 0.0, mdp.reward[states]),
         initial_distribution=start[states],
+        durations=None if mdp.durations is None else mdp.durations[states],
         state_names=pick(names, states),
         drop_below=0.0,
     )

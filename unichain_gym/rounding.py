@@ -56,15 +56,8 @@ def in_double(
 
     A row of lower precision is divided by its sum if that misses 1 by no more than its dtype's
     epsilon for each term that is not 0 (at least four); any other row stays as it is. Negative
-    entries of the dtype's rounding size become 0, with a `RoundingWarning`.
-
-    Parameters
-    ----------
-    p : ndarray of float16, float32 or float64
-    row : ndarray of int, of the shape of p
-        The row, from 0 to n_rows - 1, of each entry.
-    place : callable
-        What to call the entry of a flat index in the warning.
+    entries of the dtype's rounding size become 0, with a `RoundingWarning`, in which ``place``
+    names the entry of a flat index. ``row``, of the shape of p, says to which row an entry belongs.
     """
     if p.dtype == np.float64:
         return p.astype(np.float64, copy=False)
@@ -93,21 +86,10 @@ def drop_residues(
 ) -> FloatArray:
     """Return probabilities `in_double`, with 0 for what is, or is said to be, a residue.
 
-    Parameters
-    ----------
-    p, row, n_rows, place
-        As in `in_double`.
-    drop_below : float or None
-        Entries smaller in size than this share of their row's largest become 0, and the others
-        of the row grow to keep its sum; with 0, all stay. By default negative entries below
-        1e-15 of the largest become 0, positive ones stay, and a `RoundingWarning` names both.
-    small_is_meant : bool
-        Say nothing of positive entries.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If ``drop_below`` is not from 0 to 1.
+    Entries smaller in size than the share ``drop_below``, from 0 to 1, of their row's largest
+    become 0, and the others of the row grow to keep its sum; with 0, all stay. By default negative
+    entries below 1e-15 of the largest become 0, positive ones stay, and a `RoundingWarning` names
+    both, or the negative ones alone if ``small_is_meant``.
     """
     low, high = RESIDUES
     limit = high if drop_below is None else drop_below

@@ -54,13 +54,7 @@ ARPACK_WORK = 2e10
 
 
 def spectral_gap(P: sparse.csr_array, structure: Structure, periods: IntArray) -> float:
-    """Return 1 - ρ(P - P*), within a relative `TOLERANCE`, of a chain of this structure.
-
-    Raises
-    ------
-    ConvergenceError
-        If an eigenvalue that may be the one is not known well enough.
-    """
+    """Return 1 - ρ(P - P*), within a relative `TOLERANCE`, or raise `ConvergenceError`."""
     if (periods > 1).any():
         return 0.0
     n_components, component = connected_components(P, connection="strong")
@@ -176,17 +170,10 @@ def _inverse_gap(B: sparse.csr_array, leave: FloatArray, is_recurrent: bool) -> 
 
 
 def _reversing_potential(B: sparse.csr_array) -> tuple[FloatArray, float]:
-    """Look for φ with B(s, s') exp φ(s) = B(s', s) exp φ(s'), which makes B reversible.
+    """Look for φ with B(s, s') exp φ(s) = B(s', s) exp φ(s'), along a spanning tree.
 
-    It is followed along a spanning tree.
-
-    Returns
-    -------
-    potential : ndarray, shape (n,)
-        φ, 0 in the first state.
-    mismatch : float
-        The largest difference between φ and the logarithm of an entry's ratio to the opposite one;
-        infinite where an opposite entry is zero.
+    Such a φ, (n,), makes B reversible. Returned with it is the largest difference between φ and the
+    logarithm of an entry's ratio to the opposite one; infinite where an opposite entry is zero.
     """
     n = B.shape[0]
     N = off_diagonal(B)

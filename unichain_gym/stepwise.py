@@ -103,15 +103,10 @@ def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12)
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """A matrix times a power of 2, so that what decays over many steps does not underflow.
+    """matrix 2^exponent, so that what decays over many steps does not underflow.
 
-    Parameters
-    ----------
-    matrix : ndarray
-        Its largest entry is between ½ and 1 in size, and none is so small that products of two
-        are subnormal, which many processors multiply slowly.
-    exponent : int
-        What stands for the matrix is matrix 2^exponent.
+    The largest entry of the matrix is between ½ and 1 in size, and none is so small that products
+    of two are subnormal, which many processors multiply slowly.
     """
 
     matrix: FloatArray
@@ -141,61 +136,36 @@ class Scaled:
         return size(self.matrix) <= math.ldexp(mantissa, distance)
 
 
-@dataclass(frozen=True, eq=False)
-class Decay:
-    """A block of rows x that tends to 0 as it is multiplied by P, again and again.
-
-    Parameters
-    ----------
-    P : csr_array, shape (S, S)
-        What a step multiplies by.
-    block : ndarray, shape (m, S), optional
-        The rows x at time 0; one for every state by default, the identity.
-    limits : csr_array (k, S), optional
-        The stationary distribution of each class. In exact arithmetic no row has a part along
-        them; then what rounding leaves there, and P never reduces, is taken out.
-    absorption : ndarray (S, k), optional
-        The probability of ending in each class; with limits.
-    """
-
-    P: sparse.csr_array
-    block: FloatArray | None
-    limits: sparse.csr_array | None = None
-    absorption: FloatArray | None = None
-
-    def deflated(self, rows: FloatArray) -> FloatArray:
-        """Return rows (m, S) without their part along the limits."""
-        if self.limits is None or self.absorption is None:
-            return rows
-        return np.asarray(rows - (rows @ self.absorption) @ self.limits)
-
-
-def first_time(decay: Decay, size: Callable[[FloatArray], float], tol: float) -> int:
+def first_time(
+    P: sparse.csr_array,
+    block: FloatArray | None,
+    size: Callable[[FloatArray], float],
+    tol: float,
+    deflated: Callable[[FloatArray], FloatArray] = lambda rows: rows,
+) -> int:
     """Return the first t at which size(x P^t) ≤ tol, for a size that never grows with t.
 
-    One step at a time at first. Up to `DOUBLING_STATES` states, once that has taken as long as
-    doubling would, by doubling and then bisection with dense powers.
+    x, (m, S), is a block of rows, or the identity. Each product is ``deflated``: what is no part of
+    it in exact arithmetic, but left by rounding and never reduced by P, is taken out.
 
-    Raises
-    ------
-    ConvergenceError
-        If it takes more than `STEP_WORK` multiplications, or 2^62 steps.
+    One step at a time at first. Up to `DOUBLING_STATES` states, once that has taken as long as
+    doubling would, by doubling and then bisection with dense powers. More than `STEP_WORK`
+    multiplications, or 2^62 steps, raise a `ConvergenceError`.
     """
-    P, S = decay.P, decay.P.shape[0]
-    block = np.eye(S) if decay.block is None else decay.block
-    m = len(block)
+    S = P.shape[0]
+    rows = deflated(np.eye(S) if block is None else block)
+    m = len(rows)
     sparse_cost = P.data.size * m * SPARSE_FLOP
     dense_cost = S * S * m * DENSE_FLOP
     is_dense = dense_cost < sparse_cost
-    step_cost = SPARSE_CALL + min(sparse_cost, dense_cost) + block.size * ENTRY
+    step_cost = SPARSE_CALL + min(sparse_cost, dense_cost) + rows.size * ENTRY
     n_steps = int(STEP_SECONDS / step_cost)
     if S <= DOUBLING_STATES:
         n_steps = min(n_steps, int(20 * S**3 * DENSE_FLOP / step_cost))
-    rows = decay.deflated(block)
     if size(rows) <= tol:
         return 0
-    if S <= DOUBLING_STATES and is_dense and decay.block is None:
-        return _double(decay, None, 0, size, tol)  # a step would cost as much
+    if S <= DOUBLING_STATES and is_dense and block is None:
+        return _double(P, None, 0, size, tol, deflated)  # a step would cost as much
     step: Any = P.T.toarray() if is_dense else sparse.csr_array(P.T)
     exponent, t, n_ahead, is_near = 0, 0, 1, False
     while t <= n_steps:
@@ -203,7 +173,7 @@ def first_time(decay: Decay, size: Callable[[FloatArray], float], tol: float) ->
         columns = rows[0] if m == 1 else rows.T
         for _ in range(n_ahead):
             columns = step @ columns
-        further = decay.deflated(columns[None] if m == 1 else columns.T)
+        further = deflated(columns[None] if m == 1 else columns.T)
         rest = size(further)
         if rest <= math.ldexp(tol, -exponent):
             if n_ahead == 1:
@@ -221,23 +191,28 @@ def first_time(decay: Decay, size: Callable[[FloatArray], float], tol: float) ->
             f"not reached within {t} steps, all that is reasonable for {S} states: choose a "
             "larger tolerance"
         )
-    return _double(decay, x, t, size, tol)
+    return _double(P, x, t, size, tol, deflated)
 
 
 def _double(
-    decay: Decay, x: Scaled | None, t: int, size: Callable[[FloatArray], float], tol: float
+    P: sparse.csr_array,
+    x: Scaled | None,
+    t: int,
+    size: Callable[[FloatArray], float],
+    tol: float,
+    deflated: Callable[[FloatArray], FloatArray],
 ) -> int:
     """Search from the rows x at time t, the identity if None, at which they are not within tol."""
 
     def ahead(power: Scaled) -> Scaled:
         return power if x is None else x.times(power)
 
-    powers = [Scaled.of(decay.deflated(decay.P.toarray()))]  # less what leads to the limit
+    powers = [Scaled.of(deflated(P.toarray()))]  # less what leads to the limit
     while not ahead(powers[-1]).is_within(size, tol):
         if len(powers) == 62:
             raise ConvergenceError("not reached within 2^62 steps: choose a larger tolerance")
         power = powers[-1].times(powers[-1])
-        powers.append(Scaled.of(decay.deflated(power.matrix), power.exponent))
+        powers.append(Scaled.of(deflated(power.matrix), power.exponent))
     # Not near at t, near at t + 2^(j + 1).
     for j in range(len(powers) - 2, -1, -1):
         following = ahead(powers[j])
@@ -271,7 +246,7 @@ def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
         )
     root = math.sqrt(n)
     backward = sparse.csr_array(P_TT.T)
-    t = first_time(Decay(backward, np.ones((1, n))), lambda a: float(np.linalg.norm(a)) / root, tol)
+    t = first_time(backward, np.ones((1, n)), lambda a: float(np.linalg.norm(a)) / root, tol)
     power, step = Scaled.of(np.eye(n)), Scaled.of(P_TT.toarray())
     for bit in f"{t:b}":
         power = power.times(power)

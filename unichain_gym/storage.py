@@ -20,6 +20,7 @@ import numpy as np
 from unichain_gym.errors import InvalidArgumentError, InvalidModelError
 
 ARRAYS = ("next_state", "probability", "reward", "initial_distribution")
+OPTIONAL = "durations"  # an array that not every MDP has
 LABELS = ("name", "state_names", "action_names")
 
 
@@ -60,6 +61,8 @@ def _read_fields(archive: Mapping[str, Any], what: str) -> dict[str, Any]:
     fields: dict[str, Any] = {field: archive[field] for field in ARRAYS}
     name = str(archive["name"])  # as JSON, or from older releases as plain text
     fields["name"] = str(json.loads(name)) if name.startswith('"') else name
+    if OPTIONAL in archive:
+        fields[OPTIONAL] = archive[OPTIONAL]
     for label in LABELS[1:]:
         if label in archive:
             fields[label] = json.loads(str(archive[label]))

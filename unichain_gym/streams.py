@@ -47,13 +47,7 @@ class Mnemonic:
 
     @classmethod
     def parse(cls, text: str) -> Mnemonic:
-        """Read a mnemonic such as ``"h36c"``.
-
-        Raises
-        ------
-        InvalidMnemonicError
-            If the text is not a mnemonic or its core letter is unknown.
-        """
+        """Read a mnemonic such as ``"h36c"``, or raise `InvalidMnemonicError`."""
         match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidMnemonicError(
@@ -76,10 +70,7 @@ class Mnemonic:
     def stream_length(self, core_states: int) -> int:
         """Return how many transient states each stream has around ``core_states`` states.
 
-        Raises
-        ------
-        InvalidMnemonicError
-            If there are too few states, or they do not divide evenly among the streams.
+        If there are too few, or they do not divide evenly, raise `InvalidMnemonicError`.
         """
         n_transient = self.n_states - core_states
         length, rest = divmod(n_transient, self.n_streams)
@@ -170,7 +161,7 @@ def attach_streams(
     """Put streams of transient states in front of a core.
 
     In a transient state, action a advances by one with probability ``advance_probs[a]`` and
-    stays otherwise; either way it pays ``stream_rewards[a]``.
+    stays otherwise; either way it pays ``stream_rewards[a]``, and takes the time 1.
 
     Parameters
     ----------
@@ -241,11 +232,18 @@ def attach_streams(
     probability[n_transient:, :, :core_outcomes] = core.probability
     reward[n_transient:, :, :core_outcomes] = core.reward
 
+    durations = None
+    if core.durations is not None:
+        durations = np.ones((S, A, K))
+        durations[n_transient:, :, :core_outcomes] = core.durations
+
     initial = np.zeros(S)
     initial[:n_transient] = 1.0 / n_transient
     name = name or f"{core.name} with {n_streams} streams"
     names = core.action_names
-    return TabularMDP(next_state, probability, reward, initial, name, action_names=names)
+    return TabularMDP(
+        next_state, probability, reward, initial, name, action_names=names, durations=durations
+    )
 
 
 def _check_size(core: TabularMDP, n_states: int) -> None:

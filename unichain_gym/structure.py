@@ -22,15 +22,7 @@ from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Structure:
-    """Which states are recurrent, and in which class.
-
-    Parameters
-    ----------
-    class_label : ndarray of int, shape (S,)
-        The recurrent class of each state, numbered by lowest state; -1 for transient states.
-    n_classes : int
-        Number of recurrent classes.
-    """
+    """The recurrent class of each state, (S,), -1 if transient; and how many classes there are."""
 
     class_label: IntArray
     n_classes: int
@@ -147,21 +139,10 @@ def group_sums(label: NDArray[np.integer[Any]], values: FloatArray, n_groups: in
 
 
 def search_breadth_first(P: sparse.csr_array, sources: IntArray) -> tuple[IntArray, IntArray]:
-    """Search a graph from several sources at once.
+    """Search a graph, an entry (s, s') being an edge, from several sources at once.
 
-    Parameters
-    ----------
-    P : csr_array, shape (S, S)
-        An entry (s, s') is an edge from s to s'.
-    sources : ndarray of int
-        Where the search starts.
-
-    Returns
-    -------
-    depth : ndarray of int, shape (S,)
-        The number of edges on a shortest way from a source to each state; -1 if unreached.
-    predecessor : ndarray of int, shape (S,)
-        The state before it on such a way; none, and not a state, for sources and where unreached.
+    Returns, each (S,), the number of edges on a shortest way from a source, -1 if there is none;
+    and the state before on such a way, which is no state for sources and where there is none.
     """
     S = P.shape[0]
     # A root with an edge to every source turns many searches into one.

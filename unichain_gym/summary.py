@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 from unichain_gym.arrays import FloatArray, IntArray
 
@@ -40,7 +41,15 @@ class Classification:
     probability: FloatArray
 
     def __str__(self) -> str:
-        rows = [("class", "states", "period", "gain", "reached with", "which")]
+        return format_table(self._rows())
+
+    def _repr_html_(self) -> str:
+        """Return the table for notebooks."""
+        return html_table("classes", self._rows())
+
+    def _rows(self) -> list[Sequence[str]]:
+        rows: list[Sequence[str]] = []
+        rows.append(("class", "states", "period", "gain", "reached with", "which"))
         for k, states in enumerate(self.classes[:_SHOWN]):
             figures = (f"{self.period[k]}", f"{self.gain[k]:.6g}", f"{self.probability[k]:.4g}")
             rows.append((f"{k}", f"{states.size}", *figures, abbreviate(states)))
@@ -49,7 +58,7 @@ class Classification:
         if self.transient.size:
             n = f"{self.transient.size}"
             rows.append(("transient", n, "", "", "", abbreviate(self.transient)))
-        return format_table(rows)
+        return rows
 
 
 def explain_classes(classes: list[IntArray], entered: IntArray, what: str, instead: str) -> str:
@@ -79,3 +88,13 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def html_table(caption: str, rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as HTML, for notebooks; the first row names the columns."""
+    tags = ["th"] + ["td"] * (len(rows) - 1)
+    lines = (
+        "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) + "</tr>"
+        for tag, row in zip(tags, rows, strict=True)
+    )
+    return f"<table><caption>{escape(caption)}</caption>{''.join(lines)}</table>"

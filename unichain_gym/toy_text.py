@@ -38,11 +38,8 @@ def read_toy_text(
 ) -> tuple[Outcomes, FloatArray]:
     """Read the table of an environment, after a check that its steps are in it.
 
-    Returns
-    -------
-    outcomes : Outcomes
-        In which terminal states pay 0 and stay, or restart.
-    initial : ndarray, shape (S,)
+    Terminal states pay 0 and stay, or restart. Returned with the outcomes is the initial
+    distribution (S,).
     """
     check_choice("on_termination", on_termination, ("absorb", "restart"))
     if not hasattr(env, "unwrapped"):
@@ -96,6 +93,11 @@ def _find_table(
     """Return an environment's table and its initial distribution, shape (S,)."""
     bare = env.unwrapped
     table = getattr(bare, "P", None)
+    if getattr(getattr(bare, "mdp", None), "durations", None) is not None:
+        raise InvalidModelError(
+            f"the steps of {bare} take time, which a table P[state][action] does not tell: use "
+            "env.unwrapped.mdp"
+        )
     if not isinstance(table, Mapping):
         raise InvalidModelError(
             f"{bare} has no transition table P[state][action]; only environments like "

@@ -1,29 +1,35 @@
-"""One path of a chain, drawn step by step.
+"""One path of a chain, drawn several steps at a time.
 
-Each step draws an outcome of its state, which is an action, a next state and a reward at once.
-An outcome is found by bisection of the cumulative probabilities of its state's outcomes, which
-are tabulated when the path first comes there, so that neither work nor memory depends on states
-never visited. (For many paths at once see `unichain_gym.population`.)
+An outcome of a state is an action, a next state and a reward at once. All paths of k steps from
+each state are tabulated, and one of them is drawn by bisection of their cumulative probabilities:
+one draw for k steps, with as large a k as pays for the tables. In a chain
+with more outcomes than the path has steps, k is 1 and a state is tabulated when the path first
+comes there, so that neither work nor memory depends on states never visited. (For many paths at
+once see `unichain_gym.population`.)
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from itertools import accumulate, pairwise
+from math import inf
 
 import numpy as np
-from scipy import sparse
 
 from unichain_gym.arrays import FloatArray, IntArray
-from unichain_gym.interface import OutcomeModel, RewardProcess
+from unichain_gym.interface import RewardProcess
 from unichain_gym.outcomes import draw_thresholds, read_count, read_generator, require_room
 
 DRAWS = 2**16
+MOST_STEPS = 10  # of a draw
+MOST_PATHS = 10_000  # in the tables, which should stay in the cache
+PATH_COST = 0.4  # of tabulating a path, in draws
 
-# Of one state: thresholds, next states and numbers of its outcomes.
-Table = tuple[list[float], list[int], list[int]]
+# Of one state: thresholds of its paths, where these end, and the number of the first of them.
+Table = tuple[list[float], list[int], int]
+# Of some states: how many outcomes each has; next state, probability and number of all of them.
+Outcomes = tuple[IntArray, IntArray, FloatArray, IntArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +44,8 @@ class Trajectory:
         The actions; None for a chain that was made from a transition matrix alone.
     rewards : ndarray of float, shape (n,)
         The reward of each step: as observed, or without actions the ``reward`` of its state.
+    durations : ndarray of float, shape (n,), or None
+        The time of each step, likewise; None if every step takes 1.
 
     Examples
     --------
@@ -52,6 +60,7 @@ class Trajectory:
     states: IntArray
     actions: IntArray | None
     rewards: FloatArray
+    durations: FloatArray | None = None
 
     def __repr__(self) -> str:
         return f"Trajectory(n_steps={self.rewards.size})"
@@ -81,51 +90,96 @@ def simulate(chain: RewardProcess, n_steps: int, seed: int | np.random.Generator
     require_room("a path", n_steps)
     rng = read_generator(seed, "seed")
     thresholds = draw_thresholds(chain.initial_distribution)
-    state = int(np.searchsorted(thresholds, rng.random(), side="right"))
-    mdp, policy = chain.mdp, chain.policy
-    if mdp is None or policy is None:
-        states, _ = _follow(state, n_steps, rng, partial(_row, chain.transition_matrix))
-        return Trajectory(states, None, chain.reward[states[:-1]])
-    states, outcome = _follow(state, n_steps, rng, partial(_outcomes, mdp, policy))
+    start = int(np.searchsorted(thresholds, rng.random(), side="right"))
+    mdp, n = chain.mdp, chain.n_states
+    size = chain.transition_matrix.data.size if mdp is None else mdp.probability.size
+    if size > n_steps:
+        visited = _VisitedTables(chain)
+        drawn = _draw(visited, start, n_steps, rng)
+        after, outcome = np.array([visited.after, visited.number], dtype=np.int64)[:, drawn]
+    else:
+        tables, of_paths = _tabulate(*_list_outcomes(chain, 0, n), n_steps)
+        drawn = _draw(tables, start, -(-n_steps // of_paths.shape[2]), rng)
+        after, outcome = of_paths[:, drawn].reshape(2, -1)[:, :n_steps]
+    states = np.concatenate(([start], after))
+    if mdp is None or chain.policy is None:
+        times = None if chain.durations is None else chain.durations[states[:-1]]
+        return Trajectory(states, None, chain.reward[states[:-1]], times)
     action, k = np.divmod(outcome, mdp.next_state.shape[2])
-    return Trajectory(states, action, mdp.reward[states[:-1], action, k])
+    taken = states[:-1], action, k
+    times = None if mdp.durations is None else mdp.durations[taken]
+    return Trajectory(states, action, mdp.reward[taken], times)
 
 
-def _row(P: sparse.csr_array, state: int) -> Table:
-    """Return the table of a state whose outcomes are its next states."""
-    entries = slice(P.indptr[state], P.indptr[state + 1])
-    ahead = P.indices[entries].tolist()
-    return draw_thresholds(P.data[entries]).tolist(), ahead, ahead
+def _list_outcomes(chain: RewardProcess, first: int, stop: int) -> Outcomes:
+    """Return the outcomes of some states: those of the actions, a K + k, or the next states."""
+    mdp, policy, P = chain.mdp, chain.policy, chain.transition_matrix
+    if mdp is None or policy is None:
+        indptr = P.indptr[first : stop + 1]
+        after: IntArray = P.indices[indptr[0] : indptr[-1]].astype(np.int64)
+        n = np.diff(indptr).astype(np.int64)
+        return n, after, P.data[indptr[0] : indptr[-1]], after
+    p = (policy[first:stop, :, None] * mdp.probability[first:stop]).reshape(stop - first, -1)
+    row, number = np.nonzero(p)
+    after = mdp.next_state[first:stop].reshape(p.shape)[row, number]
+    return np.bincount(row, minlength=stop - first).astype(np.int64), after, p[row, number], number
 
 
-def _outcomes(mdp: OutcomeModel, policy: FloatArray, state: int) -> Table:
-    """Return the table of a state whose outcomes, numbered a K + k, are those of its actions."""
-    probability = (policy[state, :, None] * mdp.probability[state]).ravel()
-    possible = np.flatnonzero(probability)
-    ahead = mdp.next_state[state].ravel()[possible]
-    return draw_thresholds(probability[possible]).tolist(), ahead.tolist(), possible.tolist()
+def _thresholds(p: list[float]) -> list[float]:
+    """Return cumulative sums of positive probabilities, the last one out of reach."""
+    return [*accumulate(p[:-1]), inf]
 
 
-def _follow(
-    state: int, n_steps: int, rng: np.random.Generator, table_of: Callable[[int], Table]
-) -> tuple[IntArray, IntArray]:
-    """Return the states (n_steps + 1,) and the outcomes (n_steps,) of a path."""
-    tables: dict[int, Table] = {}
-    states = np.empty(n_steps + 1, dtype=np.int64)
-    outcomes = np.empty(n_steps, dtype=np.int64)
-    states[0] = state
-    for start in range(0, n_steps, DRAWS):
-        stop = min(start + DRAWS, n_steps)
-        visited, drawn = [], []
-        for u in rng.random(stop - start).tolist():
-            table = tables.get(state)
-            if table is None:
-                table = tables[state] = table_of(state)
-            thresholds, ahead, number = table
+class _VisitedTables(dict[int, Table]):
+    """The outcomes of the states that were asked for, by state and in the order of asking."""
+
+    def __init__(self, chain: RewardProcess) -> None:
+        self._chain = chain
+        self.after: list[int] = []
+        self.number: list[int] = []
+
+    def __missing__(self, state: int) -> Table:
+        _, after, p, number = (x.tolist() for x in _list_outcomes(self._chain, state, state + 1))
+        table = self[state] = _thresholds(p), after, len(self.after)
+        self.after += after
+        self.number += number
+        return table
+
+
+def _tabulate(
+    count: IntArray, after: IntArray, p: FloatArray, number: IntArray, n_steps: int
+) -> tuple[list[Table], IntArray]:
+    """Return the table of each state, and the next states and outcomes of all paths, (2, n, k)."""
+    state, first = np.repeat(np.arange(count.size), count), np.cumsum(count) - count
+    n_paths, k = count, 1
+    while k < MOST_STEPS:
+        more = np.bincount(state, n_paths[after], count.size)
+        if more.sum() > min(MOST_PATHS, n_steps / (PATH_COST * k * (k + 1))):
+            break
+        n_paths, k = more, k + 1
+    path, q = np.arange(p.size)[:, None], p
+    for _ in range(k - 1):
+        end = after[path[:, -1]]
+        before = np.repeat(np.arange(end.size), count[end])
+        ahead = np.arange(before.size) + (first[end] - np.cumsum(count[end]) + count[end])[before]
+        path, q = np.column_stack((path[before], ahead)), q[before] * p[ahead]
+    ends, chances = after[path[:, -1]].tolist(), q.tolist()
+    bounds = pairwise([0, *np.cumsum(n_paths).astype(np.int64).tolist()])
+    tables = [(_thresholds(chances[a:b]), ends[a:b], a) for a, b in bounds]
+    return tables, np.stack((after[path], number[path]))
+
+
+def _draw(
+    tables: list[Table] | _VisitedTables, state: int, n: int, rng: np.random.Generator
+) -> IntArray:
+    """Draw n paths one after the other, and return their numbers."""
+    drawn = np.empty(n, dtype=np.int64)
+    for start in range(0, n, DRAWS):
+        numbers = []
+        for u in rng.random(min(DRAWS, n - start)).tolist():
+            thresholds, ends, first = tables[state]
             k = bisect_right(thresholds, u)
-            state = ahead[k]
-            visited.append(state)
-            drawn.append(number[k])
-        states[start + 1 : stop + 1] = visited
-        outcomes[start:stop] = drawn
-    return states, outcomes
+            state = ends[k]
+            numbers.append(first + k)
+        drawn[start : start + DRAWS] = numbers
+    return drawn

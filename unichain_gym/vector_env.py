@@ -198,6 +198,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         terminations, truncations : ndarray of bool, shape (num_envs,)
             The first all False; the second True where the time limit is reached.
         infos : dict
+            ``"duration"`` is the time of each step, if the model has durations; of an
+            environment that starts again in the same step it is in ``"final_info"``.
 
         Raises
         ------
@@ -216,6 +218,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         chosen = conventions.read_actions(self.mdp, self._masks, self._states, actions, restarting)
         self.np_random.random(out=self._draws)
         rewards = self._outcomes.advance(self._states, chosen, self._draws)
+        durations = self._outcomes.durations()
+        stepped = self._everywhere if restarting is None else ~restarting
         self._steps += 1
         if self.render_mode is not None:
             self._last_action, self._last_reward = chosen.copy(), rewards.copy()
@@ -228,8 +232,17 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             truncations = np.zeros(self.num_envs, dtype=bool)
         elif self._autoreset_mode is AutoresetMode.SAME_STEP:
             infos = self._final_infos(self._states, truncations)
+            if durations is not None:
+                infos["final_info"] |= {
+                    "duration": np.where(truncations, durations, 0.0),
+                    "_duration": truncations.copy(),
+                }
+                stepped = ~truncations
             self._restart(truncations, self.np_random.random(np.count_nonzero(truncations)))
         infos |= self._infos(self._states, self._everywhere)
+        if durations is not None:
+            infos["duration"] = np.where(stepped, durations, 0.0)
+            infos["_duration"] = stepped.copy()
         terminations = np.zeros(self.num_envs, dtype=bool)
         return self._states.copy(), rewards, terminations, truncations, infos
 

@@ -30,7 +30,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
 from lstd_agent.rows.classes import closed_classes
-from lstd_agent.standard_errors import sums_without_each
+from lstd_agent.rows.factors import without_each
 from lstd_agent.system.absorption import SumsUntil
 from lstd_agent.trials.action_counts import ActionCounts, together
 from lstd_agent.trials.kept import NO_TIME
@@ -270,7 +270,7 @@ class CountedPairs:
             raise NotFittedError(
                 "actions are known of a single batch of trials: collect or add them in several"
             )
-        others = sums_without_each([parts[i] for i in tells])
+        others = without_each([parts[i] for i in tells])
         each = [gains[i] if gains else None for i in tells]
         q = [self._solved(counts, gain)[states] for counts, gain in zip(others, each, strict=True)]
         return np.stack(q), np.array([batches[i].n_trials for i in tells])
@@ -294,7 +294,7 @@ class CountedPairs:
 
     @cached_property
     def _main(self) -> int:
-        """The state that values are relative to: that of the fit, or by all counts."""
+        """The state whose value is 0: the one of the fit, or the one by all counts."""
         if self._fit is not None and self._other is None:
             return self._fit.system.references.main
         assert self._policy is not None

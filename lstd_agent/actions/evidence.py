@@ -148,7 +148,7 @@ class ActionEvidence:
         return found
 
     def _successor_values(self, fit: Fit, k: int | None) -> SuccessorValues:
-        """Return what a neighbourhood makes of successors; by default the one that knows best."""
+        """Return the values of successors by one neighbourhood; by default the most sampled one."""
 
         def value(states: States) -> tuple[FloatArray, BoolArray]:
             n = len(states)

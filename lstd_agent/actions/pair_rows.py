@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -94,100 +93,65 @@ def ended(states: Any) -> BoolArray:
     return np.asarray(np.isnan(states).any(axis=-1))
 
 
-@dataclass(frozen=True, eq=False)
-class Transitions:
-    """Transitions of m trials, in the order of time.
+def parts_of(trials: KeptTrials, pairs: AllPairs) -> Iterator[tuple[slice, KeptTrials]]:
+    """Yield slices of trials, and these, whose features fit in bounded memory."""
+    size = pairs(trials.observations[:1, 0])[0].size * trials.observations.shape[1]
+    step = max(1, _CHUNK_SIZE // size)
+    for start in range(0, trials.n_trials, step):
+        part = slice(start, start + step)
+        yield part, trials.take(part)
 
-    Attributes
-    ----------
-    states : ndarray, shape (m, t_max + 2, k)
-        Encoded observations, NaN where trials are over.
-    actions, rewards : ndarray, shape (m, t_max + 1)
-    known, explored : ndarray of bool, shape (m, t_max + 1), optional
-        Which of them there are, None where all are; and which actions are not the policy's.
-    durations : ndarray, shape (m, t_max + 1), optional
-        None where each step takes 1 unit of time.
+
+def have_actions(trials: KeptTrials, *, own: bool = False) -> BoolArray:
+    """Return which transitions (m, t_max + 1) have known actions, or the policy's own.
+
+    Raises
+    ------
+    NotFittedError
+        If no action is known.
     """
+    if trials.actions is None:
+        raise NotFittedError(NO_ACTIONS)
+    known: BoolArray = (trials.actions >= 0) & ~ended(trials.observations[:, :-1])
+    known &= np.arange(trials.t_max + 1) < trials.all_lengths[:, None]
+    return known if not own or trials.explored is None else known & ~trials.explored
 
-    states: Any
-    actions: IntArray
-    rewards: FloatArray
-    known: BoolArray | None = None
-    explored: BoolArray | None = None
-    durations: FloatArray | None = None
 
-    @classmethod
-    def of(cls, trials: KeptTrials) -> Transitions:
-        """Return the transitions of kept trials whose actions are known."""
-        if trials.actions is None:
-            raise NotFittedError(NO_ACTIONS)
-        known = trials.actions >= 0
-        known &= np.arange(trials.t_max + 1) < trials.all_lengths[:, None]
-        explored = np.zeros_like(known) if trials.explored is None else trials.explored
-        actions = np.maximum(trials.actions, 0)
-        parts = trials.observations, actions, trials.rewards, known, explored
-        return cls(*parts, trials.durations)
+def pairs_and_next(
+    trials: KeptTrials, pairs: AllPairs, policy: IntArray | None = None
+) -> Iterator[Rows]:
+    """Yield f(s, a), f(s, a) - f(s', π(s')), r and τ, of some transitions at a time.
 
-    def __getitem__(self, part: slice) -> Transitions:
-        """Return those of some trials."""
-        chosen: Any = {k: v for k, v in vars(self).items() if v is not None}
-        return Transitions(**{name: each[part] for name, each in chosen.items()})
+    The policy has actions (m, t_max + 1) in the states that follow. Where it has none, -1, the one
+    that was taken next stands for it, unless that was exploratory.
+    """
+    for block, part in parts_of(trials, pairs):
+        use, actions = have_actions(part), part.part("actions").astype(np.int64)
+        chosen = np.full(actions.shape, -1)
+        chosen[:, :-1] = np.where(have_actions(part, own=True), actions, -1)[:, 1:]
+        if policy is not None:
+            chosen = np.where(policy[block] < 0, chosen, policy[block])
+        chosen[ended(part.observations[:, 1:])] = 0  # no action matters there
+        use &= chosen >= 0
+        m, n, k = part.observations.shape
+        every = pairs(part.observations.reshape(m * n, k))
+        every = every.reshape(m, n, *every.shape[1:])
+        trial, t = np.nonzero(use)
+        f = every[trial, t, actions[use]]
+        yield (
+            f,
+            f - every[trial, t + 1, chosen[use]],
+            part.rewards[use],
+            part.part("durations")[use],
+        )
 
-    def parts(self, pairs: AllPairs) -> Iterator[tuple[slice, Transitions]]:
-        """Yield slices of trials, and their transitions, whose features fit in bounded memory."""
-        size = pairs(self.states[:1, 0])[0].size * self.states.shape[1]
-        step = max(1, _CHUNK_SIZE // size)
-        for start in range(0, len(self.rewards), step):
-            part = slice(start, start + step)
-            yield part, self[part]
 
-    @property
-    def taken(self) -> IntArray:
-        """The action (m, t_max + 1) that the policy takes in each state that follows.
-
-        -1 where that is not known: after the last timestep, or where another action was explored.
-        """
-        found = np.full(self.actions.shape, -1)
-        found[:, :-1] = self.actions[:, 1:]
-        for unknown in (self.explored, None if self.known is None else ~self.known):
-            if unknown is not None:
-                found[:, :-1][unknown[:, 1:]] = -1
-        return found
-
-    @property
-    def used(self) -> BoolArray:
-        """Which transitions (m, t_max + 1) there are, of trials that are not over."""
-        living = ~ended(self.states[:, :-1])
-        return living if self.known is None else living & self.known
-
-    def rows(self, pairs: AllPairs, policy: IntArray | None = None) -> Iterator[Rows]:
-        """Yield f(s, a), f(s, a) - f(s', π(s')), r and τ, of some transitions at a time.
-
-        The policy has actions (m, t_max + 1) in the states that follow. Where it has none, -1, the
-        one that was taken next stands for it.
-        """
-        for block, part in self.parts(pairs):
-            chosen = part.taken
-            if policy is not None:
-                chosen = np.where(policy[block] < 0, chosen, policy[block])
-            chosen[ended(part.states[:, 1:])] = 0  # no action matters there
-            use = part.used & (chosen >= 0)
-            m, n, k = part.states.shape
-            every = pairs(part.states.reshape(m * n, k))
-            every = every.reshape(m, n, *every.shape[1:])
-            trial, t = np.nonzero(use)
-            f = every[trial, t, part.actions[use].astype(np.int64)]
-            numbers = part.rewards[use], part.times(use)
-            yield f, f - every[trial, t + 1, chosen[use]], *numbers
-
-    def times(self, use: BoolArray) -> FloatArray:
-        """Return the durations (n,) of some of them."""
-        return np.ones(int(use.sum())) if self.durations is None else self.durations[use]
-
-    def single_rows(self, pairs: AllPairs) -> Iterator[tuple[FloatArray, Any, FloatArray, Any]]:
-        """Yield f(s, a), s', r and τ of some transitions at a time."""
-        for _, part in self.parts(pairs):
-            use = part.used
-            every = pairs(part.states[:, :-1][use])
-            f = every[np.arange(len(every)), part.actions[use].astype(np.int64)]
-            yield f, part.states[:, 1:][use], part.rewards[use], part.times(use)
+def pairs_alone(
+    trials: KeptTrials, pairs: AllPairs
+) -> Iterator[tuple[FloatArray, Any, FloatArray, Any]]:
+    """Yield f(s, a), s', r and τ of some transitions at a time."""
+    for _, part in parts_of(trials, pairs):
+        use = have_actions(part)
+        every = pairs(part.observations[:, :-1][use])
+        f = every[np.arange(len(every)), part.part("actions")[use].astype(np.int64)]
+        yield f, part.observations[:, 1:][use], part.rewards[use], part.part("durations")[use]

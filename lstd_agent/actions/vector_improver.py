@@ -8,15 +8,21 @@ before it where the advantage of that action exceeds so many of its standard err
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from lstd_agent.actions.advantages import UNKNOWN, Advantages, better_actions
-from lstd_agent.actions.pair_rows import PairFeatureRows, PairFeatures, Rows, Transitions
+from lstd_agent.actions.pair_rows import (
+    PairFeatureRows,
+    PairFeatures,
+    Rows,
+    pairs_and_next,
+    parts_of,
+)
 from lstd_agent.actions.record import Earned
 from lstd_agent.actions.vector_pairs import PairEquations, PairFit
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
@@ -102,9 +108,7 @@ class VectorImprover:
         pair_features: PairFeatures | None,
     ) -> None:
         self.encoding = encoding
-        self.portions: list[Transitions] = []
-        # How many of them each fit had.
-        self._n_portions: list[int] = []
+        self.rounds: list[tuple[KeptTrials, ...]] = []  # of each iteration
         self.fits: tuple[PairFit, ...] = ()
         self.n_errors = n_errors
         self.fit: PairFit | None = None
@@ -121,17 +125,15 @@ class VectorImprover:
 
     def add(self, rounds: Sequence[KeptTrials]) -> Earned:
         """Add trials of the policy; return what they earned."""
-        rewards, times = [], []
         for kept in rounds:
-            assert kept.actions is not None
             self.encoding.measure(kept.observations)
-            if self.portions:
-                check_both_timed(self.portions[0].durations, kept.durations)
-            parts = kept.observations, kept.actions, kept.rewards
-            self.portions.append(Transitions(*parts, durations=kept.durations))
-            rewards.append(kept.rewards)
-            times.append(kept.part("durations"))
-        paid, time = np.concatenate(rewards), np.concatenate(times)
+            check_both_timed((self.portions or rounds)[0].durations, kept.durations)
+        # Whoever chose an action, it stands for the policy where that has none.
+        self.rounds.append(tuple(replace(kept, explored=None) for kept in rounds))
+        paid, time = (
+            np.concatenate([kept.part(name) for kept in rounds])
+            for name in ("rewards", "durations")
+        )
         half = slice(paid.shape[1] // 2, None)
         numbers = [x[:, part].mean(axis=1) for part in (half, slice(None)) for x in (paid, time)]
         found = Earned.of(*numbers)
@@ -140,22 +142,29 @@ class VectorImprover:
         self._gain = np.zeros(2) if self.encoding.ends else np.array([found.tail.mean(), error])
         return found
 
+    @property
+    def portions(self) -> list[KeptTrials]:
+        """All trials so far."""
+        return list(chain.from_iterable(self.rounds))
+
     def evaluate(self) -> PairFit:
         """Return the action values of the policy by all trials."""
         self._update_following()
         each = list(zip(self.portions, self._following, strict=True))
 
         def rows() -> Iterator[Rows]:
-            return chain.from_iterable(part.rows(self._pairs, actions) for part, actions in each)
+            return chain.from_iterable(
+                pairs_and_next(part, self._pairs, actions) for part, actions in each
+            )
 
-        D = self._pairs(self.portions[0].states[:1, 0]).shape[2]
+        D = self._pairs(self.portions[0].observations[:1, 0]).shape[2]
         return PairEquations.of(rows(), D).fit(rows(), *self._gain.tolist())
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start."""
         self.fit = self.evaluate()
-        latest = self.portions[-1].states
-        start = self._mean_value(np.concatenate([p.states[:, 0] for p in self.portions]))
+        latest = self.portions[-1].observations
+        start = self._mean_value(np.concatenate([p.observations[:, 0] for p in self.portions]))
         if self.encoding.ends:
             return 0.0, start
         tail = latest[:, latest.shape[1] // 2 : -1].reshape(-1, latest.shape[2])
@@ -167,13 +176,14 @@ class VectorImprover:
         policy, known = self.policy(), len(self._following)
         for i, portion in enumerate(self.portions):
             is_new = i >= known
-            actions = np.full(portion.actions.shape, UNKNOWN) if is_new else self._following[i]
+            actions = np.full(portion.rewards.shape, UNKNOWN) if is_new else self._following[i]
             first = 0 if is_new else self._n_followed
             updated = np.empty_like(actions)
-            for block, part in portion.parts(self._pairs):
-                rows = self._pairs(part.states[:, 1:].reshape(-1, part.states.shape[2]))
+            for block, part in parts_of(portion, self._pairs):
+                seen = part.observations[:, 1:]
+                rows = self._pairs(seen.reshape(-1, seen.shape[2]))
                 better = policy.better_than(actions[block].ravel(), rows, first)
-                updated[block] = better.reshape(part.actions.shape)
+                updated[block] = better.reshape(part.rewards.shape)
             self._following[i : i + 1] = [updated]
         self._n_followed = len(self.fits)
 
@@ -191,7 +201,6 @@ class VectorImprover:
         assert self.fit is not None
         before = self.policy()
         self.fits = (*self.fits, self.fit)
-        self._n_portions.append(len(self.portions))
         features = self._pairs(self._some_states())
         changed = before.actions(features) != self.policy().actions(features)
         return round(_N_SAMPLES * float(changed.mean()))
@@ -212,7 +221,7 @@ class VectorImprover:
     def _some_states(self) -> States:
         """Return states spread over all trials and timesteps alike."""
         states = np.concatenate(
-            [p.states[:, :-1].reshape(-1, p.states.shape[2]) for p in self.portions]
+            [x[:, :-1].reshape(-1, x.shape[2]) for x in (p.observations for p in self.portions)]
         )
         states = states[np.isfinite(np.asarray(states, dtype=np.float64)).all(axis=1)]
         some: States = states[np.linspace(0, len(states) - 1, _N_SAMPLES).astype(np.int64)]
@@ -231,13 +240,7 @@ class VectorImprover:
     @property
     def samples(self) -> VectorSamples:
         """What a file holds: trials, from which all fits follow."""
-        held = [
-            KeptTrials(p.states, p.rewards, actions=p.actions, durations=p.durations)
-            for p in self.portions
-        ]
-        edges = [0, *self._n_portions]
-        rounds = [tuple(held[a:b]) for a, b in pairwise(edges)]
-        return VectorSamples(tuple(rounds))
+        return VectorSamples(tuple(self.rounds[: len(self.fits)]))
 
     def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
         """Take the trials of a saved search, and improve the policy by them as it did.

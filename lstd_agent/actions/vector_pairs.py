@@ -29,15 +29,17 @@ from lstd_agent.actions.pair_rows import (
     PairFeatures,
     Rows,
     SuccessorValues,
-    Transitions,
     checked_actions,
+    have_actions,
+    pairs_alone,
+    pairs_and_next,
 )
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.arrays import FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.rows.factors import Factor, Gathering, without_each
 from lstd_agent.system.minimizer import basis_of_range, minimize, reduced
-from lstd_agent.trials.kept import NO_TIME
+from lstd_agent.trials.kept import NO_TIME, KeptTrials
 from lstd_agent.trials.policies import Policy, make_actor
 
 RCOND = 1e-5
@@ -210,12 +212,12 @@ class VectorPairs:
         self._source, self._n_batches = source, n_batches
         self._n_actions, self._first = trials.actions
         self._pairs = PairFeatureRows(trials.encoding, self._n_actions, features)
-        self._all = Transitions.of(source.trials)
-        self._D = self._pairs(self._all.states[:1, 0]).shape[2]
+        self._all: KeptTrials = source.trials
+        self._D = self._pairs(self._all.observations[:1, 0]).shape[2]
 
     def coverage(self, states: States) -> FloatArray:
         """Return how many transitions tell of each action, shape (n, A)."""
-        seen = ((f, f, r, time) for f, _, r, time in self._all.single_rows(self._pairs))
+        seen = ((f, f, r, time) for f, _, r, time in pairs_alone(self._all, self._pairs))
         return PairEquations.of(seen, self._D).n_samples(self._pairs(states))
 
     def values(self, states: States, gain: float | None) -> FloatArray:
@@ -228,7 +230,7 @@ class VectorPairs:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
         rows = (
             (f, f, rewards - gain * durations + value(following)[0], durations)
-            for f, following, rewards, durations in self._all.single_rows(self._pairs)
+            for f, following, rewards, durations in pairs_alone(self._all, self._pairs)
         )
         asked, equations = self._pairs(states), PairEquations.of(rows, self._D)
         q = asked @ equations.weights(0.0)
@@ -241,7 +243,7 @@ class VectorPairs:
     def without_each(self, states: States, gains: list[float]) -> tuple[FloatArray, IntArray]:
         """Return action values (B, n, A) by all batches but each, and their numbers of trials."""
         groups = self._source.groups(self._n_batches)
-        batches = [self._all[group] for group in groups]
+        batches = [self._all.take(group) for group in groups]
         factors = without_each([self._equations(each).factor for each in batches])
         settled = [self._settled(each) for each in batches]
         features, n = sum(f for f, _ in settled), sum(n for _, n in settled)
@@ -252,9 +254,9 @@ class VectorPairs:
             q.append(self._solved(PairEquations(factor), asked, gain, mean))
         return np.stack(q), self._source.sizes(groups)
 
-    def _equations(self, transitions: Transitions) -> PairEquations:
-        chosen = self._chosen(transitions)
-        return PairEquations.of(transitions.rows(self._pairs, chosen), self._D)
+    def _equations(self, trials: KeptTrials) -> PairEquations:
+        rows = pairs_and_next(trials, self._pairs, self._chosen(trials))
+        return PairEquations.of(rows, self._D)
 
     def _solved(
         self,
@@ -277,7 +279,7 @@ class VectorPairs:
             )
         return np.asarray((asked - features / n) @ equations.weights(gain))
 
-    def _chosen(self, transitions: Transitions) -> IntArray | None:
+    def _chosen(self, trials: KeptTrials) -> IntArray | None:
         """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""
         if self._policy is None:
             return None
@@ -288,29 +290,26 @@ class VectorPairs:
             )
         actions = spaces.Discrete(self._n_actions, start=self._first)
         actor = make_actor(self._policy, space, actions, True)
-        m, T = transitions.rewards.shape
-        following = transitions.states[:, 1:].reshape(m * T, -1)
+        m, T = trials.rewards.shape
+        following = trials.observations[:, 1:].reshape(m * T, -1)
         if following.dtype.kind == "f":
             following = np.nan_to_num(following)  # where trials are over no action matters
         observed = following.reshape(m * T, *space.shape).astype(space.dtype)
         chosen = np.asarray(actor(observed, np.random.default_rng(0)))
         return checked_actions(chosen, self._n_actions, self._first).reshape(m, T)
 
-    def _settled(self, transitions: Transitions) -> tuple[FloatArray, int]:
+    def _settled(self, trials: KeptTrials) -> tuple[FloatArray, int]:
         """Return the sum of features (D,) over the second half of all timesteps, and of how many.
 
         Only where actions are the policy's; of nothing, where the mean is not asked for.
         """
         if self._policy is not None or self._encoding.ends:
             return np.zeros(self._D), 0
-        half = transitions.actions.shape[1] // 2
-        own: BoolArray = transitions.used.copy()
-        own[:, :half] = False
-        if transitions.explored is not None:
-            own &= ~transitions.explored
+        own = have_actions(trials, own=True)
+        own[:, : own.shape[1] // 2] = False
         trial, t = np.nonzero(own)
         step = max(1, len(trial) // _N_SETTLED)
         some, at = trial[::step], t[::step]
-        every = self._pairs(transitions.states[some, at])
-        taken = every[np.arange(len(some)), transitions.actions[some, at].astype(np.int64)]
+        every = self._pairs(trials.observations[some, at])
+        taken = every[np.arange(len(some)), trials.part("actions")[some, at].astype(np.int64)]
         return taken.sum(axis=0) * (len(trial) / max(1, len(some))), len(trial)

@@ -21,17 +21,17 @@ the bias is in the long run.
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
 
 from lstd_agent.arrays import FloatArray
 from lstd_agent.baselines.traces import (
+    TIMED,
     LinearValue,
     SampleFeatures,
     Samples,
     TraceMeans,
-    check_has_no_durations,
 )
 from lstd_agent.errors import EvaluationError, InvalidInputError
+from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.factors import Factor
 from lstd_agent.system.minimizer import minimize
 from lstd_agent.system.model import pooled_model
@@ -55,7 +55,7 @@ def average_reward_lstd(
     features : ndarray (S, d), or callable
         A table of counted states, or a function of the observations (n, k) of kept trials.
     gain : float, optional
-        The mean reward of the second half of all timesteps by default.
+        The mean reward per unit of time of the second half of all timesteps by default.
     decay : float
         λ of the traces, from 0 to 1.
 
@@ -124,16 +124,10 @@ def differential_td(
     is that of `average_reward_lstd`; for the gain Wan, Naik & Sutton (2021), "Learning and
     planning in average-reward Markov decision processes".
     """
-    means = TraceMeans.of(samples, features, _check_fraction("decay", decay))
-    return mean_td_path(means, gain, step_size, means.n_samples if n_updates is None else n_updates)
-
-
-def mean_td_path(
-    means: TraceMeans, gain: float | None, step_size: float, n_updates: int
-) -> LinearValue:
-    """Return where mean updates lead to; see `differential_td`."""
     if not 0.0 < step_size < np.inf:
         raise InvalidInputError(f"step_size must be above 0 and finite; got {step_size!r}")
+    means = TraceMeans.of(samples, features, _check_fraction("decay", decay))
+    n_updates = means.n_samples if n_updates is None else n_updates
     to_features = np.linalg.pinv(means.V).T
     second = to_features @ means.second[:-1, :-1] @ to_features.T
     size = np.sqrt(np.diagonal(second))
@@ -146,7 +140,7 @@ def mean_td_path(
     step[:d, d + 1] = to_features @ means.paid[:-1]
     if gain is None:
         step[d, :d] = -to_features @ means.drift[:-1]
-        step[d, d:] = -1.0, means.reward
+        step[d, d:] = -means.duration, means.reward
     update = np.eye(d + 2) + step_size / d * step
     growth = float(np.abs(np.linalg.eigvals(update)).max())
     if n_updates * np.log(growth) > np.log(_MOST_GROWTH):
@@ -176,7 +170,7 @@ def discounted_lstd(samples: Samples, features: SampleFeatures, discount: float)
     Raises
     ------
     InvalidInputError
-        If the discount is out of range.
+        If the discount is out of range, or steps have durations.
 
     Notes
     -----
@@ -186,6 +180,9 @@ def discounted_lstd(samples: Samples, features: SampleFeatures, discount: float)
     """
     if not 0.0 <= discount < 1.0:
         raise InvalidInputError(f"discount must be from 0 up to, not 1; got {discount!r}")
+    held = samples.durations if samples.counts is None else samples.counts.duration_sums
+    if held is not None:
+        raise InvalidInputError(TIMED)
     means = TraceMeans.of(samples, features, 0.0)
     X = means.here - discount * means.there
     return means.value(_solve(X, means.second, means.paid)[:-1])
@@ -224,7 +221,7 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     ----------
     counts : TransitionCounts
     gain : float, optional
-        The mean reward of the second half of all timesteps by default.
+        The mean reward per unit of time of the second half of all timesteps by default.
 
     Returns
     -------
@@ -236,17 +233,16 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     Source: Kumar & Varaiya (1986), "Stochastic Systems: Estimation, Identification, and Adaptive
     Control", for the name; `lstd_agent.system.model` for the solution.
     """
-    check_has_no_durations(counts)
-    S, tail = counts.n_states, slice((counts.t_max + 1) // 2, None)
-    moves = counts.transition_counts[tail]
-    visits = np.bincount(moves.indices // S, weights=moves.data, minlength=S)
+    half = (counts.t_max + 1) // 2
+    source = CountRows([counts], np.ones((counts.n_states, 1)))
+    visits = np.asarray(source.visits[half:].sum(axis=0), dtype=np.float64)
     if gain is None:
-        gain = float(counts.reward_sums[tail].sum() / visits.sum())
-    N, R = counts.transition_counts, counts.reward_sums
-    pairs = np.divmod(N.indices.astype(np.int64), S)
-    transitions = sparse.csr_array((N.data.astype(np.float64), pairs), shape=(S, S))
-    rewards = np.bincount(R.indices, weights=R.data, minlength=S).astype(np.float64)
-    model = pooled_model(transitions, rewards, gain, int(np.argmax(visits)))
+        n, paid, time = (
+            each[half:] for each in (source.trials_at, source.mean_rewards, source.mean_durations)
+        )
+        gain = float((paid @ n) / (time @ n))
+    main = source.main_state(half)
+    model = pooled_model(source, gain, main)
     visits[model.open_share == 1.0] = 0.0
     values = np.where(model.open_share < 1.0, model.values, np.nan)
     return np.asarray(values - visits @ model.values / visits.sum())

@@ -108,11 +108,14 @@ def report(env_id: str, found: OptimalPolicy) -> dict[str, Any]:
 
 
 class Optimum:
-    """The exact optimum of a model: the largest gain and, with that, the largest bias."""
+    """The exact optimum of a model: the largest gain and, with that, the largest bias.
+
+    Of steps that take time, the bias is that of a gain-optimal policy.
+    """
 
     def __init__(self, mdp: TabularMDP) -> None:
         self.mdp = mdp
-        found = mdp.optimal_policy("bias")
+        found = mdp.optimal_policy("bias" if mdp.durations is None else "gain")
         self.gain = float(mdp.initial_distribution @ found.gain)
         self.start_value = float(mdp.initial_distribution @ found.bias)
         self.span = float(np.ptp(found.bias))

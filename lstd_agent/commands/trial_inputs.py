@@ -81,7 +81,9 @@ def read_policy(text: str, env: gym.Env[Any, Any], mdp: TabularMDP | None) -> np
                 "--policy optimal needs an exact model, and this environment has none: find a "
                 "policy with unichain improve"
             )
-        return np.asarray(mdp.optimal_policy("bias").policy) + int(actions.start)
+        # Of steps that take time the mean durations do not tell the bias-optimal policies.
+        best = mdp.optimal_policy("bias" if mdp.durations is None else "gain")
+        return np.asarray(best.policy) + int(actions.start)
     return _read_array("--policy", text)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,24 +17,6 @@ Rows: TypeAlias = Any
 
 RowsOf = Callable[[NDArray[Any]], Rows]
 """Features (n, d), dense or CSR, of encoded observations (n, k)."""
-
-# Features or components of about this many numbers are held at a time.
-_CHUNK_SIZE = 2**22
-
-
-def n_at_a_time(width: int) -> int:
-    """Return how many rows of so many numbers fit in a bounded memory as doubles."""
-    return max(1, _CHUNK_SIZE // width)
-
-
-def chunk_rows(states: NDArray[Any], width: int = 1) -> Iterator[NDArray[Any]]:
-    """Yield states (n, k), some at a time, so that they fit in a bounded memory as doubles.
-
-    As do rows of so many numbers that are made of them.
-    """
-    n_rows = n_at_a_time(max(states.shape[1], width))
-    for first in range(0, max(len(states), 1), n_rows):
-        yield states[first : first + n_rows]
 
 
 def as_rows(features: Any, n: int) -> Rows:

@@ -187,7 +187,7 @@ class Polynomial:
 class TileCoding:
     """Several grids of tiles over a box, shifted against each other.
 
-    Exactly one feature of each tiling is 1, that of the tile the observation is in.
+    In each tiling exactly one feature is 1: the feature of the tile that holds the observation.
     Observations outside the box belong to the outermost tiles. Features are sparse (CSR).
 
     Parameters

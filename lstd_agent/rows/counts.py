@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -204,7 +205,7 @@ class CountRows:
         rows, columns, numbers = (np.concatenate(each) for each in (row, column, number))
         visits = np.bincount(rows, numbers, n).astype(np.float64)
         P = sparse.csr_array((numbers / visits[rows], (rows, columns)), shape=(n, G * S))
-        seen = np.maximum(visits, 1.0)
+        seen = np.where(visits > 0.0, visits, 1.0)
         times = np.ones(n) if self._times is None else times / seen
         return visits, rewards / seen, times, P
 
@@ -324,17 +325,19 @@ class CountRows:
         """The recurrent classes that the second half of all timesteps shows."""
         return recurrent_classes(self.transitions((self.t_max + 1) // 2))
 
+    @property
+    def total(self) -> TransitionCounts:
+        """The counts of all batches."""
+        return reduce(add, self.batches)
+
     def dealt(self, n: int) -> CountRows:
         """Return the same counts in n groups, to hold some against others.
 
         Transitions are dealt out at random, always alike: those of Markov states are as
         independent as trials.
         """
-        counts = self.batches[0]
-        for batch in self.batches[1:]:
-            counts = counts + batch
         other = CountRows(
-            _dealt(counts, n, np.random.default_rng(0)),
+            _dealt(self.total, n, np.random.default_rng(0)),
             self.table,
             self.terminal,
             main=self._main,

@@ -14,9 +14,11 @@ cutoff is that of squares.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import accumulate
+from operator import add
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,6 +84,9 @@ class Factor:
             rows = U[:, sizes > rcond * largest].T @ self.held
         return Reduced(rows[:, :size], rows[:, p : p + size], rows[:, 2 * p :], largest)
 
+    def __add__(self, other: Factor) -> Factor:
+        return total((self, other))
+
     def turned(self, columns: FloatArray) -> Factor:
         """Return the factor with its columns, all but those of A, times a matrix."""
         held = np.hstack((self.held[:, : self.p], self.held[:, self.p :] @ columns))
@@ -103,15 +108,15 @@ def total(factors: Sequence[Factor]) -> Factor:
     return Factor(held, first.are_products, first.p, sums, n)
 
 
-def without_each(factors: Sequence[Factor]) -> list[Factor]:
-    """Return the factors of all but each of at least 2, by about three additions for each."""
-    before, after = [factors[0]], [factors[-1]]
-    for first, last in zip(factors[1:-1], factors[-2:0:-1], strict=True):
-        before.append(total((before[-1], first)))
-        after.append(total((after[-1], last)))
-    after.reverse()
-    inner = [total(pair) for pair in zip(before[:-1], after[1:], strict=True)]
-    return [after[0], *inner, before[-1]]
+def without_each(parts: Sequence[Any]) -> Iterator[Any]:
+    """Yield the sum of all parts but each, of at least 2, by about three additions for each."""
+    after = list(accumulate(reversed(parts[1:]), add))
+    yield after.pop()
+    before = parts[0]
+    for part in parts[1:-1]:
+        yield before + after.pop()
+        before = before + part
+    yield before
 
 
 def _fewer(rows: FloatArray, p: int) -> FloatArray:
@@ -210,19 +215,6 @@ class Segments:
             for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         ]
         return cls(edges, factors)
-
-    def whole(self) -> Segments:
-        """Return the factors of all trials."""
-        return Segments(self.edges, [[total(groups)] for groups in self.factors])
-
-    def each(self) -> list[Segments]:
-        """Return the factors of each group."""
-        return [Segments(self.edges, [[f] for f in run]) for run in zip(*self.factors, strict=True)]
-
-    def without_each(self) -> list[Segments]:
-        """Return the factors of all groups but each."""
-        others = [without_each(groups) for groups in self.factors]
-        return [Segments(self.edges, [[f] for f in run]) for run in zip(*others, strict=True)]
 
     def between(self, start: int, stop: int) -> list[Factor]:
         """Return the factors of all runs from start up to stop."""

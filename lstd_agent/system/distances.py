@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from scipy import sparse
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.rows import Rows, dense
+from lstd_agent.features.rows import dense
 
 DistanceName = Literal["mmd", "tv", "ot"]
 EstimatorName = Literal["linear", "quadratic"]
@@ -70,33 +70,6 @@ class MMD:
             raise InvalidInputError(
                 f"MMD estimator must be 'linear' or 'quadratic'; got {self.estimator!r}"
             )
-
-
-class Observed(Protocol):
-    """What distances ask of samples; `lstd_agent.rows` has it of counts and of kept trials."""
-
-    @property
-    def visits(self) -> sparse.csr_array | None:
-        """Visits of each state at each timestep, (t_max + 1, S); None where none are counted."""
-
-    @property
-    def trials_at(self) -> IntArray:
-        """How many trials have each timestep, shape (t_max + 1,)."""
-
-    @property
-    def candidate_features(self) -> Rows:
-        """Features (M, d) of candidate reference states: where they are counted, of all states."""
-
-    @property
-    def default_kernel(self) -> Kernel:
-        """The kernel unless another is asked for."""
-
-    def trial_features(self, most: int) -> tuple[Any, IntArray]:
-        """Return what tells observations of single trials apart, and the trials' lengths (m,).
-
-        Features (m, t_max + 1, d) of vectors, at most so many numbers; of counted states their
-        numbers (m, t_max + 1).
-        """
 
 
 # Larger tables of the kernel between states than this squared do not fit.
@@ -265,7 +238,7 @@ def paired_discrepancy(
 
 
 def sampled_distance(
-    distance: DistanceName | MMD | DistributionDistance, observed: Observed
+    distance: DistanceName | MMD | DistributionDistance, observed: Any
 ) -> SquaredDistance:
     """Return the squared distance between timesteps of samples.
 
@@ -274,7 +247,7 @@ def sampled_distance(
     distance : {"mmd", "tv", "ot"}, MMD or callable
         ``"ot"`` moves mass at the Euclidean distance between features; ``"mmd"`` is the linear
         MMD, or the total variation of counts of which no trial is stored.
-    observed : Observed
+    observed : CountRows or TrialRows
         Vector observations have the linear MMD only.
 
     Raises
@@ -303,23 +276,24 @@ def sampled_distance(
     )
 
 
-def falls_back(observed: Observed) -> bool:
+def falls_back(observed: Any) -> bool:
     """Whether counts have no stored trials to pair, so that ``"mmd"`` is the total variation."""
     return observed.visits is not None and not len(observed.trial_features(1)[1])
 
 
-def _visits(observed: Observed) -> sparse.csr_array:
+def _visits(observed: Any) -> sparse.csr_array:
     if observed.visits is None:
         raise InvalidInputError(_UNCOUNTED)
-    return observed.visits
+    visits: sparse.csr_array = observed.visits
+    return visits
 
 
-def _distributions(observed: Observed) -> FloatArray:
+def _distributions(observed: Any) -> FloatArray:
     visits = _visits(observed).toarray()
     return np.asarray(visits / visits.sum(axis=1, keepdims=True))
 
 
-def _linear_mmd(kernel: Kernel, observed: Observed) -> SquaredDistance:
+def _linear_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
     seen, lengths = observed.trial_features(_MOST_NUMBERS)
     _check_pairs("linear", len(lengths))
     features = observed.candidate_features
@@ -338,7 +312,7 @@ def _linear_mmd(kernel: Kernel, observed: Observed) -> SquaredDistance:
     return paired_discrepancy(seen, lengths, between)
 
 
-def _quadratic_mmd(kernel: Kernel, observed: Observed) -> SquaredDistance:
+def _quadratic_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
     distributions, features = _distributions(observed), observed.candidate_features
     n = features.shape[0]
     if n > _MOST_OF_GRAM:

@@ -30,14 +30,13 @@ hundreds of settled timesteps for a few visits to states that the features canno
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.rows.layers import Samples
 from lstd_agent.system.absorption import SumsUntil
 from lstd_agent.system.minimizer import minimize, reduced
 from lstd_agent.system.solution import Solved
@@ -67,19 +66,15 @@ class PooledModel:
     open_share: FloatArray
 
 
-def pooled_model(
-    transitions: sparse.csr_array, rewards: FloatArray, gain: float | FloatArray, main: int
-) -> PooledModel:
-    """Solve a chain.
+def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
+    """Solve the chain of all transitions of counts.
 
     Parameters
     ----------
-    transitions : csr_array, shape (S, S)
-        Numbers of transitions, or probabilities; rows of zeros where nothing is known.
-    rewards : ndarray, shape (S,)
-        Sums of rewards over them, or means.
-    gain : float or ndarray, shape (S,)
-        Per step: where steps take time, times the mean duration of steps from each state.
+    source : CountRows
+        Of any states; nothing is known where there are no transitions.
+    gain : float
+        Per unit of time.
     main : int
         The state whose value is 0: the main reference state, or the terminal one.
 
@@ -87,26 +82,12 @@ def pooled_model(
     -------
     PooledModel
     """
+    transitions, rewards = source.transitions(), source.reward_sums()
     until = SumsUntil(transitions, main, np.asarray(transitions.sum(axis=1)))
     values = np.zeros(transitions.shape[0])
-    above = np.broadcast_to(gain, values.shape)[until.states]
+    above = gain * source.step_durations()[until.states]
     values[until.states] = until.of(rewards[until.states] / until.visits - above)
     return PooledModel(values, until.open_share)
-
-
-class Countable(Samples, Protocol):
-    """Samples of states that can be counted."""
-
-    @property
-    def rows(self) -> Any:
-        """Rows (S, p) of all states."""
-
-    @property
-    def visits(self) -> sparse.csr_array:
-        """Visits (t_max + 1, S), or their probabilities."""
-
-    def occupancy(self, windows: IntArray) -> FloatArray:
-        """Return the visiting frequency (n, S) of each state in each window."""
 
 
 def check_model(backup: Any, calibration: str) -> None:
@@ -118,7 +99,7 @@ def check_model(backup: Any, calibration: str) -> None:
         )
 
 
-def solve_model(source: Countable, windows: IntArray, model: PooledModel) -> list[Solved]:
+def solve_model(source: Any, windows: IntArray, model: PooledModel) -> list[Solved]:
     """Fit all neighbourhoods to the values of the pooled model.
 
     They have no open directions: `PooledModel.open_share` tells what is open.
@@ -146,7 +127,7 @@ def solve_model(source: Countable, windows: IntArray, model: PooledModel) -> lis
     return solved
 
 
-def _fitted(source: Countable, weight: FloatArray, values: FloatArray, n_samples: int) -> Solved:
+def _fitted(source: Any, weight: FloatArray, values: FloatArray, n_samples: int) -> Solved:
     """Return the least-squares fit of values (S,) with weights (S,)."""
     visited = np.flatnonzero(weight)
     root = np.sqrt(weight[visited])

@@ -71,7 +71,7 @@ class Tried:
         Root mean square error of predicted against observed excess returns of held-out trials,
         their noise included.
     difference : float
-        Its mean square error less that of the first one tried.
+        Its mean square error minus the mean square error of the first one tried.
     standard_error : float
         Of the difference, by groups of trials.
     n_anchors : int or None
@@ -176,7 +176,7 @@ class Held:
         if source.are_places:
             return all(
                 sum(source.batches[b].trials_at for b in group).all()
-                for group in _groups_of_counts(source)
+                for group in source.groups(_N_GROUPS)
             )
         halves = slice(0, self.held.half), slice(self.held.half, source.n_trials)
         enough = self.held.kind == "halves" and source.n_trials >= _FEWEST_HELD_OUT
@@ -214,13 +214,6 @@ class Held:
         return [self._errors[anchors.tobytes(), backup] for backup in backups]
 
 
-def _groups_of_counts(source: Any) -> list[IntArray]:
-    """Return groups of batches, those of the first half first."""
-    n = len(source.batches)
-    halves = np.arange(n // 2), np.arange(n // 2, n)
-    return [group for half in halves for group in np.array_split(half, _N_GROUPS // 2)]
-
-
 def _held_out(
     subsets: Subsets, anchors: IntArray, columns: Sequence[Sequence[FloatArray]], gain: float
 ) -> list[FloatArray]:
@@ -229,7 +222,7 @@ def _held_out(
     T, edge = source.t_max, subsets.half
     if source.are_places:
         edge, n_groups = _N_GROUPS // 2 * source.n_states, _N_GROUPS
-        layers = source.layers(0, T + 1, _groups_of_counts(source))
+        layers = source.layers(0, T + 1, source.groups(_N_GROUPS))
     else:
         n_groups = source.n_trials
         layers = source.layers(0, T + 1)

@@ -45,25 +45,26 @@ class Subsets:
 
     def those(self, kind: Literal["whole", "halves", "others"]) -> Subsets:
         """Return other subsets of the same groups, by the same factors."""
-        other = Subsets(self.source, self.edges, self.n_groups, kind)
-        vars(other)["_by_group"] = self._by_group
-        return other
+        return Subsets.by(self.source, self._by_group, self.n_groups, kind)
+
+    @classmethod
+    def by(
+        cls,
+        source: Any,
+        factors: Segments,
+        n_groups: int,
+        kind: Literal["whole", "halves", "others"],
+    ) -> Subsets:
+        """Return subsets by the factors of groups."""
+        found = cls(source, factors.edges, n_groups, kind)
+        vars(found)["_by_group"] = factors
+        return found
 
     @cached_property
     def segments(self) -> list[Segments]:
         """The factors of each subset: data are read once."""
-        parts = self._by_group
-        if self.kind == "others":
-            return parts.without_each()
-        if self.kind == "whole":
-            return [parts.whole()]
-        # Groups are in order, so that the first half of them is the first half of the trials.
-        half = self.n_groups // 2
-        halves = [
-            Segments(parts.edges, [[total(run[part])] for run in parts.factors])
-            for part in (slice(half), slice(half, None))
-        ]
-        return [parts.whole(), *halves]
+        edges, runs = self._by_group.edges, map(self.totals, self._by_group.factors)
+        return [Segments(edges, [[each] for each in subset]) for subset in zip(*runs, strict=True)]
 
     @cached_property
     def groups(self) -> list[Any]:
@@ -96,9 +97,9 @@ class Subsets:
         return int(self.source.groups(self.n_groups)[self.n_groups // 2].start)
 
     def totals(self, parts: Sequence[Factor]) -> list[Factor]:
-        """Return the factors of subsets from those of groups."""
+        """Return the factors of subsets from those of groups, the first half of these first."""
         if self.kind == "others":
-            return without_each(parts)
+            return list(without_each(parts))
         if self.kind == "whole":
             return [total(parts)]
         half = len(parts) // 2
@@ -114,9 +115,7 @@ class Subsets:
 
     def model(self, i: int, gain: float, main: int) -> PooledModel:
         """Return the pooled model of a subset, with value 0 at a state."""
-        source = self.part(i)
-        above = gain * source.step_durations()
-        return pooled_model(source.transitions(), source.reward_sums(), above, main)
+        return pooled_model(self.part(i), gain, main)
 
     def solve(
         self,

@@ -29,7 +29,7 @@ trials the same factors serve: standard errors cost a few iterations a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -42,6 +42,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 from lstd_agent.rows.layers import Layer, Samples
 from lstd_agent.system.gain import LEAST_SHARE, Gain, GainRows
+from lstd_agent.system.solution import Solved
 
 # Beside diagonals of 1: of factors of M, and of those of Z, which are symmetric.
 _RIDGE, _RIDGE_OF_Z = 1e-8, 1e-10
@@ -577,6 +578,12 @@ class SparseSystem:
     windows: list[Window]
     opened: list[FloatArray]
 
+    @property
+    def solved(self) -> list[Solved]:
+        """The windows as those of dense features, without open directions."""
+        of_each = zip(self.weights, self.rank.tolist(), self.n_samples.tolist(), strict=True)
+        return [Solved(weights[:, None], rank, np.nan, n) for weights, rank, n in of_each]
+
     def values(self, features: sparse.csr_array, k: int) -> FloatArray:
         """Return the values (m,) of features (m, d) in a neighborhood."""
         return np.asarray(features @ self.weights[k, :-1] + self.weights[k, -1])
@@ -733,10 +740,10 @@ def solve_sparse(
 
 
 def without_each(
-    rows: SparseRows, whole: SparseSystem, gain: Callable[[int], float]
+    rows: SparseRows, whole: SparseSystem, gains: Sequence[float]
 ) -> list[SparseSystem]:
-    """Return the systems without each group of trials, given the gain without it."""
-    return [solve_sparse(rows, gain(i), whole, i) for i in range(len(rows.groups))]
+    """Return the systems without each group of trials, given the gains without it."""
+    return [solve_sparse(rows, gain, whole, i) for i, gain in enumerate(gains)]
 
 
 def _zero(rows: SparseRows, window: Window) -> FloatArray:

@@ -69,11 +69,12 @@ class CountedTrials:
     ) -> CountedTrials:
         """Return trials that are all in batch b of so many, by their counts."""
         every = np.arange(n_batches)
-        N, R, times = (
-            None if matrix is None else _spread(matrix, b, n_batches)
-            for matrix in (counts.transition_counts, counts.reward_sums, counts.duration_sums)
+        N, R = (
+            _spread(matrix, b, n_batches)
+            for matrix in (counts.transition_counts, counts.reward_sums)
         )
-        assert N is not None
+        times = counts.duration_sums
+        times = None if times is None else _spread(times, b, n_batches)
         n_at = None if counts.n_at is None else np.outer(every == b, counts.n_at).astype(np.int64)
         each = None if taken is None else (*[None] * b, taken, *[None] * (n_batches - b - 1))
         n_by_batch = np.where(every == b, counts.n_trials, 0)

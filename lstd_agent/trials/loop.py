@@ -87,7 +87,7 @@ class UserLoop:
         ----------
         encoding : Encoding
         t_max : int, optional
-            The last timestep; without it that of the first finished trial.
+            The last timestep; by default the last one of the first finished trial.
         """
         self._sequential = SequentialTrials(encoding, None)
         self._recording = Recording(encoding, self._gathered.n_batches)

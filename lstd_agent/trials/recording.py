@@ -220,7 +220,7 @@ class LockstepTrials:
 class SequentialTrials:
     """Trials that are observed one after the other.
 
-    Their last timestep ``t_max``, if it is not known, is that of the first trial that ends.
+    If ``t_max`` is not given, the first trial that ends sets it: to its last timestep.
     """
 
     def __init__(self, encoding: Encoding, t_max: int | None) -> None:

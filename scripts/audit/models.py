@@ -172,12 +172,12 @@ class Timed(Finite):
     def times(self, states: NDArray[Any], rng: np.random.Generator) -> FloatArray:
         """Draw how long the steps of trials take."""
         shape = states[:, :-1].shape
-        laws = {
-            "deterministic": lambda: np.ones(shape),
-            "exponential": lambda: rng.exponential(size=shape),
-            "lognormal": lambda: rng.lognormal(-0.5, 1.0, shape),
-        }
-        return np.asarray(laws[self.law]() * self.duration[states[:, :-1]])
+        drawn: FloatArray = np.ones(shape)
+        if self.law == "exponential":
+            drawn = rng.exponential(size=shape)
+        elif self.law == "lognormal":
+            drawn = rng.lognormal(-0.5, 1.0, shape)
+        return np.asarray(drawn * self.duration[states[:, :-1]])
 
 
 @dataclass(frozen=True, eq=False)

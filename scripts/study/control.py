@@ -21,8 +21,8 @@ import numpy as np
 
 from lstd_agent import PolicyIteration
 from lstd_agent.arrays import IntArray
-from lstd_agent.baselines.control import QLearning, Rule
 from lstd_agent.results import How, Row
+from study.q_learning import QLearning, Rule
 from study.store import open_store
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 

@@ -11,7 +11,7 @@ of several numbers of updates, which nobody knows beforehand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +33,10 @@ from lstd_agent.problems import (
     PiecewiseValues,
     population_counts,
     random_problem,
-    regimes,
 )
 from lstd_agent.results import How, Row
-from study.sampled import SCHEMES, SampledRegime, sampled_regimes
-from study.store import Task, largest_first, open_store
+from study.sampled import SampledRegime, rows_by_regime, sampled_regimes
+from study.store import Task
 from unichain_gym import MarkovChain
 
 if TYPE_CHECKING:
@@ -157,17 +156,6 @@ def run_estimator_study(
     n_seeds: int = 20,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
-    store = open_store(out, "estimator", asdict(settings), KEY)
-    tasks = [
-        Task(env, seed, None, settings)
-        for env, n_states, seed in largest_first(environments, n_seeds)
-        if store.lacks(
-            (env, regime.rho, seed, scheme, estimator)
-            for regime in regimes(n_states)
-            for scheme in SCHEMES
-            for estimator in ESTIMATORS
-        )
-    ]
-    store.compute(estimator_rows, tasks, **how)
-    return store.asked(env=environments, seed=range(n_seeds))
+    """Return the rows of all estimators; see `rows_by_regime`."""
+    what = out, "estimator", settings, KEY, estimator_rows, [(name,) for name in ESTIMATORS]
+    return rows_by_regime(*what, environments, n_seeds, **how)

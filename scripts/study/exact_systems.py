@@ -88,6 +88,7 @@ class ExactSchemes:
             chain.transition_matrix,
             chain.reward,
             features,
+            durations=chain.durations,
             stationary=chain.stationary_distribution,
             rcond=np.sqrt(rcond),  # of features, where rcond is of their squares
         )

@@ -6,14 +6,14 @@ Every error is also given as a multiple of the projection limit (`lstd_agent.pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lstd_agent.problems import ENVIRONMENTS, population_counts, random_problem, regimes
+from lstd_agent.problems import ENVIRONMENTS, population_counts, random_problem
 from lstd_agent.results import How, Row
-from study.sampled import SCHEMES, sampled_regimes
-from study.store import Task, generator, largest_first, open_store
+from study.sampled import rows_by_regime, sampled_regimes
+from study.store import Task, generator
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -81,17 +81,6 @@ def run_reference_study(
     n_seeds: int = 20,
     **how: Unpack[How],
 ) -> list[Row]:
-    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for."""
-    store = open_store(out, "reference", asdict(settings), KEY)
-    tasks = [
-        Task(env, seed, None, settings)
-        for env, n_states, seed in largest_first(environments, n_seeds)
-        if store.lacks(
-            (env, regime.rho, seed, scheme, *combination)
-            for regime in regimes(n_states)
-            for scheme in SCHEMES
-            for combination in COMBINATIONS
-        )
-    ]
-    store.compute(reference_rows, tasks, **how)
-    return store.asked(env=environments, seed=range(n_seeds))
+    """Return the rows of `lstd_agent` with each of the combinations; see `rows_by_regime`."""
+    what = out, "reference", settings, KEY, reference_rows, COMBINATIONS
+    return rows_by_regime(*what, environments, n_seeds, **how)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lstd_agent import MMD, SeminormLSTDAgent, TransitionCounts
 from lstd_agent.arrays import FloatArray
@@ -20,7 +21,12 @@ from lstd_agent.problems import (
     random_features,
     regimes,
 )
+from lstd_agent.results import How, Row
+from study.store import Task, largest_first, open_store
 from unichain_gym import MarkovChain
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 SCHEMES = ("p02md", "paxmd")
 """Two neighbourhoods, and as many as features allow; both by the MMD."""
@@ -86,3 +92,33 @@ def sampled_regimes(
         features = random_features(chain.n_states, regime.n_features, seed)
         errors = StepwiseErrors(chain, features, distributions)
         yield SampledRegime(regime, counts, batches, features, errors)
+
+
+def rows_by_regime(
+    out: Path,
+    name: str,
+    settings: Any,
+    key: Sequence[str],
+    compute: Callable[[Task], list[Row]],
+    answers: Iterable[tuple[str, ...]],
+    environments: Sequence[str],
+    n_seeds: int,
+    **how: Unpack[How],
+) -> list[Row]:
+    """Compute the rows of seeds 0 to n_seeds - 1 that a folder lacks, and return all asked for.
+
+    There is one for each regime, scheme and answer.
+    """
+    store, answers = open_store(out, name, asdict(settings), key), list(answers)
+    tasks = [
+        Task(env, seed, None, settings)
+        for env, n_states, seed in largest_first(environments, n_seeds)
+        if store.lacks(
+            (env, regime.rho, seed, scheme, *answer)
+            for regime in regimes(n_states)
+            for scheme in SCHEMES
+            for answer in answers
+        )
+    ]
+    store.compute(compute, tasks, **how)
+    return store.asked(env=environments, seed=range(n_seeds))

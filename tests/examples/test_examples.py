@@ -92,6 +92,7 @@ def test_the_rule_for_a_queue_at_the_door_is_not_that_for_the_long_run(
     assert "this morning the cheaper rule is: two more above 12" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["machine_warm_up"], indirect=True)
 def test_a_warm_start_is_worth_what_the_bellman_equation_says(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]
@@ -103,6 +104,7 @@ def test_a_warm_start_is_worth_what_the_bellman_equation_says(
     assert "preheating for 12 pieces is worth it, by" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["inventory_lead_time"], indirect=True)
 def test_full_shelves_are_worth_what_the_bellman_equation_says(
     example: ModuleType, picture: str, capsys: pytest.CaptureFixture[str]

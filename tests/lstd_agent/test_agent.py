@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -11,9 +10,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from lstd_agent import GaussianFeatures, OneHot, Polynomial, SeminormLSTDAgent
+from lstd_agent import GaussianFeatures, OneHot, SeminormLSTDAgent
 from lstd_agent.errors import FitWarning, InvalidInputError, MissingDependencyError, NotFittedError
-from lstd_agent.standard_errors import batch_standard_errors, sums_without_each
 from lstd_agent.trials.counts import TransitionCounts
 from unichain_gym import make_mdp
 from unichain_gym.population import simulate_replicates
@@ -163,18 +161,6 @@ def test_with_references_the_estimated_gain_is_the_mean_reward_of_the_second_hal
     assert agent.gain_ == pytest.approx(rewards[50:].sum() / (51 * 1000), rel=1e-12)
 
 
-def whole_and_without(values: Any, n_trials: Any) -> Any:
-    """The mean over trials of batch means, and the same without each batch."""
-    total = n_trials @ values
-    rest = n_trials.sum() - n_trials[:, None]
-    return total / n_trials.sum(), (total - n_trials[:, None] * values) / rest, n_trials
-
-
-def test_sums_without_each_batch_leave_out_just_that() -> None:
-    assert list(sums_without_each([1, 10, 100, 1000])) == [1110, 1101, 1011, 111]
-    assert list(sums_without_each([1, 10])) == [10, 1]
-
-
 def fitted_to(batches: Any, anchors: list[int], gain: float) -> SeminormLSTDAgent:
     """An agent whose batches are simulated populations of h6."""
     agent = SeminormLSTDAgent(np.eye(6), anchors=anchors, gain=gain)
@@ -208,20 +194,6 @@ def test_errors_of_rarely_seen_states_are_not_taken_for_small() -> None:
             covered.append(abs(error) < 2 * agent.standard_errors(2, 24))
     assert len(covered) > 30
     assert np.mean(covered) > 0.65
-
-
-def test_batch_standard_errors_of_equal_batches_are_those_of_their_mean() -> None:
-    values = np.random.default_rng(0).normal(size=(7, 3))
-    expected = values.std(axis=0, ddof=1) / np.sqrt(7)
-    result = batch_standard_errors(*whole_and_without(values, np.full(7, 50)))
-    assert_allclose(result, expected, rtol=1e-12)
-
-
-def test_batch_standard_errors_weigh_batches_by_their_trials() -> None:
-    # Values 0, 0, 3 of 1, 1 and 2 trials: mean 1.5; Σ n (v - 1.5)² = 9; / (2 · 4) = 9/8.
-    values = np.array([[0.0], [0.0], [3.0]])
-    result = batch_standard_errors(*whole_and_without(values, np.array([1, 1, 2])))
-    assert_allclose(result, [np.sqrt(9 / 8)], rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -308,43 +280,6 @@ def test_the_figure_shows_values_occupancies_and_distances(agent: Any) -> None:
     shares = np.asarray(figure.axes[1].collections[0].get_array()).reshape(6, -1)
     assert_allclose(np.nan_to_num(shares[:, 0]), visits(agent)[0] / agent.n_trials)
     assert figure.axes[2].lines[0].get_xdata()[-1] == first.stop - 1
-
-
-def test_the_figure_is_of_the_fit_even_after_more_trials() -> None:
-    env = gym.make_vec("unichain_gym:Unichain-h6-v0", num_envs=50)
-    agent = SeminormLSTDAgent(OneHot(), anchors=[0, 5], distance="tv")
-    agent.collect(env, POLICY, 50, 20, seed=0).fit()
-    before = agent.plot().axes[2].lines[0].get_ydata()
-    agent.collect(env, POLICY, 50, 20, seed=1)
-    assert_array_equal(agent.plot().axes[2].lines[0].get_ydata(), before)
-
-
-class Pair(gym.Env[Any, int]):
-    """Observations of two numbers, one of which is a coin."""
-
-    observation_space = gym.spaces.Dict(
-        {"level": gym.spaces.Box(-9.0, 9.0, (1,)), "coin": gym.spaces.Discrete(2)}
-    )
-    action_space: Any = gym.spaces.Discrete(1)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.level = np.full(1, 5.0, dtype=np.float32)
-        return {"level": self.level, "coin": 0}, {}
-
-    def step(self, action: int) -> Any:
-        coin = int(self.np_random.integers(2))
-        self.level = np.float32(0.8) * self.level + np.float32(0.1 * coin)
-        return {"level": self.level, "coin": coin}, float(self.level[0]), False, False, {}
-
-
-def test_observations_that_are_no_single_number_are_drawn_by_index() -> None:
-    agent = SeminormLSTDAgent(Polynomial(1)).collect(Pair(), lambda _: 0, 60, 30, seed=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
-        figure = agent.fit().plot()
-    assert figure.axes[0].get_xlabel() == "index of a stored observation"
-    assert_array_equal(figure.axes[1].images[0].get_array(), agent.system_.occupancy)
 
 
 def test_a_figure_without_matplotlib_names_the_extra(agent: Any, monkeypatch: Any) -> None:

@@ -217,7 +217,8 @@ def test_batches_agree_on_the_main_reference_where_two_states_are_visited_alike(
     assert agent.standard_errors([agent.main_reference_])[0] < 0.001
 
 
-@pytest.mark.parametrize("backup", ["one_step", LambdaReturn(0.25), MultiStep(3)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backup", [LambdaReturn(0.25), MultiStep(3)])
 def test_standard_errors_along_trials_are_as_large_as_the_errors(backup: Any) -> None:
     """Root mean squares over 60 collections of x → .8 x + noise, whose value is x / .2."""
     off, errors = [], []

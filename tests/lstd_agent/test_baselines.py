@@ -174,6 +174,20 @@ def test_without_a_gain_the_mean_reward_of_the_tail_is_taken() -> None:
     assert_allclose(certainty_equivalence(counts), certainty_equivalence(counts, gain))
 
 
+def test_steps_that_take_time_earn_above_the_gain_times_it() -> None:
+    rng = np.random.default_rng(0)
+    states, rewards = rng.normal(size=(50, 12, 2)), rng.normal(size=(50, 11))
+    times = rng.integers(1, 4, size=(50, 11)).astype(float)
+    timed = KeptTrials(states, rewards, durations=times)
+    gain = rewards[:, 5:].sum() / times[:, 5:].sum()
+    plain = KeptTrials(states, rewards - gain * (times - 1.0))
+    for estimate in (average_reward_lstd, monte_carlo):
+        found = estimate(timed, lambda x: x)
+        assert_allclose(found.weights, estimate(plain, lambda x: x, gain).weights, rtol=1e-9)
+    with pytest.raises(InvalidInputError, match="these have durations"):
+        discounted_lstd(timed, lambda x: x, 0.9)
+
+
 def test_features_that_do_not_fit_the_samples_are_refused() -> None:
     _, counts, F = sampled("h6", 2)
     trials = KeptTrials.of(np.array([[[0.0], [1.0], [np.nan]]]), np.zeros((1, 2)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -180,7 +181,7 @@ def by_collect() -> SeminormLSTDAgent:
 
 def by_copies(mode: AutoresetMode) -> SeminormLSTDAgent:
     parts = [[part[i : i + 6] for part in TRIALS] for i in range(0, 24, 6)]
-    envs = SyncVectorEnv([lambda p=p: Replay(*p) for p in parts], autoreset_mode=mode)
+    envs = SyncVectorEnv([partial(Replay, *p) for p in parts], autoreset_mode=mode)
     agent = SeminormLSTDAgent(OneHot())
     for _ in range(6 if mode == AutoresetMode.NEXT_STEP else 3):
         agent.collect(envs, np.zeros(7, int), 4, 11)
@@ -208,7 +209,7 @@ def table_of(**columns: Any) -> LoggedTrials:
         "paid": np.column_stack([rewards, np.full(24, np.nan)]).ravel(),
         **columns,
     }
-    names = {name: name for name in columns}
+    names: dict[str, Any] = {name: name for name in columns}
     return LoggedTrials.from_frame(
         table, trial="trial", observation="state", reward="paid", **names
     )
@@ -232,7 +233,7 @@ WAYS: dict[str, Callable[[], SeminormLSTDAgent]] = {
         time=np.datetime64("2026-01-01", "ns") + (CLOCK * 1e9).astype("timedelta64[ns]")
     ),
     "kept trials": lambda: SeminormLSTDAgent(np.eye(7)).add(
-        KeptTrials.of(*TRIALS[:2], durations=TRIALS[2])
+        KeptTrials.of(TRIALS[0], TRIALS[1], durations=TRIALS[2])
     ),
     "other order": lambda: agent_of(*(part[::-1] for part in TRIALS)),
     "halves": lambda: agent_of(*(p[:9] for p in TRIALS)).merge(agent_of(*(p[9:] for p in TRIALS))),
@@ -242,7 +243,7 @@ WAYS: dict[str, Callable[[], SeminormLSTDAgent]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_trials_have_their_durations_whichever_way_they_come(way: str) -> None:
-    counts = WAYS[way]().counts
+    counts: Any = WAYS[way]().counts
     states, rewards, times = TRIALS
     for sums, right in ((counts.duration_sums, times), (counts.reward_sums, rewards)):
         expected = [np.bincount(states[:, t], right[:, t], 7) for t in range(12)]
@@ -250,7 +251,7 @@ def test_trials_have_their_durations_whichever_way_they_come(way: str) -> None:
 
 
 def test_copies_that_are_reset_within_the_step_keep_their_last_duration() -> None:
-    counts = by_copies(AutoresetMode.SAME_STEP).counts
+    counts: Any = by_copies(AutoresetMode.SAME_STEP).counts
     assert counts.duration_sums[[11]].sum() > 0.0
     last = TRIALS[2].reshape(4, 6, 12)[:, [0, 2, 4], 11]  # each collection resets once more
     assert counts.duration_sums[[11]].sum() == pytest.approx(last.sum())
@@ -276,7 +277,7 @@ def test_fits_do_not_depend_on_the_order_of_trials_or_on_where_they_are_held(
         other = make(states[order], rewards[order], times[order], max_bytes=1).fit()
         assert np.array_equal(agent.predict(at, 0), other.predict(at, 0))
         agent.save(tmp_path / "agent.npz")
-        given = {} if make is agent_of else {"features": lambda x: x}
+        given: dict[str, Any] = {} if make is agent_of else {"features": lambda x: x}
         loaded = SeminormLSTDAgent.load(tmp_path / "agent.npz", **given)
         assert np.array_equal(agent.predict(at, 0), loaded.predict(at, 0))
         assert loaded.gain_error_ == agent.gain_error_
@@ -390,14 +391,18 @@ def test_trials_with_and_without_durations_do_not_mix() -> None:
         sums + wrong
 
 
-def test_baselines_refuse_what_they_would_take_for_single_steps() -> None:
-    counts = agent_of(*TRIALS).counts
-    for baseline in (
-        lambda: baselines.average_reward_lstd(counts, np.eye(7)),
-        lambda: baselines.certainty_equivalence(counts),
-    ):
-        with pytest.raises(InvalidInputError, match="durations"):
-            baseline()
+def test_linear_baselines_take_durations_and_discounts_refuse_them() -> None:
+    counts = agent_of(*Chain.draw(1).trials(300, 40)).counts
+    agent = SeminormLSTDAgent(OneHot(), n_anchors=1, backup="one_step").add(counts).fit()
+    expected, at = agent.predict(np.arange(7)), np.eye(7)
+    linear = baselines.average_reward_lstd(counts, at, agent.gain_)(at)
+    assert np.diff(linear) == pytest.approx(np.diff(expected), rel=1e-6)
+    tabular = baselines.certainty_equivalence(counts, agent.gain_)
+    of_model = SeminormLSTDAgent(OneHot(), n_anchors=1, backup="model", gain=agent.gain_)
+    model = of_model.add(counts).fit().predict(np.arange(7))
+    assert np.diff(tabular) == pytest.approx(np.diff(model), rel=1e-6)
+    with pytest.raises(InvalidInputError, match="these have durations"):
+        baselines.discounted_lstd(counts, at, 0.9)
 
 
 def test_starting_again_takes_no_time() -> None:
@@ -408,8 +413,9 @@ def test_starting_again_takes_no_time() -> None:
 
     env = Restart(Once(*TRIALS))
     agent = SeminormLSTDAgent(OneHot()).collect(env, np.zeros(7, int), 2, 7)
-    assert agent.counts.duration_sums[[3]].sum() == 0.0
-    assert agent.counts.duration_sums[[2]].sum() > 0.0
+    counts: Any = agent.counts
+    assert counts.duration_sums[[3]].sum() == 0.0
+    assert counts.duration_sums[[2]].sum() > 0.0
 
 
 # Four states with two actions: one is quick and pays little, the other one slow and pays more.
@@ -466,7 +472,8 @@ def test_action_values_are_the_exact_ones(vectors: bool) -> None:
     gain, q = exact_pairs(policy)
     at = np.eye(4) if vectors else np.arange(4)
     found = agent.action_values(at)
-    error = agent.action_standard_errors(at, **({} if vectors else {"policy": policy}))
+    given: dict[str, Any] = {} if vectors else {"policy": policy}
+    error = agent.action_standard_errors(at, **given)
     # Values are relative to a state, so that differences of all pairs are compared.
     apart = (found - q) - (found - q).mean()
     assert (np.abs(apart) < 5.0 * np.maximum(error, error.mean())).all()
@@ -488,11 +495,35 @@ def test_policy_iteration_finds_the_policy_of_the_largest_gain_per_unit_of_time(
     best = max(gains, key=lambda policy: gains[policy])
     per_step = max(gains, key=lambda policy: sum(R[np.arange(4), policy]))
     assert best != per_step
-    given = {"features": lambda x: x[:, :-1]} if vectors else {}
+    given: dict[str, Any] = {"features": lambda x: x[:, :-1]} if vectors else {}
     search = PolicyIteration(Jobs(vectors), n_trials=100, t_max=15, seed=0, **given)
     search.run(4)
-    policy = search.policy_
+    policy: Any = search.policy_
     found = tuple(np.asarray(policy(np.eye(4)) if vectors else policy).tolist())
     assert gains[found] == pytest.approx(gains[best], rel=0.02)
     last = search.iterations[-1]
     assert last.tail_reward == pytest.approx(gains[found], abs=6.0 * last.tail_error)
+
+
+def test_models_whose_steps_take_time_and_their_samples_agree() -> None:
+    from unichain_gym import TabularMDP, TabularVectorEnv, simulate_counts
+
+    mdp = TabularMDP.from_arrays(P, R, np.full(4, 0.25), durations=T)
+    policy = np.array([0, 1, 1, 0])
+    chain = mdp.induce(policy)
+    agents = (
+        SeminormLSTDAgent(OneHot()).add(simulate_counts(chain, 5000, 40, 0)),
+        SeminormLSTDAgent(OneHot()).collect(TabularVectorEnv(mdp, 500), policy, 1000, 40, 0),
+    )
+    for agent in agents:
+        for counts in (simulate_counts(chain, 5000, 40, 1), simulate_counts(chain, 5000, 40, 2)):
+            agent.add(counts)
+        agent.fit()
+        assert abs(agent.gain_ - chain.gain) < 5.0 * agent.gain_error_
+        found = agent.compare(0, 1, 0)
+        assert abs(found.difference - chain.bias[0] + chain.bias[1]) < 5.0 * found.standard_error
+        assert found.standard_error < 0.1
+    search = PolicyIteration(TabularVectorEnv(mdp, 100), t_max=20, n_trials=400, seed=0).run()
+    assert mdp.induce(np.asarray(search.policy_)).gain == pytest.approx(
+        mdp.optimal_policy("gain").gain
+    )

@@ -6,7 +6,6 @@ import errno
 import os
 import pickle
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from lstd_agent import (
     KeptTrials,
     OneHot,
     Polynomial,
-    RadialBasis,
     SeminormLSTDAgent,
     Standardized,
 )
@@ -172,24 +170,6 @@ def test_pictures_stay_bytes() -> None:
     agent.fit()
 
 
-def test_an_array_that_is_written_again_every_step_is_not_what_is_kept() -> None:
-    class Reused(gym.Env[Any, Any]):
-        observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
-        action_space = spaces.Discrete(2)
-        array = np.zeros(2)
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            self.array[:] = 0.0
-            return self.array, {}
-
-        def step(self, action: Any) -> Any:
-            self.array += 1.0
-            return self.array, 1.0, False, False, {}
-
-    agent = SeminormLSTDAgent(Polynomial(1)).collect(Reused(), lambda x: 0, 2, 3)
-    assert_array_equal(agent.kept_trials.observations[1, :, 0], np.arange(5))
-
-
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_dict_observations_that_end_are_kept_alike_in_every_mode(walk: Any, mode: Any) -> None:
     env = SyncVectorEnv([lambda: walk(4, True, "dict")] * 3, autoreset_mode=mode)
@@ -268,17 +248,3 @@ def test_standardized_features_are_measured_on_the_trials_and_remembered(tmp_pat
         SeminormLSTDAgent.load(tmp_path / "other.npz")
     again = SeminormLSTDAgent.load(tmp_path / "other.npz", features=inner)
     assert_array_equal(again.predict(x), other.predict(x))
-
-
-def test_the_kept_trials_do_not_depend_on_the_number_of_workers() -> None:
-    # Of NumPy, which workers can import wherever they are started: torque is the cosine.
-    policy = partial(np.take, indices=[0], axis=1)
-    agents = [
-        SeminormLSTDAgent(RadialBasis.grid([-1, -1, -8], [1, 1, 8], 2)).collect(
-            "Pendulum-v1", policy, 12, 9, seed=3, workers=workers, batched=True, shard_size=4
-        )
-        for workers in (1, 2)
-    ]
-    first, second = (agent.kept_trials for agent in agents)
-    assert_array_equal(first.observations, second.observations)
-    assert_array_equal(first.rewards, second.rewards)

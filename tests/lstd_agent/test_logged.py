@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -156,10 +155,9 @@ def test_values_of_cut_trials_are_those_of_all_their_transitions(kind: str) -> N
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
-@pytest.mark.parametrize("n_anchors", [1, 2, None])
-@pytest.mark.parametrize("max_bytes", [2**30, 400_000])
+@pytest.mark.parametrize(("n_anchors", "max_bytes"), [(1, 2**30), (2, 250_000), (None, 250_000)])
 def test_vectors_that_are_states_give_what_counts_give(n_anchors: Any, max_bytes: int) -> None:
-    states, rewards = cut(500, 30, seed=2)
+    states, rewards = cut(300, 30, seed=2)
     one_hot = lambda x: np.eye(6)[x[:, 0].astype(int)]  # noqa: E731
     anchors = {1: [0], 2: [0, 7], None: list(range(31))}[n_anchors]
     counted = SeminormLSTDAgent(OneHot(), anchors=anchors, backup="one_step")
@@ -232,17 +230,6 @@ def test_distances_compare_the_trials_that_are_there(name: str) -> None:
         assert_allclose(alike, found, atol=0.05)  # other pairs
 
 
-def test_timesteps_that_no_pair_of_trials_has_are_like_the_last_that_one_has() -> None:
-    states, rewards, _ = simulated(3, 9)
-    trials = [states[0], states[1, :6], states[2, :4]]
-    agent = SeminormLSTDAgent(OneHot()).add_trials(
-        trials, [rewards[0], rewards[1, :5], rewards[2, :3]], observation_space=SIX
-    )
-    squared = sampled_distance("mmd", agent._source[0])(0, 1, 10)
-    assert (squared[4:] == squared[3]).all()
-    assert np.isfinite(squared).all()
-
-
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 def test_what_a_single_batch_alone_tells_has_an_infinite_standard_error() -> None:
     states, rewards = cut(60, 10)
@@ -268,10 +255,13 @@ def like(agent: SeminormLSTDAgent) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
-@pytest.mark.parametrize("kind", ["counts", "kept", "moments"])
+@pytest.mark.parametrize("kind", ["counts", "kept", "in files"])
 def test_cut_trials_are_saved_merged_and_added_like_others(kind: str, tmp_path: Any) -> None:
     states, rewards = cut(200, 15)
-    options: dict[str, Any] = {"anchors": [0], "max_bytes": 20_000 if kind == "moments" else 2**30}
+    options: dict[str, Any] = {
+        "anchors": [0],
+        "max_bytes": 20_000 if kind == "in files" else 2**30,
+    }
     features = OneHot() if kind == "counts" else Polynomial(2)
     if kind != "counts":
         states = [trial[:, None].astype(float) for trial in states]
@@ -284,11 +274,9 @@ def test_cut_trials_are_saved_merged_and_added_like_others(kind: str, tmp_path: 
             made.add_trials(states[part], rewards[part], observation_space=space, t_max=15)
         return made
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # moments say that they condense
-        whole = agent(slice(None)).fit()
-        pieces = agent(slice(120), slice(120, None)).fit()
-        merged = agent(slice(120)).merge(agent(slice(120, None))).fit()
+    whole = agent(slice(None)).fit()
+    pieces = agent(slice(120), slice(120, None)).fit()
+    merged = agent(slice(120)).merge(agent(slice(120, None))).fit()
     # The second state is the main reference of the counts: its value is 0, but for rounding.
     atol = 1e-12 * np.abs(whole.predict(x)).max()
     assert_allclose(pieces.predict(x), whole.predict(x), rtol=1e-9, atol=atol)

@@ -142,18 +142,6 @@ def test_the_first_finished_trial_sets_t_max_and_later_ones_must_match(walk: Any
         run_trials(agent, walk(), 1, 5, seed=0)
 
 
-def test_lockstep_trials_of_another_length_are_refused() -> None:
-    agent = SeminormLSTDAgent(np.eye(2))
-    zeros = np.zeros(3, dtype=int)
-    for length in (2, 1):
-        for t in range(length):
-            agent.observe(t, zeros, np.zeros(3), zeros)
-        if length == 2:
-            agent.end_trial()
-    with pytest.raises(InvalidInputError, match="timesteps 0 to 0, the others 0 to 1"):
-        agent.end_trial()
-
-
 @pytest.mark.parametrize(
     ("calls", "message"),
     [
@@ -284,13 +272,6 @@ def test_what_only_equals_a_held_observation_is_refused_all_the_same() -> None:
     for wrong in ({"a": np.ones(2)}, {"a": np.ones(2), "b": np.ones(3)}, [1.0, 2.0], 2.0):
         with pytest.raises(InvalidInputError):
             boxes.hold(wrong)
-
-
-def test_another_observation_space_is_refused() -> None:
-    agent = SeminormLSTDAgent(OneHot())
-    agent.collect(gym.make("unichain_gym:Unichain-h6-v0"), POLICY, 2, 3)
-    with pytest.raises(InvalidInputError, match=r"observed Discrete\(6\) so far; got Discrete"):
-        agent.collect(gym.make("unichain_gym:Unichain-h3-v0"), POLICY[:3], 2, 3)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])

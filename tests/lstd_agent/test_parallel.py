@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.workers import WorkerError, open_executor, run_tasks
+from lstd_agent.trials.workers import WorkerError, run_tasks
 
 # Workers import their tasks by name, which they cannot from a file of tests.
 TASKS = """
@@ -55,16 +54,6 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 SQUARES = [x * x for x in range(10)]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_every_task_gives_one_result(tasks: Any, workers: int) -> None:
-    assert sorted(run_tasks(tasks.square, range(10), workers=workers)) == SQUARES
-
-
-def test_any_executor_will_do(tasks: Any) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        assert sorted(run_tasks(tasks.square, range(10), executor=pool)) == SQUARES
-
-
 def test_a_task_whose_worker_died_is_run_again(tasks: Any, tmp_path: Path) -> None:
     work = [(x, str(tmp_path)) for x in range(10)]
     assert sorted(run_tasks(tasks.square_or_die_once, work, workers=2)) == SQUARES
@@ -104,13 +93,3 @@ def test_tasks_are_drawn_as_workers_become_free(tasks: Any) -> None:
             next(results)
         results.close()
     assert len(drawn) < 100
-
-
-def test_there_must_be_a_worker(tasks: Any) -> None:
-    with pytest.raises(InvalidInputError, match="workers must be at least 1; got 0"):
-        run_tasks(tasks.square, [1], workers=0)
-
-
-def test_no_address_gives_no_executor() -> None:
-    with open_executor(None) as executor:
-        assert executor is None

@@ -178,24 +178,6 @@ ONE_HOT = np.eye(3)
 V0, V1, V2 = [1.0, 2.0, 3.0], [10.0, 20.0, 30.0], [5.0, 7.0, 9.0]
 
 
-def test_the_value_at_the_main_reference_is_zero() -> None:
-    # -v0(1) = -2 and -v1(1) = -20.
-    references = ReferenceStates(np.array([1, 1]), 1)
-    offsets = calibrate_offsets(
-        np.array([V0, V1]), ONE_HOT, references, occupancies({1: 1.0}, {1: 1.0}, n_states=3)
-    )
-    assert_array_equal(offsets, [-2.0, -20.0])
-
-
-def test_values_agree_at_an_auxiliary_reference() -> None:
-    # o0 = -v0(0) = -1. At state 2, v0 + o0 = 2, so o1 = 2 - v1(2) = -28.
-    references = ReferenceStates(np.array([0, 2]), 0)
-    offsets = calibrate_offsets(
-        np.array([V0, V1]), ONE_HOT, references, occupancies({0: 0.5, 2: 0.5}, {2: 1.0}, n_states=3)
-    )
-    assert_array_equal(offsets, [-1.0, -28.0])
-
-
 def test_calibration_follows_links_in_whatever_order_they_stand() -> None:
     # Main 0 in the last neighbourhood; the middle one agrees with it at 1, the first with the
     # middle at 2. o2 = -v2(0) = -5; at 1, v2 + o2 = 2, so o1 = 2 - 20 = -18; at 2,

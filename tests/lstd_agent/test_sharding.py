@@ -79,10 +79,6 @@ def assert_same_trials(first: SeminormLSTDAgent, second: SeminormLSTDAgent) -> N
     np.testing.assert_array_equal(whole_trials(first), whole_trials(second))
 
 
-def test_the_trials_are_the_same_for_any_number_of_workers() -> None:
-    assert_same_trials(collected(workers=3), collected())
-
-
 def test_the_trials_are_the_same_whichever_shard_is_through_first() -> None:
     with ThreadPoolExecutor(7) as pool:
         assert_same_trials(collected(executor=pool, shard_size=30), collected(shard_size=30))
@@ -94,6 +90,7 @@ def test_a_worker_that_dies_loses_nothing(mortal: Any, tmp_path: Path) -> None:
     assert_same_trials(agent, collected(partial(UnichainVectorEnv, 200, "h6"), shard_size=200))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_worker_that_dies_loses_nothing(mortal: Any, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
@@ -167,13 +164,22 @@ def test_a_shard_has_a_trial() -> None:
         collected(shard_size=0)
 
 
-def test_workers_make_an_environment_that_only_this_process_has_registered() -> None:
+def test_workers_are_sent_what_this_process_has_registered_and_no_features() -> None:
+    class Unpicklable:
+        def table(self, n_states: int) -> Any:
+            return np.eye(n_states)
+
+        def __reduce__(self) -> Any:
+            raise TypeError("features were sent to a worker")
+
     kwargs = {"mnemonic": "h6", "advance_probs": [0.5, 0.9]}
     gym.register("OnlyHere-v0", entry_point="unichain_gym:UnichainEnv", kwargs=kwargs)
     try:
-        alone = SeminormLSTDAgent(OneHot()).collect("OnlyHere-v0", POLICY, 200, 20, seed=0)
-        shared = SeminormLSTDAgent(OneHot()).collect(
-            "OnlyHere-v0", POLICY, 200, 20, seed=0, workers=2
+        alone, shared = (
+            SeminormLSTDAgent(Unpicklable()).collect(
+                "OnlyHere-v0", POLICY, 200, 20, seed=0, workers=workers
+            )
+            for workers in (1, 2)
         )
     finally:
         del gym.registry["OnlyHere-v0"]
@@ -237,19 +243,6 @@ def test_shards_that_finish_before_an_earlier_one_breaks_off_are_kept(error: Any
     with ThreadPoolExecutor(4) as pool, pytest.raises(type(error)):
         agent.collect(make, POLICY, 80, 9, seed=0, shard_size=20, executor=pool)
     assert agent.n_trials == 3 * 20 + 5
-
-
-def test_workers_are_not_sent_the_feature_table() -> None:
-    class Unpicklable:
-        def table(self, n_states: int) -> Any:
-            return np.eye(n_states)
-
-        def __reduce__(self) -> Any:
-            raise TypeError("features were sent to a worker")
-
-    agent = SeminormLSTDAgent(Unpicklable())
-    agent.collect(ENV, POLICY, 40, 5, seed=0, workers=2, shard_size=20)
-    assert agent.n_trials == 40
 
 
 def test_results_that_nobody_has_taken_yet_are_not_lost() -> None:

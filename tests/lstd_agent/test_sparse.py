@@ -229,7 +229,7 @@ def test_errors_are_those_of_separate_fits() -> None:
         gain = sparse_gain(rows, windows=windows)
         whole = solve_sparse(rows, gain.value)
         gains = [sparse_gain(rows, i, gain, windows).value for i in range(10)]
-        others = without_each(rows, whole, lambda i, g=gains: g[i])
+        others = without_each(rows, whole, gains)
         for i in (0, 7):
             rest = np.delete(np.arange(source.m), np.arange(i, source.m, 10))
             F = source.features.toarray().reshape(source.m, -1, source.features.shape[1])

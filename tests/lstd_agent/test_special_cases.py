@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from lstd_agent import OneHot, SeminormLSTDAgent
+from lstd_agent import SeminormLSTDAgent
 from lstd_agent.rows.chain import ChainRows
 from lstd_agent.rows.factors import Segments, factor_of
 from lstd_agent.system.linked import solve_alone, solve_linked, zero_of
@@ -130,17 +130,6 @@ def test_the_transient_constructor_is_lstd_on_samples_before_the_end() -> None:
     assert_allclose(agent.system_.weights[0], w, rtol=1e-8)
     transient = chain.transient_states
     assert_allclose(agent.predict(transient), F[transient] @ w, rtol=1e-8)
-
-
-def test_one_hot_transient_lstd_approaches_the_total_rewards() -> None:
-    chain, _ = random_problem("x9d", 1)
-    states, rewards = recorded("x9d", chain.policy.argmax(axis=1), 20_000, 100)
-    over = states == int(chain.recurrent_states[0])
-    agent = SeminormLSTDAgent.transient(OneHot())
-    agent.attach(gym.make("unichain_gym:Unichain-x9d-v0"))
-    observed(agent, states, rewards, over[1:] & ~over[:-1])
-    transient = chain.transient_states
-    assert_allclose(agent.predict(transient), chain.bias[transient], rtol=0.05, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")

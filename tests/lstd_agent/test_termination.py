@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.testing import assert_allclose, assert_array_equal
 
-from lstd_agent import OneHot, Polynomial, Restart, SeminormLSTDAgent
+from lstd_agent import OneHot, Polynomial, Restart, SeminormLSTDAgent, TileCoding
 from lstd_agent.errors import InvalidInputError, TerminationError
 from lstd_agent.trials.kept import KeptTrials
 
@@ -146,6 +146,17 @@ def test_several_neighborhoods_agree_on_the_terminal_state() -> None:
     for t in (0, 8, 20):
         error = np.abs(agent.predict(places, t) - places / 6)
         assert (error < 6 * agent.standard_errors(places, t)).all()
+
+
+def test_of_many_sparse_features_too_the_value_is_0_at_the_end() -> None:
+    tiles = TileCoding([0.0], [30.0], 600, 1)
+    agent = SeminormLSTDAgent(tiles, gain=0.0, on_termination="absorb")
+    falls = [np.arange(n, -1.0, -1.0)[:, None] for n in (12, 11, 10) for _ in range(10)]
+    agent.add_trials(falls, [-np.ones(len(x) - 1) for x in falls], terminated=np.ones(30, bool))
+    found = agent.fit()
+    assert_allclose(found.predict([[5.0], [7.0]], 5), [-5.0, -7.0], atol=1e-6)
+    assert found.main_reference_ is None
+    assert "value 0 at  terminal" in found.summary()
 
 
 def test_the_users_loop_absorbs_too(walk: Any) -> None:

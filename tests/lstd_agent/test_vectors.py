@@ -24,7 +24,6 @@ from lstd_agent import (
 )
 from lstd_agent.errors import FitWarning, InvalidInputError
 from lstd_agent.rows.kept import TrialRows
-from lstd_agent.system.distances import paired_discrepancy
 from lstd_agent.trials.encoding import make_encoding
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.spaces import flatten_batch, is_batch, replace
@@ -174,26 +173,10 @@ def test_with_the_dirac_kernel_vectors_give_the_values_of_counts(calibration: st
     assert_allclose(b.coverage(states[:, None], 0), a.coverage(states, 0), atol=1e-12)
 
 
-def test_the_linear_mmd_of_vectors_is_that_of_their_numbers() -> None:
-    trials = np.random.default_rng(0).integers(6, size=(41, 9))
-    features = np.random.default_rng(1).normal(size=(6, 3))
-    kernel = Kernel(width=0.7)
-    gram, whole = kernel(features, features), np.full(41, 9)
-    numbers = paired_discrepancy(trials, whole, lambda x, y: gram[x, y])
-    vectors = paired_discrepancy(features[trials], whole, kernel.paired)
-    assert_allclose(vectors(2, 3, 9), numbers(2, 3, 9), atol=1e-12)
-
-
 def candidates_of(observations: Any, ends: bool = False) -> Any:
     rewards = np.zeros((observations.shape[0], observations.shape[1] - 1))
     trials = KeptTrials(observations, rewards)
     return TrialRows(trials, Polynomial(1), ends).candidates
-
-
-def test_candidates_are_kept_observations_of_all_times(walk: Any) -> None:
-    agent = SeminormLSTDAgent(RadialBasis.grid(0.0, 10.0, 3), 2)
-    agent.collect(walk(n=11, kind="box"), lambda x: 0, 5, 20, batched=False)
-    assert_array_equal(candidates_of(agent.kept_trials.observations)[:, 0], np.arange(11))
 
 
 def test_candidates_do_not_miss_short_transients() -> None:
@@ -307,10 +290,3 @@ def test_observations_that_a_dict_does_not_hold_are_refused(observation: Any, me
     encoding = make_encoding(gym.spaces.Dict(parts), Polynomial(1), False)
     with pytest.raises(InvalidInputError, match=message):
         encoding.encode_any(observation)
-
-
-def test_choices_that_a_multi_discrete_space_does_not_hold_are_refused() -> None:
-    encoding = make_encoding(gym.spaces.MultiDiscrete([2, 3]), Polynomial(1), False, "vectors")
-    assert_array_equal(encoding.encode(np.array([[1, 2]])), [[0, 1, 0, 0, 1]])
-    with pytest.raises(InvalidInputError, match="a choice that MultiDiscrete"):
-        encoding.encode(np.array([[1, 2], [1, 3]]))

@@ -63,23 +63,6 @@ def test_the_bias_of_the_start_is_what_simulated_trials_earn(audit: Any, name: s
     assert abs(mean - models.start_bias(model)) < 4.5 * error
 
 
-def test_what_is_to_come_later_is_what_is_left_after_the_first_rewards(audit: Any) -> None:
-    for name, model in small_models(audit("models")).items():
-        if name in ("queue", "timed", "mode", "event"):
-            P, everywhere = model.P, np.arange(len(model.P))
-            above = model.reward - model.gain * getattr(model, "duration", 1.0)
-            first = above + P @ above
-            left = model.to_come(0, everywhere) - first
-            assert_allclose(model.to_come(2, everywhere), left, atol=1e-10)
-        else:
-            s = model.starts @ model.A.T
-            noise = float(model.c @ model.covariance @ model.c)
-            rewards = model.mean_reward(model.starts @ model.c, np.zeros(3))
-            rewards = rewards + model.mean_reward(s @ model.c, np.full(3, noise)) - 2 * model.gain
-            left = model.to_come(0, model.starts) - rewards
-            assert_allclose(model.to_come(2, model.starts), left, atol=1e-8)
-
-
 def test_values_of_linear_and_quadratic_rewards_have_their_closed_forms(audit: Any) -> None:
     models = audit("models")
     x = np.array([[2.0], [-1.0]])
@@ -163,32 +146,10 @@ def test_a_task_without_an_answer_is_missed_unless_the_fit_warns(audit: Any) -> 
     assert outcome(verdicts, False, raised="two classes").verdict == "warned"
 
 
-def test_the_report_counts_verdicts_and_names_seeds(audit: Any) -> None:
-    verdicts = audit("verdicts")
-    bad = verdicts.Answer(9.0, 0.1, 0.0, 0.0)
-    text = verdicts.report(
-        [
-            outcome(verdicts, answers={"difference": bad}, returns=(1.0, 4.0)),
-            outcome(verdicts, warnings=["the tail has not settled: no"]),
-        ]
-    )
-    assert "fitted difference): queue:0 (2.0)" in text
-    assert "false alarms say: {'tail': 1}" in text
-
-
-def test_the_same_seed_draws_the_same_task(audit: Any) -> None:
-    tasks = audit("tasks")
-    for kind in tasks.KINDS:
-        one, other = tasks.draw(kind, 3), tasks.draw(kind, 3)
-        assert_allclose(one.rewards, other.rewards)
-        assert len(one.lengths) >= 40
-        assert np.isfinite(one.truth(one.plan.model)["start_bias"])
-
-
 def test_a_random_fit_of_each_kind_gets_a_verdict(audit: Any) -> None:
     random_tasks, verdicts = audit("random_tasks"), audit("verdicts")
     for kind in random_tasks.KINDS:
-        found = random_tasks.run(kind, 2, most_trials=60)
+        found = random_tasks.run(kind, 2, most_trials=40)
         assert found.verdict in {*verdicts.VERDICTS} - {"crash"}, found.crash
         assert found.raised or {*found.answers} == {"gain", "start_bias", "difference"}
         json.dumps(asdict(found))

@@ -188,12 +188,11 @@ def test_sampling_rows_do_not_depend_on_which_others_are_missing(
 ) -> None:
     monkeypatch.setitem(CHECKPOINTS, "h6", (50, 100))
     settings = SamplingSettings(engine=engine)
-    everything = frozenset(
-        (d, n, s) for d in (1, 2) for n in (50, 100) for s in ("p01", "p02md", "paxmd", "pinf")
-    )
+    schemes = (50, "p01"), (100, "p01"), (100, "p02md"), (100, "pinf")
+    everything = frozenset((d, *scheme) for d, scheme in zip((1, 1, 2, 1), schemes, strict=True))
     whole = sampling_rows(Task("h6", 0, everything, settings))
     assert len(whole) == len(everything)
-    part = frozenset({(2, 100, "pinf"), (1, 50, "p01")})
+    part = frozenset({(2, 100, "p02md"), (1, 50, "p01")})
     rows = sampling_rows(Task("h6", 0, part, settings))
     assert rows == [r for r in whole if (r["n_features"], r["n_trials"], r["scheme"]) in part]
 
@@ -217,6 +216,7 @@ def test_sampled_errors_approach_the_exact_ones(monkeypatch: pytest.MonkeyPatch)
     assert row["total_repb"] == pytest.approx(exact, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_reference_rows_are_repeatable_and_reported() -> None:
     task = Task("h6", 0, None, ReferenceSettings(n_trials=200))
     rows = reference_rows(task)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, getcontext
 from typing import Any
 
 import numpy as np
@@ -38,11 +37,24 @@ def test_anchors_references_and_totals_equal_the_reference_figures(
         if "anchors" in expected:
             assert system.anchors.tolist() == expected["anchors"]
             assert system.references.state.tolist() == expected["references"]
-        if not expected["stable"] or (case["env"], name) == ("h36c", "p02am/window"):
+        if not expected["stable"]:
             continue
+        # The last window's smallest direction is fed only by what is left of transient states at
+        # timestep 103, which the published totals know to four digits: its condition is 1e12.
+        rtol = 1e-3 if (case["env"], name) == ("h36c", "p02am/window") else 1e-6
         for metric in ("repb", "rems"):
             total = getattr(errors, metric)(found).sum()
-            assert_allclose(total, expected[f"total_{metric}"], rtol=1e-6, atol=ROUNDING)
+            assert_allclose(total, expected[f"total_{metric}"], rtol=rtol, atol=ROUNDING)
+
+
+def test_a_full_basis_finds_the_bias_of_a_chain_whose_steps_take_time() -> None:
+    chain = make_mdp("a11").induce(np.ones(11, dtype=int))
+    features = np.eye(11)
+    schemes = ExactSchemes(chain)
+    errors = StepwiseErrors(chain, features, schemes.distributions, rcond=1e-13)
+    found = schemes.fit("p01", features, 1)
+    assert_allclose(errors.rems(found), 0.0, atol=1e-8)
+    assert_allclose(errors.repb(found), 0.0, atol=1e-8)
 
 
 @pytest.mark.parametrize("number", CASES)
@@ -58,71 +70,3 @@ def test_unstable_systems_equal_the_reference_loosely(reference: Any, number: in
         scheme, tail = name.split("/")
         found = schemes.fit(scheme, features, case["n_anchors_max"], tail=tail)
         assert_allclose(errors.rems(found).sum(), expected["total_rems"], rtol=1e-3)
-
-
-def test_the_reference_weights_of_h36c_p02am_are_off_beyond_their_stated_precision(
-    reference: Any,
-) -> None:
-    """X of the last window has condition 1e12: sixty-digit arithmetic tells who is right.
-
-    Its smallest direction is fed only by the transient mass left at timestep 103, which
-    double precision keeps to about 1e-4. The published totals inherit that error, which is
-    why the comparison above leaves this system out; here our totals are held to them at that
-    precision instead.
-    """
-    case = next(c for c in reference("systems")["cases"] if c["env"] == "h36c")
-    expected = case["schemes"]["p02am/window"]
-    features = np.array(case["features"])
-    chain = make_mdp("h36c").induce(np.array(case["policy"]))
-    exact = sixty_digit_weights(chain, features, 103, case["t_max"])
-    published = np.array(expected["weights"][1])
-    assert np.abs(published / exact - 1).max() > 5e-4
-
-    schemes = ExactSchemes(chain)
-    errors = StepwiseErrors(chain, features, schemes.distributions, rcond=1e-13)
-    found = schemes.fit("p02am", features, case["n_anchors_max"])
-    assert_allclose(errors.repb(found).sum(), expected["total_repb"], rtol=1e-3)
-    assert_allclose(errors.rems(found).sum(), expected["total_rems"], rtol=1e-3)
-
-
-def sixty_digit_weights(chain: Any, features: np.ndarray, anchor: int, t_max: int) -> np.ndarray:
-    """X^{-1} y of the timesteps from anchor to t_max, for three features, by Cramer's rule."""
-    getcontext().prec = 60
-    n_states = chain.n_states
-    P = chain.transition_matrix.toarray()
-    # The chain's probabilities and rewards are short decimals.
-    outcomes = [
-        [(j, Decimal(repr(round(float(P[i, j]), 10)))) for j in np.flatnonzero(P[i])]
-        for i in range(n_states)
-    ]
-    reward = [Decimal(repr(round(float(r), 10))) for r in chain.reward]
-    F = [[Decimal(float(x)) for x in row] for row in features]
-    n_transient = n_states - 3
-    p = [Decimal(1) / n_transient] * n_transient + [Decimal(0)] * 3
-    total = [Decimal(0)] * n_states
-    for t in range(t_max + 1):
-        if t >= anchor:
-            total = [a + b for a, b in zip(total, p, strict=True)]
-        following = [Decimal(0)] * n_states
-        for i, row in enumerate(outcomes):
-            for j, probability in row:
-                following[j] += p[i] * probability
-        p = following
-    gain = sum(a * b for a, b in zip(p, reward, strict=True))  # p is stationary by t_max
-    X = [[Decimal(0)] * 3 for _ in range(3)]
-    y = [Decimal(0)] * 3
-    for s in range(n_states):
-        expected = [sum(q * F[j][b] for j, q in outcomes[s]) for b in range(3)]
-        for a in range(3):
-            y[a] += total[s] * (reward[s] - gain) * F[s][a]
-            for b in range(3):
-                X[a][b] += total[s] * F[s][a] * (F[s][b] - expected[b])
-    replaced = [
-        [[y[a] if b == k else X[a][b] for b in range(3)] for a in range(3)] for k in range(3)
-    ]
-    return np.array([float(determinant(M) / determinant(X)) for M in replaced])
-
-
-def determinant(M: list[list[Decimal]]) -> Decimal:
-    (a, b, c), (d, e, f), (g, h, i) = M
-    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)

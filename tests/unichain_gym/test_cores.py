@@ -13,6 +13,8 @@ from unichain_gym.cores import (
     access_control,
     garnet,
     machine_replacement,
+    queue_admission,
+    random_repair,
     river_swim,
     strens_chain,
     taxicab,
@@ -147,3 +149,24 @@ def test_garnet_is_decided_by_its_seed():
 def test_a_core_refuses_numbers_out_of_range(build, message):
     with pytest.raises(InvalidModelError, match=message):
         build()
+
+
+def test_a_queue_admits_as_many_customers_as_naor_says():
+    """Below the largest n with (n (1 - ρ) - ρ (1 - ρ^n))/(1 - ρ)² at most fee rate/cost."""
+    rho, worth, n = 0.8, 6.0, 1
+    while ((n + 1) * (1 - rho) - rho * (1 - rho ** (n + 1))) / (1 - rho) ** 2 <= worth:
+        n += 1
+    best = queue_admission().optimal_policy()
+    assert best.policy[: n + 1].tolist() == [1] * n + [0]
+    share = rho ** np.arange(n + 1) / (rho ** np.arange(n + 1)).sum()
+    gain = 0.8 * 6.0 * (1 - share[-1]) - share @ np.arange(n + 1)
+    assert best.gain[0] == pytest.approx(gain, rel=1e-12)
+
+
+def test_a_machine_repaired_in_random_time_earns_its_cycle_over_its_length():
+    value = gains(random_repair())
+    serviced = 0.8 * (100 - 5) + 0.2 * (50 - 21), 0.8 * 11 + 0.2 * (5 + 4.2)
+    worn_out = 0.8 * (100 + 32) + 0.2 * 50 - 21, 0.8 * 14 + 0.2 * 5 + 4.2
+    assert value[0, 1, 0] == pytest.approx(serviced[0] / serviced[1], rel=1e-12)
+    assert value[0, 0, 0] == pytest.approx(worn_out[0] / worn_out[1], rel=1e-12)
+    assert value[0, 1, 0] == max(value.values())

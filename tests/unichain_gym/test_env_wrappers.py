@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.wrappers import FlattenObservation, RecordEpisodeStatistics, TransformObservation
+from gymnasium.wrappers import RecordEpisodeStatistics
 
 import unichain_gym  # noqa: F401  (registers the ids)
 
@@ -29,22 +29,6 @@ def test_episode_statistics_add_up_the_rewards():
         _, reward, _, _, info = env.step(action)
         rewards.append(reward)
     assert (info["episode"]["r"], info["episode"]["l"]) == (sum(rewards), 7)
-
-
-def test_observations_are_transformed():
-    base = gym.make("Unichain-h36c-v0")
-    space = gym.spaces.Box(0.0, 1.0, (1,))
-    env = TransformObservation(base, lambda s: np.array([s / 35], dtype=np.float32), space)
-    observation, _ = env.reset(seed=0, options={"state": 35})
-    assert observation in space
-    assert observation[0] == 1.0
-
-
-def test_flattened_observations_are_one_hot():
-    env = FlattenObservation(gym.make("Unichain-h36c-v0"))
-    for state in (0, 17, 35):
-        observation, _ = env.reset(options={"state": state})
-        np.testing.assert_array_equal(observation, np.eye(36)[state])
 
 
 @pytest.mark.parametrize(("mode", "vector_kwargs"), [("sync", {}), ("async", {"context": "spawn"})])

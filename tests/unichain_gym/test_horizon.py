@@ -108,8 +108,9 @@ def test_a_horizon_out_of_reach_says_so(monkeypatch: pytest.MonkeyPatch) -> None
         ring(5_003).finite_horizon_value(10**12)
 
 
-@pytest.mark.parametrize("all_horizons", [False, True])
-@pytest.mark.parametrize("n_steps", [3, 10**6])
+@pytest.mark.parametrize(
+    ("n_steps", "all_horizons"), [(3, False), (10**6, False), (3, True), (10**4, True)]
+)
 def test_a_total_beyond_the_range_of_doubles_is_refused(n_steps: int, all_horizons: bool) -> None:
     chain = MarkovChain([[1.0]], [1e308], [1.0])
     with pytest.raises(ConvergenceError, match="exceed the range of doubles"):

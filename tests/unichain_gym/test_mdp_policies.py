@@ -32,21 +32,6 @@ def test_policies_come_in_lexicographic_order(S: int, A: int) -> None:
         policies[len(expected)]
 
 
-@given(st.integers(2, 5), st.integers(1, 150), st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
-def test_any_policy_is_had_by_its_number(A: int, S: int, seed: int) -> None:
-    policies = mdp_of(S, A).policies()
-    policy = np.random.default_rng(seed).integers(A, size=S)
-    number = 0
-    for action in policy.tolist():
-        number = number * A + action
-    np.testing.assert_array_equal(policies[number], policy)
-    assert policy in policies
-    assert policy in policies[number : number + 1]
-    assert policy not in policies[number + 1 :]
-    assert policies.n_policies == A**S
-
-
 def test_policies_of_many_states_are_more_than_len_can_say() -> None:
     policies = make_mdp("h100").policies()
     assert policies.n_policies == 2**100
@@ -97,7 +82,7 @@ def all_unichain(mdp: TabularMDP) -> bool:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_unichain_verdict_is_that_of_trying_every_policy(seed: int) -> None:
     rng = np.random.default_rng(seed)
     S, A = int(rng.integers(1, 6)), int(rng.integers(1, 4))

@@ -116,7 +116,7 @@ def test_frozen_lake_discounted_is_what_value_iteration_finds(discount: float) -
     assert (optimal.optimal_actions == (q >= q.max(axis=1, keepdims=True) - 1e-10)).all()
 
 
-@pytest.mark.parametrize("kind", ["CliffWalking-v", "Taxi-v"])
+@pytest.mark.parametrize("kind", ["CliffWalking-v", pytest.param("Taxi-v", marks=pytest.mark.slow)])
 def test_continuing_toy_text_tasks_have_the_gain_of_relative_value_iteration(kind: str) -> None:
     env_id = max(name for name in gym.registry if name.startswith(kind))
     mdp = TabularMDP.from_gymnasium(gym.make(env_id), on_termination="restart")

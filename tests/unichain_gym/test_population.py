@@ -165,7 +165,7 @@ def test_reward_sums_add_up_the_rewards_of_single_outcomes():
     assert np.abs(z).max() < LIMIT
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_states=st.integers(1, 6),
@@ -245,7 +245,7 @@ def test_rounding_never_sends_a_trial_to_an_outcome_of_probability_zero():
         assert 10 not in population.transition_counts[[0]].indices // 12
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     mnemonic=st.sampled_from(["h6", "c10", "x1", "x10", "r16", "q64b", "m16", "g10"]),
     seed=st.integers(0, 2**32 - 1),

@@ -30,7 +30,7 @@ def test_every_environment_of_the_paper_has_an_id(mnemonic):
 
 
 def test_every_core_has_an_id():
-    assert {mnemonic[0] for mnemonic in MNEMONICS} == set("hcxrqmg")
+    assert {mnemonic[0] for mnemonic in MNEMONICS} == set("hcxrqmgaf")
 
 
 def test_any_other_mnemonic_can_be_given_an_id():

@@ -12,7 +12,6 @@ from gymnasium.wrappers import vector as wrappers
 import unichain_gym  # noqa: F401  (registers the ids)
 
 MODES = list(AutoresetMode)
-SCALED = Box(0.0, 1.0, (1,))
 
 
 def make(mode=AutoresetMode.NEXT_STEP, num_envs=3, limit=4, **options):
@@ -23,10 +22,6 @@ def make(mode=AutoresetMode.NEXT_STEP, num_envs=3, limit=4, **options):
         autoreset_mode=mode,
         **options,
     )
-
-
-def scale(state):
-    return np.atleast_1d(state / 9).astype(np.float32)
 
 
 def run(envs, n_steps, mode=AutoresetMode.NEXT_STEP, action=1):
@@ -51,26 +46,6 @@ def test_episode_statistics_add_up_the_rewards_of_each_episode(mode):
     np.testing.assert_array_equal(infos["episode"]["l"], 3)
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
-def test_observations_are_transformed_one_by_one(mode):
-    envs = wrappers.VectorizeTransformObservation(
-        make(mode), gym.wrappers.TransformObservation, func=scale, observation_space=SCALED
-    )
-    observations, _ = envs.reset(seed=0, options={"state": 9})
-    np.testing.assert_array_equal(observations, np.ones((3, 1)))
-    *_, (observations, _, _, truncated, _) = run(envs, 4, mode)
-    assert truncated.all()
-    np.testing.assert_array_equal(observations, np.ones((3, 1)))
-
-
-def test_observations_are_transformed_at_once():
-    envs = wrappers.TransformObservation(
-        make(), lambda states: states[:, None] / 9, Box(0.0, 1.0, (3, 1)), SCALED
-    )
-    observations, _ = envs.reset(options={"state": [0, 3, 9]})
-    np.testing.assert_allclose(observations, [[0.0], [1 / 3], [1.0]])
-
-
 def test_observations_and_rewards_are_normalized():
     observed = wrappers.TransformObservation(
         make(), lambda s: s[:, None].astype(np.float32), Box(0.0, 9.0, (3, 1)), Box(0.0, 9.0, (1,))
@@ -80,44 +55,6 @@ def test_observations_and_rewards_are_normalized():
     steps = list(run(envs, 50))
     assert np.isfinite([s[0] for s in steps]).all()
     assert np.isfinite([s[1] for s in steps]).all()
-
-
-def test_rewards_are_transformed_and_clipped():
-    envs = wrappers.ClipReward(wrappers.TransformReward(make(), lambda r: 10 * r), max_reward=4.0)
-    envs.reset(seed=0, options={"state": 0})
-    ((_, rewards, *_),) = run(envs, 1)
-    np.testing.assert_array_equal(rewards, 4.0)
-
-
-def test_actions_are_transformed():
-    envs = wrappers.TransformAction(make(), lambda actions: 1 - actions)
-    envs.reset(seed=0, options={"state": 0})
-    ((_, rewards, *_),) = run(envs, 1, action=0)
-    np.testing.assert_array_equal(rewards, 1.0)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_infos_come_as_a_list(mode):
-    envs = wrappers.DictInfoToList(make(mode, info_level="full"))
-    _, infos = envs.reset(seed=0, options={"state": [0, 1, 9]})
-    assert [info["state_class"] for info in infos] == ["transient", "transient", "recurrent"]
-    *_, infos = list(run(envs, 4, mode))[-1]
-    for info in infos:
-        if mode is AutoresetMode.SAME_STEP:
-            assert info["timestep"] == 0
-            assert info["final_info"]["timestep"] == 4
-        else:
-            assert info["timestep"] == 4
-
-
-def test_arrays_become_tensors():
-    pytest.importorskip("array_api_compat", reason="Gymnasium converts arrays by it")
-    torch = pytest.importorskip("torch")
-    envs = wrappers.NumpyToTorch(make())
-    envs.reset(seed=0)
-    observations, rewards, *_ = envs.step(torch.ones(3, dtype=torch.int64))
-    assert isinstance(observations, torch.Tensor)
-    assert isinstance(rewards, torch.Tensor)
 
 
 def test_videos_are_recorded(tmp_path):

@@ -15,24 +15,30 @@ from unichain_gym.cores.machine_replacement import (
     MachineAction,
     machine_replacement,
 )
+from unichain_gym.cores.queue_admission import QUEUE_ADMISSION, AdmissionAction, queue_admission
+from unichain_gym.cores.random_repair import RANDOM_REPAIR, RepairAction, random_repair
 from unichain_gym.cores.river_swim import RIVER_SWIM, SwimAction, river_swim
 from unichain_gym.cores.strens_chain import STRENS_CHAIN, ChainAction, strens_chain
 from unichain_gym.cores.taxicab import TAXICAB, TaxicabAction, taxicab
 
 __all__ = [
     "CORES",
+    "AdmissionAction",
     "Argument",
     "ChainAction",
     "Core",
     "IdleAction",
     "MachineAction",
     "QueueAction",
+    "RepairAction",
     "SwimAction",
     "TaxicabAction",
     "absorbing_state",
     "access_control",
     "garnet",
     "machine_replacement",
+    "queue_admission",
+    "random_repair",
     "river_swim",
     "strens_chain",
     "taxicab",
@@ -48,6 +54,8 @@ CORES: dict[str, Core] = {
         ACCESS_CONTROL,
         MACHINE_REPLACEMENT,
         GARNET,
+        QUEUE_ADMISSION,
+        RANDOM_REPAIR,
     )
 }
 """Core letter to core."""

@@ -19,9 +19,9 @@ from study.control import (
     run_control_study,
 )
 from study.figures import control_curves
+from study.q_learning import RULES, QLearning
 from study.tables import control_summary, markdown_control
 
-from lstd_agent.baselines.control import RULES, QLearning
 from lstd_agent.errors import InvalidInputError
 from unichain_gym import TabularVectorEnv, make_mdp
 

@@ -1,0 +1,97 @@
+"""Core ``a``: admission to a queue M/M/1/K, seen at events (Naor 1969)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from unichain_gym.cores.core import Core
+from unichain_gym.errors import InvalidModelError
+from unichain_gym.mdp import TabularMDP
+from unichain_gym.outcomes import read_number, require_integers
+
+CAPACITY = 10
+ARRIVAL_RATE, SERVICE_RATE = 0.8, 1.0
+FEE, HOLDING_COST = 6.0, 1.0
+
+
+class AdmissionAction(IntEnum):
+    """What becomes of the next customer who arrives."""
+
+    REJECT = 0
+    ADMIT = 1
+
+
+def queue_admission(
+    capacity: int = CAPACITY,
+    arrival_rate: float = ARRIVAL_RATE,
+    service_rate: float = SERVICE_RATE,
+    fee: float = FEE,
+    holding_cost: float = HOLDING_COST,
+) -> TabularMDP:
+    """Return core ``a``.
+
+    Parameters
+    ----------
+    capacity : int
+        The most customers that there may be, at least 1.
+    arrival_rate, service_rate : float
+        Customers a unit of time, above 0.
+    fee : float
+        What a customer who is admitted pays.
+    holding_cost : float
+        What a customer costs in a unit of time.
+
+    Returns
+    -------
+    TabularMDP
+
+    Raises
+    ------
+    InvalidModelError
+        If an argument is out of range.
+    """
+    require_integers(InvalidModelError, capacity=capacity)
+    arrive, serve = read_number("arrival_rate", arrival_rate), read_number("service", service_rate)
+    if capacity < 1 or not (0.0 < arrive < np.inf and 0.0 < serve < np.inf):
+        raise InvalidModelError(
+            "a queue needs a capacity of at least 1 and rates above 0; got "
+            f"{capacity}, {arrival_rate} and {service_rate}"
+        )
+    n = np.arange(capacity + 1)
+    time = 1.0 / (arrive + serve * (n > 0))
+    P = np.zeros((n.size, 2, n.size))
+    R = np.broadcast_to(-holding_cost * (n * time)[:, None, None], P.shape).copy()
+    for action in AdmissionAction:
+        enters = n + (action == AdmissionAction.ADMIT) * (n < capacity)
+        P[n, action, enters] += arrive * time
+        R[n, action, enters] += fee * (enters > n)
+        P[n[1:], action, n[:-1]] += serve * time[1:]
+    start = np.full(n.size, 1.0 / n.size)
+    return TabularMDP.from_arrays(P, R, start, durations=time, name=f"a{n.size}")
+
+
+QUEUE_ADMISSION = Core(
+    letter="a",
+    name="Admission to a queue",
+    build=queue_admission,
+    actions=AdmissionAction,
+    description=(
+        f"Customers arrive at rate {ARRIVAL_RATE:g} and are served one by one at rate "
+        f"{SERVICE_RATE:g}. A step lasts until the next event, an arrival or the end of a service; "
+        "the action says whether the next arrival is admitted. If "
+        f"{CAPACITY} customers are there, it is turned away in any case. The model has the mean "
+        "time until the next event as duration of a step, so that gains are per unit of time."
+    ),
+    observations="How many customers there are.",
+    rewards=(
+        f"A customer who is admitted pays {FEE:g}; each who is there costs {HOLDING_COST:g} in a "
+        "unit of time."
+    ),
+    references=(
+        "P. Naor. The regulation of queue size by levying tolls. Econometrica 37, 1969.",
+        "M. Puterman. Markov decision processes. Wiley, 1994. Chapter 11.",
+    ),
+    mnemonics=("a11", "a32c"),
+)
