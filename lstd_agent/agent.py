@@ -1033,7 +1033,7 @@ class SeminormLSTDAgent:
     def _source(self) -> tuple[CountRows | TrialRows, Encoding]:
         """The rows of all trials, and how observations are encoded."""
         batches, encoding = self.collector.batches, self.collector.encoding
-        if encoding is None or not batches.sums:
+        if encoding is None or not batches.n_trials:
             raise NotFittedError("there are no trials yet: call collect or observe first")
         return rows_of(batches, encoding, self.rcond), encoding
 

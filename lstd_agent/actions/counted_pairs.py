@@ -318,7 +318,7 @@ class CountedPairs:
             raise NotFittedError(NO_ACTIONS)
         n_actions, first = trials.actions
         S = encoding.n_states
-        counts = trials.counts if batch is None else trials.batches.sums[batch].counts
+        counts = trials.counts if batch is None else trials.batches.sums[batch]
         actions = np.append(np.asarray(table) - first, [0] * (S - encoding.n)).astype(np.int64)
         N, held = counts.transition_counts, (counts.reward_sums, counts.duration_sums)
         rewards, durations = (

@@ -6,7 +6,6 @@ from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.kept import TrialRows
 from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
-from lstd_agent.trials.kept import KeptTrials
 
 
 def rows_of(batches: Batches, encoding: Encoding, rcond: float) -> CountRows | TrialRows:
@@ -24,8 +23,5 @@ def rows_of(batches: Batches, encoding: Encoding, rcond: float) -> CountRows | T
     if isinstance(encoding, CountedEncoding):
         terminal = encoding.terminal if encoding.ends else None
         sample = None if batches.sample is None else batches.sample.trials
-        sums = [each for each in batches.sums if not isinstance(each, KeptTrials)]
-        return CountRows(sums, encoding.table_rows, terminal, sample=sample, rcond=rcond)
-    trials = batches.total
-    assert isinstance(trials, KeptTrials)
-    return TrialRows(trials, encoding.rows, encoding.ends, batches.max_bytes, rcond)
+        return CountRows(batches.sums, encoding.table_rows, terminal, sample=sample, rcond=rcond)
+    return TrialRows(batches.total, encoding.rows, encoding.ends, batches.max_bytes, rcond)

@@ -8,11 +8,11 @@ trials are dealt into batches as they come. Kept ones are dealt at fit time, by 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import IntArray, States
+from lstd_agent.arrays import States
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.action_counts import ActionCounts, together
 from lstd_agent.trials.counted import CountedTrials
@@ -20,9 +20,6 @@ from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import GrowingTrials, KeptTrials, check_both_timed, in_words
 from lstd_agent.trials.recording import Portion
 from lstd_agent.trials.samples import TrialSample, batch_of
-
-Sums: TypeAlias = TransitionCounts | KeptTrials
-"""What a batch of trials leaves behind: ``counts`` or ``kept`` trials, the other is None."""
 
 DEFAULT_MAX_BYTES = 2**30
 
@@ -43,8 +40,8 @@ class Batches:
 
     Attributes
     ----------
-    sums : list
-        The counts, or the trials, of each batch that has any.
+    sums : list of TransitionCounts
+        Of each batch that has any; empty where trials are kept.
     sample : TrialSample or None
         Counted trials that are kept whole.
     """
@@ -52,13 +49,11 @@ class Batches:
     def __init__(self, n_batches: int, n_stored_trials: int, max_bytes: int) -> None:
         self.n_batches, self.n_stored_trials = n_batches, n_stored_trials
         self.max_bytes = max_bytes
-        self._samples: list[TrialSample] = []
         # Portions of counted trials, each several times as large as the next: adding a small one
         # to all of them each time would take long.
         self._counted: list[CountedTrials] = []
-        self._taken: list[ActionCounts | None] = [None] * n_batches
         self._kept = GrowingTrials(max_bytes)
-        self._dealt: tuple[KeptTrials, IntArray] | None = None
+        self._dealt: KeptTrials | None = None
 
     @property
     def n_trials(self) -> int:
@@ -93,69 +88,40 @@ class Batches:
     def counts(self) -> TransitionCounts:
         """The counts of all trials."""
         batches = self.sums
-        return sum(batches[1:], batches[0])  # type: ignore[return-value]
+        return sum(batches[1:], batches[0])
 
     @property
-    def sums(self) -> list[Sums]:
-        """The counts, or the trials, of each batch that has any."""
-        if self.are_kept:
-            trials, bounds = self._in_order()
-            pairs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-            return [trials.take(slice(a, b)) for a, b in pairs]
+    def sums(self) -> list[TransitionCounts]:
+        """The counts of each batch that has any; none where trials are kept."""
         return [self._all.batch(b) for b in self._present] if self._counted else []
 
     @property
     def sample(self) -> TrialSample | None:
         """Up to ``n_stored_trials`` counted trials that are kept whole; None of none."""
-        if len(self._samples) > 1:
-            self._samples = [TrialSample.merged(self._samples, self.n_stored_trials)]
-        return self._samples[0] if self._samples else None
-
-    def _add_sample(self, sample: TrialSample | None) -> None:
-        if sample is not None and self.n_stored_trials:
-            self._samples.append(sample)
-            # Now and then, so that little is held.
-            if sum(len(each.hashes) for each in self._samples) > 4 * self.n_stored_trials:
-                self._samples = [TrialSample.merged(self._samples, self.n_stored_trials)]
+        return self._all.sample if self._counted else None
 
     @property
     def taken(self) -> list[ActionCounts | None]:
         """What actions led to in each batch that has trials."""
         if self.are_kept:
             return [None] * min(self.n_batches, self.n_trials)
-        return [self._taken[b] for b in self._present] if self._counted else []
+        each = self._all.taken if self._counted else None
+        return [None if each is None else each[b] for b in self._present]
 
     @property
-    def total(self) -> Sums:
-        """The counts of all trials, or the trials, in an order that depends on them alone."""
-        return self._in_order()[0] if self.are_kept else self.counts
-
-    @property
-    def trials(self) -> States | None:
-        """The states (m, t_max + 1, ...) of up to ``n_stored_trials`` trials; None of none.
-
-        Counted ones are -1, and vectors infinite, at timesteps that a trial does not have.
-        """
-        if self.are_kept:
-            n = self.n_stored_trials
-            return self._in_order()[0].states(n) if n else None
-        sample = self.sample
-        if sample is None:
-            return None
-        states, lengths = sample.states[:, :-1], sample.lengths
-        if lengths is None:
-            return states
-        return np.where(np.arange(states.shape[1]) < lengths[:, None], states.astype(np.int64), -1)
+    def total(self) -> KeptTrials:
+        """All kept trials, in an order that depends on them alone, batch after batch."""
+        if self._dealt is None:
+            order, _ = batch_of(self._kept.trials, self.n_batches)
+            self._dealt = self._kept.trials.take(order, in_file=self._kept.in_file)
+        return self._dealt
 
     @property
     def portion(self) -> Portion | None:
         """All trials as one portion: adding it to none gives the same again."""
         if self.are_kept:
             return self.kept
-        if not self._counted:
-            return None
-        taken = tuple(self._taken) if any(self._taken) else None
-        return replace(self._all, sample=self.sample, taken=taken)
+        return self._all if self._counted else None
 
     @property
     def _all(self) -> CountedTrials:
@@ -165,17 +131,9 @@ class Batches:
 
     @property
     def _present(self) -> list[int]:
-        """The batches that have trials."""
-        present: list[int] = np.flatnonzero(self._all.n_by_batch).tolist()
-        return present
-
-    def _in_order(self) -> tuple[KeptTrials, IntArray]:
-        """Return kept trials in the order of their batches, and the bounds of these."""
-        if self._dealt is None:
-            order, batch = batch_of(self._kept.trials, self.n_batches)
-            trials = self._kept.trials.take(order, in_file=self._kept.in_file)
-            self._dealt = trials, np.append(0, np.cumsum(np.bincount(batch)))
-        return self._dealt
+        """The batches that have counted trials."""
+        present = np.flatnonzero(self._all.n_by_batch) if self._counted else np.zeros(0, np.int64)
+        return [int(b) for b in present]
 
     def add(self, portion: Portion) -> None:
         """Add trials, counted in as many batches, or kept."""
@@ -186,31 +144,27 @@ class Batches:
             return
         if self._counted:
             check_both_timed(self.durations, portion.duration_sums)
-        self._add_sample(portion.sample)
-        if portion.taken is not None:
-            pairs = zip(self._taken, portion.taken, strict=True)
-            self._taken = [together(mine, more) for mine, more in pairs]
-        # Samples and actions are kept beside the counts.
-        self._counted.append(replace(portion, sample=None, taken=None))
+        self._counted.append(self._trimmed(portion))
         while len(self._counted) > 1 and self._counted[-2].size < 2 * self._counted[-1].size:
             self._merge_last()
 
     def _merge_last(self) -> None:
         last = self._counted.pop()
-        self._counted[-1] = self._counted[-1] + last
+        self._counted[-1] = self._trimmed(self._counted[-1] + last)
 
-    def add_counts(self, counts: TransitionCounts, taken: ActionCounts | None = None) -> None:
+    def _trimmed(self, portion: CountedTrials) -> CountedTrials:
+        """Return a portion with no more whole trials than are to be kept."""
+        sample, most = portion.sample, self.n_stored_trials
+        if sample is None or len(sample.hashes) <= most:
+            return portion
+        return replace(portion, sample=sample.least(most) if most else None)
+
+    def add_counts(self, counts: TransitionCounts) -> None:
         """Add counts, which cannot be told apart by trials, to the batch that has fewest."""
-        n = sum((each.n_by_batch for each in self._counted), np.zeros(self.n_batches, np.int64))
-        self._add_to(int(np.argmin(n)), counts, taken)
-
-    def _add_to(self, b: int, counts: TransitionCounts, taken: ActionCounts | None) -> None:
         if self._counted:
             self._counted[0].batch(0).check_adds(counts)
-        batches: list[TransitionCounts | None] = [None] * self.n_batches
-        batches[b] = counts
-        self.add(CountedTrials.of(batches))
-        self._taken[b] = together(self._taken[b], taken)
+        n = sum((each.n_by_batch for each in self._counted), np.zeros(self.n_batches, np.int64))
+        self.add(CountedTrials.of(counts, int(np.argmin(n)), self.n_batches))
 
     def merge(self, theirs: Batches) -> None:
         """Add the trials of another agent, all or nothing; it may be the same."""
@@ -223,21 +177,19 @@ class Batches:
             self.add(theirs.kept)
             return
         if self._counted:
-            check_both_timed(self.durations, theirs.durations)
-        ours, added = together(*self._taken), together(*theirs._taken)
+            self._counted[0].batch(0).check_adds(theirs._all.batch(0))
+        ours, added = together(*self.taken), together(*theirs.taken)
         if ours is not None and added is not None:
             ours.check_adds(added)
         # Batch i of theirs goes on where trials so far were dealt.
-        first, sample = self.n_trials, theirs.sample
-        dealt = list(zip(theirs.sums, theirs.taken, strict=True))
-        for i, (counts, taken) in enumerate(dealt):
-            assert isinstance(counts, TransitionCounts)
-            self._add_to((first + i) % self.n_batches, counts, taken)
-        self._add_sample(sample)
+        first, samples = self.n_trials, [theirs.sample]
+        for i, (counts, taken) in enumerate(zip(theirs.sums, theirs.taken, strict=True)):
+            b, sample = (first + i) % self.n_batches, samples.pop() if samples else None
+            self.add(CountedTrials.of(counts, b, self.n_batches, taken, sample))
 
     def some_observations(self) -> States:
         """Return kept observations (m, t_max + 2, k) that standardized features are measured on."""
-        trials = self._in_order()[0].observations
+        trials = self.total.observations
         return trials[: max(1, _MOST_MEASURED // trials[0].size)]
 
     def account(self) -> str:

@@ -6,7 +6,6 @@ pass, with timestep and batch as a part of the key, many timesteps together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,32 +59,26 @@ class CountedTrials:
     duration_sums: sparse.csr_array | None = None
 
     @classmethod
-    def of(cls, counts: Sequence[TransitionCounts | None]) -> CountedTrials:
-        """Return the counts of B batches, some of which may have none."""
-        some = next(each for each in counts if each is not None)
-        S, T, B = some.n_states, some.t_max + 1, len(counts)
-        n_at = None
-        if any(each is not None and each.n_at is not None for each in counts):
-            n_at = np.zeros((B, T), dtype=np.int64)
-            for b, each in enumerate(counts):
-                n_at[b] = 0 if each is None else each.trials_at
-        order = np.arange(B * T).reshape(B, T).T.ravel()
-        names = {"transition_counts": S * S, "reward_sums": S}
-        if some.duration_sums is not None:
-            names["duration_sums"] = S
-        sums = {
-            name: sparse.vstack(
-                [
-                    sparse.csr_array((T, n)) if each is None else getattr(each, name)
-                    for each in counts
-                ],
-                format="csr",
-            )[order]
-            for name, n in names.items()
-        }
-        sums["transition_counts"] = sums["transition_counts"].astype(np.int64)
-        n_by_batch = np.array([0 if each is None else each.n_trials for each in counts])
-        return cls(S, n_by_batch, n_at=n_at, **sums)
+    def of(
+        cls,
+        counts: TransitionCounts,
+        b: int,
+        n_batches: int,
+        taken: ActionCounts | None = None,
+        sample: TrialSample | None = None,
+    ) -> CountedTrials:
+        """Return trials that are all in batch b of so many, by their counts."""
+        every = np.arange(n_batches)
+        N, R = (
+            _spread(matrix, b, n_batches)
+            for matrix in (counts.transition_counts, counts.reward_sums)
+        )
+        times = counts.duration_sums
+        times = None if times is None else _spread(times, b, n_batches)
+        n_at = None if counts.n_at is None else np.outer(every == b, counts.n_at).astype(np.int64)
+        each = None if taken is None else (*[None] * b, taken, *[None] * (n_batches - b - 1))
+        n_by_batch = np.where(every == b, counts.n_trials, 0)
+        return cls(counts.n_states, n_by_batch, N.astype(np.int64), R, n_at, sample, each, times)
 
     @classmethod
     def checked(cls, **parts: Any) -> CountedTrials:
@@ -118,7 +111,7 @@ class CountedTrials:
         if taken is not None and (len(taken) != B or any(a and a.n_states != S for a in taken)):
             raise InvalidInputError("what actions led to is not told of these states and batches")
         if sample is not None:
-            states = sample.states
+            states = sample.trials.observations
             if states.shape[1] != found.t_max + 2 or states.min() < 0 or states.max() >= S:
                 raise InvalidInputError("the sample of trials has other states or timesteps")
             if len(states) > found.n_trials:
@@ -192,9 +185,8 @@ class CountRecorder:
         self.n_states = n_states
         self._n_batches, self._first = n_batches, first
         self._t = self._n_waiting = 0
-        # Transitions that wait to be counted, arrays (k, n): states, pairs, rewards, own ones, and
-        # durations if there are any.
-        self._waiting: tuple[Any, ...] = (np.zeros((0, 0)),) * 4
+        # Timesteps that wait to be counted: states, next states, rewards, own ones, durations.
+        self._waiting: list[tuple[NDArray[Any] | None, ...]] = []
         self._left = self._left_keys = np.zeros((0, 0), dtype=np.int64)
         self._moves: list[tuple[NDArray[Any], ...]] = []
         self._paid: list[tuple[NDArray[Any], ...]] = []
@@ -210,30 +202,11 @@ class CountRecorder:
         duration: FloatArray | None = None,
     ) -> None:
         """Count the next timestep's transitions of n trials, but for those that were explored."""
-        n = len(state)
-        if n >= _BLOCK:
-            own = None if taken is None else ~taken.explored[None]
-            pair = state * self.n_states
-            pair += next_state
-            time = None if duration is None else duration[None]
-            self._count(state[None], pair[None], reward[None], own, time)
-            return
-        if self._waiting[0].shape[1] != n:
-            self._count_waiting()
-            states, pairs = (np.empty((max(1, _BLOCK // max(1, n)), n), np.int64) for _ in range(2))
-            self._waiting = states, pairs, np.empty(states.shape), np.ones(states.shape, dtype=bool)
-            if duration is not None:
-                self._waiting += (np.empty(states.shape),)
-        i, (states, pairs, rewards, own, *times) = self._n_waiting, self._waiting
-        if duration is not None:
-            times[0][i] = duration
-        states[i], rewards[i] = state, reward
-        np.multiply(state, self.n_states, out=pairs[i])
-        pairs[i] += next_state
-        if taken is not None:
-            np.logical_not(taken.explored, out=own[i])
-        self._n_waiting += 1
-        if self._n_waiting == len(states):
+        own = None if taken is None else ~taken.explored
+        # A copy, since an environment may write its next rewards into the same array.
+        self._waiting.append((state, next_state, np.array(reward), own, duration))
+        self._n_waiting += len(state)
+        if self._n_waiting >= _BLOCK:
             self._count_waiting()
 
     def record_whole(self, trials: KeptTrials) -> None:
@@ -242,34 +215,32 @@ class CountRecorder:
         own, step = trials.own, max(1, _BLOCK * 32 // trials.n_trials)
         for t in range(0, len(rewards), step):
             here = slice(t, t + step)
-            state, following = states[:-1][here], states[1:][here]
-            pair = state * self.n_states + following
             time = None if trials.durations is None else trials.durations.T[here]
-            self._count(state, pair, rewards[here], None if own is None else own.T[here], time)
+            mine = None if own is None else own.T[here]
+            self._count(states[:-1][here], states[1:][here], rewards[here], mine, time)
 
     def _count_waiting(self) -> None:
-        n, self._n_waiting = self._n_waiting, 0
-        if n:
-            state, pair, reward, own, *times = (part[:n] for part in self._waiting)
-            self._count(state, pair, reward, None if own.all() else own, *times)
-            own[:] = True
+        if self._waiting:
+            columns = list(zip(*self._waiting, strict=True))
+            self._waiting, self._n_waiting = [], 0
+            parts: Any = (None if each[0] is None else np.stack(each) for each in columns)
+            self._count(*parts)
 
     def _count(
         self,
         state: IntArray,
-        pair: IntArray,
+        following: IntArray,
         reward: FloatArray,
         own: BoolArray | None,
-        duration: FloatArray | None = None,
+        duration: FloatArray | None,
     ) -> None:
-        """Count transitions of timesteps, arrays (k, n): from states, as pairs s S + s'."""
+        """Count transitions of timesteps, arrays (k, n)."""
         S, B, (k, n) = self.n_states, self._n_batches, state.shape
         numbers = None
         if k * B * S**2 >= _LARGEST_KEY:  # only states that occur are numbered
-            both = np.stack((state, pair - state * S))
+            both = np.stack((state, following))
             numbers, found = np.unique(both, return_inverse=True)
             S, (state, following) = len(numbers), found.reshape(both.shape)
-            pair = state * S + following
             self._left = self._left[:0]
         if self._left.shape[0] < k or self._left.shape[1] != n:
             batch = (self._first + np.arange(n)) % B
@@ -277,7 +248,7 @@ class CountRecorder:
             self._left_keys = self._left * S
         # Rows are timesteps and batches, and keys are (row S + s) S + s'.
         left = self._left[:k] + state
-        key = self._left_keys[:k] + pair
+        key = self._left_keys[:k] + (state * S + following)
         if own is not None and not own.all():
             self._is_cut = True
             left, key, reward = left[own], key[own], reward[own]
@@ -325,6 +296,14 @@ class CountRecorder:
         portion = self.portion(n_trials)
         batches = [portion.batch(b) for b in np.flatnonzero(portion.n_by_batch).tolist()]
         return sum(batches[1:], batches[0])
+
+
+def _spread(matrix: sparse.csr_array, b: int, n_batches: int) -> sparse.csr_array:
+    """Return a copy of a matrix (T, n) as rows b, b + B, … of one (B T, n) that has no others."""
+    n = np.zeros(n_batches * matrix.shape[0], dtype=matrix.indptr.dtype)
+    n[b::n_batches] = np.diff(matrix.indptr)
+    parts = matrix.data.copy(), matrix.indices.copy(), np.append(0, np.cumsum(n))
+    return sparse.csr_array(parts, shape=(len(n), matrix.shape[1]))
 
 
 def _counted(key: IntArray, n_keys: int) -> tuple[IntArray, IntArray]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.arrays import IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.kept import KeptTrials
 
@@ -111,84 +111,41 @@ class TrialSample:
 
     Attributes
     ----------
-    states : ndarray of int, shape (m, t_max + 2)
-        Encoded observations, what followed the last timestep included.
-    rewards : ndarray, shape (m, t_max + 1)
-    lengths : ndarray of int, shape (m,), optional
-        How many timesteps each trial has, where some were cut short.
-    explored : ndarray of bool, shape (m, t_max + 1), optional
-        Which actions were exploratory.
-    durations : ndarray, shape (m, t_max + 1), optional
-        How long each step takes.
+    trials : KeptTrials
+        Their observations are the numbers of states (m, t_max + 2). Actions are left out.
     hashes : ndarray of uint64, shape (m,)
         Ascending.
     """
 
-    states: States
-    rewards: FloatArray
-    lengths: IntArray | None
-    explored: BoolArray | None
+    trials: KeptTrials
     hashes: NDArray[np.uint64]
-    durations: FloatArray | None = None
 
     @classmethod
     def of(cls, trials: KeptTrials, most: int, first: int = 0) -> TrialSample:
-        """Return at most so many of some trials, whose observations are numbers of states.
-
-        The first of them is number ``first`` of all.
-        """
-        found = _keys(hashes(trials), first)
-        chosen = np.argsort(found, kind="stable")[:most]
-        return cls._taken(trials.take(chosen), found[chosen])
+        """Return at most so many of some trials; the first of them is number ``first`` of all."""
+        return cls(replace(trials, actions=None), _keys(hashes(trials), first)).least(most)
 
     @classmethod
-    def _taken(cls, some: KeptTrials, hashes: NDArray[np.uint64]) -> TrialSample:
-        parts = some.observations, some.rewards, some.lengths, some.explored
-        return cls(*parts, hashes, some.durations)
-
-    @classmethod
-    def checked(
-        cls,
-        states: States,
-        rewards: FloatArray,
-        lengths: IntArray | None,
-        explored: BoolArray | None,
-        hashes: NDArray[np.uint64],
-        durations: FloatArray | None = None,
-    ) -> TrialSample:
-        """Return a sample that comes from elsewhere, or raise unless it is one.
-
-        Parameters
-        ----------
-        states, rewards, lengths, explored, hashes, durations
-            The attributes.
-
-        Raises
-        ------
-        InvalidInputError
-            If they are no trials of states, or do not have these hashes.
-        """
-        if states.ndim != 2 or states.dtype.kind not in "iu":
+    def checked(cls, trials: KeptTrials, hashes: NDArray[np.uint64]) -> TrialSample:
+        """Return a sample that comes from elsewhere, or raise `InvalidInputError` if it is none."""
+        states = trials.observations[:, :, 0]
+        if states.dtype.kind not in "iu" or trials.observations.shape[2] != 1:
             raise InvalidInputError(
                 f"the states of a sample of trials are integers (m, t_max + 2); got {states.dtype} "
-                f"of shape {states.shape}"
+                f"of shape {trials.observations.shape}"
             )
-        trials = KeptTrials.of(states, rewards, lengths, None, explored, durations)
-        found = cls.of(replace(trials, observations=states), len(states))
-        if not np.array_equal(found.hashes, hashes):
-            raise InvalidInputError("the trials of a sample do not have its hashes")
-        return found
+        is_sorted = hashes.dtype == np.uint64 and not (hashes[1:] < hashes[:-1]).any()
+        if hashes.shape != (len(states),) or not is_sorted:
+            raise InvalidInputError("a sample of trials has one hash a trial, in ascending order")
+        return cls(replace(trials, observations=states), hashes)
 
-    @property
-    def trials(self) -> KeptTrials:
-        """The same as trials without actions."""
-        parts = self.states, self.rewards, self.lengths, None, self.explored
-        return KeptTrials(*parts, self.durations)
+    def least(self, most: int | None = None) -> TrialSample:
+        """Return at most so many trials of the sample, by their hashes."""
+        chosen = np.argsort(self.hashes, kind="stable")[:most]
+        return TrialSample(self.trials.take(chosen), self.hashes[chosen])
 
     @classmethod
-    def merged(cls, samples: list[TrialSample], most: int | None = None) -> TrialSample:
-        """Return at most so many of the trials of some samples."""
-        both = KeptTrials.together([sample.trials for sample in samples])
-        found = np.concatenate([sample.hashes for sample in samples])
-        chosen = np.argsort(found, kind="stable")[:most]
-        return cls._taken(both.take(chosen), found[chosen])
+    def merged(cls, samples: list[TrialSample]) -> TrialSample:
+        """Return the trials of some samples."""
+        trials = KeptTrials.together([sample.trials for sample in samples])
+        return cls(trials, np.concatenate([sample.hashes for sample in samples])).least()

@@ -229,15 +229,11 @@ def _one_hot(choice: NDArray[Any], n: int, space: Space[Any]) -> NDArray[np.uint
 
 def flat_size(space: Space[Any]) -> int:
     """Return the number of components of a flattened observation, or raise if there is none."""
-    members = _members(space)
-    if members is not None:
-        return sum(flat_size(part) for _, part in members)
-    check_flattens(space)
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
-        return int(space.nvec.sum())
-    return math.prod(space.shape or ())
+    for _, member in _members(space) or ():
+        flat_size(member)
+    if _members(space) is None:
+        check_flattens(space)
+    return int(spaces.flatdim(space))
 
 
 def check_flattens(space: Space[Any]) -> None:

@@ -23,12 +23,16 @@ from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
 from lstd_agent.trials.counted import CountedTrials
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
+from lstd_agent.trials.encoded_logs import (
+    action_numbers,
+    check_actions,
+    encoded_trials,
+    implied_space,
+)
 from lstd_agent.trials.encoding import Encoding, ObservationKind, make_encoding
 from lstd_agent.trials.exploration import discrete_actions
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.logged import as_logged
-from lstd_agent.trials.logged_actions import action_numbers, check_actions
-from lstd_agent.trials.logged_states import encoded_trials, implied_space
 from lstd_agent.trials.loop import UserLoop
 from lstd_agent.trials.policies import Policy, StatedPolicy, check_table, make_actor
 from lstd_agent.trials.recording import Portion, Recording

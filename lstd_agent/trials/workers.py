@@ -20,7 +20,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -110,56 +110,33 @@ def run_tasks(
         If the worker of one task dies more than three times, or the given executor breaks.
     """
     workers = check_integer("workers", workers, 1)
-    unclaimed = [] if unclaimed is None else unclaimed
-    if executor is not None:
-        n_submitted = max(_MIN_SUBMITTED, 2 * workers)
-        return _run_on(executor, function, tasks, n_submitted, unclaimed)
-    if workers == 1:
+    if workers == 1 and executor is None:
         return (function(task) for task in tasks)
-    return _run_on_own_pools(function, tasks, workers, unclaimed)
+    return _run(function, tasks, workers, executor, [] if unclaimed is None else unclaimed)
 
 
-def _run_on(
-    executor: Executor,
-    function: Callable[[Task], Result],
-    tasks: Iterable[Task],
-    n_submitted: int,
-    unclaimed: list[Result],
-) -> Generator[Result, None, None]:
-    """Run tasks on an executor that cannot be replaced; dask replaces dead workers itself."""
-    attempts = ((task, 0) for task in tasks)
-    lost = yield from _run_until_broken(executor, function, attempts, n_submitted, unclaimed)
-    if lost:
-        raise WorkerError(
-            "a worker of the executor died, which broke it. Pass workers= instead of executor=: "
-            "then dead workers are replaced"
-        )
-
-
-def _run_on_own_pools(
+def _run(
     function: Callable[[Task], Result],
     tasks: Iterable[Task],
     workers: int,
+    executor: Executor | None,
     unclaimed: list[Result],
 ) -> Generator[Result, None, None]:
-    """Run tasks on a process pool, starting another when a dead worker breaks it."""
-    # A fresh interpreter for each worker: forking would copy threads' locks.
-    context = multiprocessing.get_context("spawn")
+    """Run tasks on an executor, or on a pool that is replaced when a dead worker breaks it."""
+    is_own = executor is None
+    n_submitted = 2 * workers if is_own else max(_MIN_SUBMITTED, 2 * workers)
     attempts: Iterator[tuple[Task, int]] = ((task, 0) for task in tasks)
     while True:
-        watched, alive = context.Pipe(duplex=False)
-        with ProcessPoolExecutor(workers, context, _end_with_parent, (watched,)) as pool:
-            try:
-                lost = yield from _run_until_broken(
-                    pool, function, attempts, 2 * workers, unclaimed, is_own=True
-                )
-            except BaseException:
-                alive.close()  # nobody waits for what the workers are at
-                raise
-        alive.close()
-        watched.close()
+        with _pool(workers) if executor is None else nullcontext(executor) as pool:
+            how = function, attempts, n_submitted, unclaimed, is_own
+            lost = yield from _run_until_broken(pool, *how)
         if not lost:
             return
+        if not is_own:  # dask replaces dead workers itself
+            raise WorkerError(
+                "a worker of the executor died, which broke it. Pass workers= instead of "
+                "executor=: then dead workers are replaced"
+            )
         if max(n_deaths for _, n_deaths in lost) > MAX_RETRIES:
             raise WorkerError(
                 f"the worker of one task died {MAX_RETRIES + 1} times. It may need more memory "
@@ -167,6 +144,22 @@ def _run_on_own_pools(
                 'if __name__ == "__main__", since every worker imports it'
             )
         attempts = chain(lost, attempts)
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[Executor]:
+    """Start processes that end with the context, at once if it is left by an exception."""
+    # A fresh interpreter for each worker: forking would copy threads' locks.
+    context = multiprocessing.get_context("spawn")
+    watched, alive = context.Pipe(duplex=False)
+    with ProcessPoolExecutor(workers, context, _end_with_parent, (watched,)) as pool:
+        try:
+            yield pool
+        except BaseException:
+            alive.close()  # nobody waits for what the workers are at
+            raise
+    alive.close()
+    watched.close()
 
 
 def _end_with_parent(watched: Connection) -> None:
@@ -219,7 +212,7 @@ def _run_until_broken(
     attempts: Iterator[tuple[Task, int]],
     n_submitted: int,
     unclaimed: list[Result],
-    is_own: bool = False,
+    is_own: bool,
 ) -> Generator[Result, None, list[tuple[Task, int]]]:
     """Yield the results of tasks, each with how often a worker died on it.
 

@@ -44,11 +44,11 @@ def kept(states: Any, rewards: Any) -> SeminormLSTDAgent:
 def test_the_sample_of_counted_trials_has_their_rewards() -> None:
     states, rewards = walks(50)
     sample: Any = counted(states, rewards).collector.batches.sample
-    assert sample.states.shape == (50, 10)
-    assert sample.rewards.shape == (50, 9)
-    order = np.lexsort(sample.rewards.T)
-    assert_array_equal(sample.rewards[order], rewards[np.lexsort(rewards.T)])
-    assert_array_equal(sample.states[order], states[np.lexsort(rewards.T)])
+    assert sample.trials.observations.shape == (50, 10)
+    assert sample.trials.rewards.shape == (50, 9)
+    order = np.lexsort(sample.trials.rewards.T)
+    assert_array_equal(sample.trials.rewards[order], rewards[np.lexsort(rewards.T)])
+    assert_array_equal(sample.trials.observations[order], states[np.lexsort(rewards.T)])
     assert (np.diff(sample.hashes.astype(float)) > 0).all()
 
 
@@ -59,8 +59,9 @@ def test_sample_and_batches_of_a_log_do_not_depend_on_its_order(seed: int, n: in
     shuffled = np.random.default_rng(seed).permutation(n)
     a = counted(states, rewards, n_stored_trials=20).collector.batches
     b = counted(states[shuffled], rewards[shuffled], n_stored_trials=20).collector.batches
-    for name in ("states", "rewards", "hashes"):
-        assert_array_equal(getattr(a.sample, name), getattr(b.sample, name))
+    assert_array_equal(a.sample.hashes, b.sample.hashes)
+    for name in ("observations", "rewards"):
+        assert_array_equal(getattr(a.sample.trials, name), getattr(b.sample.trials, name))
     for one, other in zip(a.sums, b.sums, strict=True):
         assert one.n_trials == other.n_trials
         found, expected = (x.transition_counts.toarray() for x in (one, other))  # type: ignore[union-attr]
@@ -76,8 +77,8 @@ def test_a_sample_of_merged_agents_is_that_of_one_with_all_trials() -> None:
         for other in agents[1:]:
             agents[0].merge(other)
         sample: Any = agents[0].collector.batches.sample
-        assert_array_equal(sample.states, whole.states)
-        assert_array_equal(sample.rewards, whole.rewards)
+        assert_array_equal(sample.trials.observations, whole.trials.observations)
+        assert_array_equal(sample.trials.rewards, whole.trials.rewards)
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # of random walks
@@ -100,8 +101,10 @@ def test_the_smallest_hashes_of_a_sample_are_no_special_trials() -> None:
     trials = KeptTrials(rng.integers(0, 6, (20_000, 12)), rng.normal(size=(20_000, 11)))
     sample = TrialSample.of(trials, 2000)
     error = 1.0 / np.sqrt(2000)
-    assert np.abs(sample.rewards.mean(axis=0)).max() < 5 * error
-    assert np.abs(sample.states.mean(axis=0) - 2.5).max() < 5 * error * np.sqrt(35 / 12)
+    assert np.abs(sample.trials.rewards.mean(axis=0)).max() < 5 * error
+    assert np.abs(sample.trials.observations.mean(axis=0) - 2.5).max() < 5 * error * np.sqrt(
+        35 / 12
+    )
 
 
 @settings(max_examples=20)

@@ -148,7 +148,7 @@ def test_no_more_trials_are_stored_than_asked_for() -> None:
     assert merged.counts.n_trials == 12
     sample = merged.collector.batches.sample
     assert sample is not None
-    assert len(sample.states) == 7
+    assert len(sample.trials.observations) == 7
 
 
 def test_what_does_not_belong_together_does_not_merge() -> None:
@@ -209,8 +209,10 @@ def test_sums_of_any_pieces_in_any_order_are_the_sums_of_the_whole(
         assert_array_equal(total.rewards, whole.rewards[order])
         return
     assert_array_equal(total.n_by_batch.sum(), 30)
-    for name in ("states", "rewards", "hashes"):
-        assert_array_equal(getattr(total.sample, name), getattr(whole.sample, name))
+    assert_array_equal(total.sample.hashes, whole.sample.hashes)
+    for name in ("observations", "rewards"):
+        found, expected = (getattr(each.sample.trials, name) for each in (total, whole))
+        assert_array_equal(found, expected)
     for name in ("transition_counts", "reward_sums"):
         by_batch = (getattr(each, name).toarray().reshape(7, 4, -1) for each in (total, whole))
         found, expected = (each.sum(axis=1) for each in by_batch)

@@ -188,7 +188,7 @@ def test_newer_formats_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
     facts = json.dumps({"format_version": FORMAT_VERSION + 1})
     np.savez(path, facts=np.array(facts))
-    with pytest.raises(InvalidInputError, match=r"has format 5, .* reads format 4: install"):
+    with pytest.raises(InvalidInputError, match=r"has format 6, .* reads format 5: install"):
         SeminormLSTDAgent.load(path)
 
 
@@ -407,10 +407,10 @@ def options_of(held: Any) -> Any:
         (changed("trials.reward_sums.data", lambda a: a * np.nan), "finite numbers"),
         (changed("trials.n_by_batch", lambda a: -a), "no trials in batches"),
         (changed("trials.n_by_batch", lambda a: a[:-1]), "damaged"),
-        (changed("trials.sample.states", lambda a: a + np.uint8(200)), "have its hashes"),
-        (changed("trials.sample.states", lambda a: a * 1.5), "are integers"),
-        (changed("trials.sample.states", lambda a: a[:, :5]), "need observations of shape"),
-        (changed("trials.sample.rewards", lambda a: a + 1.0), "have its hashes"),
+        (changed("trials.sample.trials.observations", lambda a: a + np.uint8(200)), "other states"),
+        (changed("trials.sample.trials.observations", lambda a: a * 1.5), "are integers"),
+        (changed("trials.sample.trials.observations", lambda a: a[:, :5]), "need observations"),
+        (changed("trials.sample.hashes", lambda a: a[::-1].copy()), "in ascending order"),
         (changed("policy", lambda a: a[:-1]), "a policy is 6 integer actions"),
         (changed("policy", lambda a: a + 51), "the policy takes action"),
         (option("anchors", {"list": [9, 0]}), "anchors"),
@@ -510,3 +510,15 @@ def test_a_copy_of_a_policy_iteration_goes_on_as_the_one_copied() -> None:
     for other in others:
         assert other.iterations == search.iterations
         assert_array_equal(other.policy_, search.policy_)
+
+
+@pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")  # of random walks
+def test_trials_that_were_added_in_several_logs_are_read_as_they_were(tmp_path: Any) -> None:
+    rng, agent = np.random.default_rng(0), SeminormLSTDAgent(OneHot(), n_stored_trials=60)
+    for _ in range(3):
+        states, rewards = rng.integers(0, 6, (50, 10)), rng.normal(size=(50, 9))
+        agent.add_trials(list(states), list(rewards), observation_space=gym.spaces.Discrete(6))
+    agent.fit().save(tmp_path / "agent.npz")
+    loaded = SeminormLSTDAgent.load(tmp_path / "agent.npz")
+    assert_array_equal(loaded.predict(np.arange(6)), agent.predict(np.arange(6)))
+    assert str(loaded.diagnostics()) == str(agent.diagnostics())

@@ -196,7 +196,7 @@ def test_trials_that_ended_stay_ended_while_others_go_on() -> None:
     assert_array_equal(rewards, [[2, 0, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]])
     sample = agent.collector.batches.sample
     assert sample is not None
-    assert sorted(sample.states[:, :4].tolist()) == [[0, 0, 0, 2], [0, 2, 2, 2]]
+    assert sorted(sample.trials.observations[:, :4].tolist()) == [[0, 0, 0, 2], [0, 2, 2, 2]]
 
 
 def test_a_first_trial_that_terminates_does_not_tell_t_max(walk: Any) -> None:
