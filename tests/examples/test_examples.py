@@ -181,9 +181,9 @@ SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem != "small_m
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_every_example_opens_with_its_question_and_is_in_the_guide(path: Path) -> None:
+def test_every_example_opens_with_its_question_and_is_on_their_page(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.startswith('# %% [markdown]\n"""')
     assert "?" in text.split('"""')[1]
-    guide = (EXAMPLES.parent / "docs" / "guide" / "from_simulation.md").read_text("utf-8")
-    assert f"`examples/{path.name}`" in guide
+    page = (EXAMPLES.parent / "docs" / "examples.md").read_text("utf-8")
+    assert f"`examples/{path.name}`" in page
