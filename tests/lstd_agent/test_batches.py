@@ -64,7 +64,7 @@ def test_sample_and_batches_of_a_log_do_not_depend_on_its_order(seed: int, n: in
         assert_array_equal(getattr(a.sample.trials, name), getattr(b.sample.trials, name))
     for one, other in zip(a.sums, b.sums, strict=True):
         assert one.n_trials == other.n_trials
-        found, expected = (x.transition_counts.toarray() for x in (one, other))  # type: ignore[union-attr]
+        found, expected = (x.transition_counts.toarray() for x in (one, other))
         assert_array_equal(found, expected)
 
 
