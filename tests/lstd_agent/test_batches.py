@@ -59,6 +59,8 @@ def test_sample_and_batches_of_a_log_do_not_depend_on_its_order(seed: int, n: in
     shuffled = np.random.default_rng(seed).permutation(n)
     a = counted(states, rewards, n_stored_trials=20).collector.batches
     b = counted(states[shuffled], rewards[shuffled], n_stored_trials=20).collector.batches
+    assert a.sample is not None
+    assert b.sample is not None
     assert_array_equal(a.sample.hashes, b.sample.hashes)
     for name in ("observations", "rewards"):
         assert_array_equal(getattr(a.sample.trials, name), getattr(b.sample.trials, name))
