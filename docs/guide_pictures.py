@@ -20,15 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def expected_rewards(chain: MarkovChain, start: int, n: int) -> np.ndarray[Any, Any]:
-    """Return the expected reward of each timestep after a start, shape (n,)."""
-    p = np.zeros(chain.n_states)
-    p[start] = 1.0
-    rewards = np.empty(n)
-    for t in range(n):
-        rewards[t] = p @ chain.reward
-        p = chain.transition_matrix.T @ p
-    return rewards
+def total_rewards(chain: MarkovChain, start: int, n: int) -> np.ndarray[Any, Any]:
+    """Return the expected total reward of 1 to n steps from a start, shape (n,)."""
+    reached = chain.reachable([start])
+    return np.cumsum(reached.stepwise_distributions(n - 1) @ reached.reward)
 
 
 @styled
@@ -43,7 +38,7 @@ def gain_and_bias() -> Figure:
         steps = np.arange(1, n + 1)
         ends = []
         for k, start in enumerate(starts.values()):
-            shown = np.cumsum(expected_rewards(chain, start, n))
+            shown = total_rewards(chain, start, n)
             shown = shown / steps if axes is average else shown
             axes.plot(steps, shown, DASHES[k], color=COLORS[k])
             ends.append(shown[-1])
@@ -53,7 +48,7 @@ def gain_and_bias() -> Figure:
             axes.set_xscale("log")
         label_ends(axes, n, ends, labels, COLORS[:2])
     gap = chain.bias[34] - chain.bias[0]
-    last = np.cumsum(expected_rewards(chain, 0, 100))[-1]
+    last = total_rewards(chain, 0, 100)[-1]
     total.annotate("", (100, last), (100, last + gap), arrowprops={"arrowstyle": "<->"})
     total.annotate(f"{gap:.0f}, for ever", (104, last - 20), va="top")
     total.set(title="Total reward so far", xlabel="steps", ylabel="units of reward")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lstd_agent.figure_style import COLORS, DASHES, WIDTH, label_ends, new_figure, picture, styled
-from unichain_gym import MarkovChain, make_mdp
+from unichain_gym import make_mdp
 from unichain_gym.drawing import RECURRENT_COLOR, TRANSIENT_COLOR
 
 if TYPE_CHECKING:
@@ -48,17 +48,6 @@ def draw_trials(axes: Axes, share: np.ndarray[Any, Any], t: int) -> None:
     axes.set_axis_off()
 
 
-def expected_rewards(chain: MarkovChain, start: int, n: int) -> np.ndarray[Any, Any]:
-    """Return the expected reward of each timestep after a start, shape (n,)."""
-    p = np.zeros(chain.n_states)
-    p[start] = 1.0
-    rewards = np.empty(n)
-    for t in range(n):
-        rewards[t] = p @ chain.reward
-        p = chain.transition_matrix.T @ p
-    return rewards
-
-
 @styled
 def start() -> Figure:
     """Draw where trials are, and what two starts earn in total."""
@@ -71,7 +60,8 @@ def start() -> Figure:
     axes = figure.add_subplot(grid[1, :])
     steps, ends = np.arange(1, 81), []
     for k, state in enumerate((34, 0)):
-        total = np.cumsum(expected_rewards(chain, state, len(steps)))
+        reached = chain.reachable([state])
+        total = np.cumsum(reached.stepwise_distributions(steps[-1] - 1) @ reached.reward)
         axes.plot(steps, total, DASHES[k], color=COLORS[k])
         ends.append(total[-1])
     gap = chain.bias[34] - chain.bias[0]

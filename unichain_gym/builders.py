@@ -308,7 +308,7 @@ def _read_columns(transitions: Any) -> list[NDArray[Any]]:
                 f"a table of transitions has columns {', '.join(COLUMNS)}; it lacks "
                 f"{', '.join(missing)}"
             )
-        names = (*COLUMNS, *(name for name in ("duration",) if name in list(named)))
+        names = (*COLUMNS, "duration") if "duration" in list(named) else COLUMNS
         return [read_array(transitions[name], f"transitions[{name!r}]") for name in names]
     if not isinstance(transitions, np.ndarray):
         if not isinstance(transitions, Iterable) or isinstance(transitions, str | bytes):

@@ -2,10 +2,10 @@
 
 An outcome of a state is an action, a next state and a reward at once. All paths of k steps from
 each state are tabulated, and one of them is drawn by bisection of their cumulative probabilities:
-one draw for k steps, with as large a k as pays for the tables. In a chain
-with more outcomes than the path has steps, k is 1 and a state is tabulated when the path first
-comes there, so that neither work nor memory depends on states never visited. (For many paths at
-once see `unichain_gym.population`.)
+one draw for k steps, with as large a k as pays for the tables. In a chain with more outcomes than
+the path has steps, k is 1 and a state is tabulated when the path first comes there, so that neither
+work nor memory depends on states never visited. (For many paths at once see
+`unichain_gym.population`.)
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from lstd_agent.commands.arguments import (
 )
 from lstd_agent.commands.outputs import as_json, check_picture, put_out
 from lstd_agent.commands.running import run
+from lstd_agent.commands.trial_inputs import best_policy
 from lstd_agent.environments import exact_model, find_id
 from lstd_agent.figure_style import COLORS, WIDTH, new_figure, picture, styled
 from lstd_agent.results import one_line, provenance
@@ -115,7 +116,7 @@ class Optimum:
 
     def __init__(self, mdp: TabularMDP) -> None:
         self.mdp = mdp
-        found = mdp.optimal_policy("bias" if mdp.durations is None else "gain")
+        found = best_policy(mdp)
         self.gain = float(mdp.initial_distribution @ found.gain)
         self.start_value = float(mdp.initial_distribution @ found.bias)
         self.span = float(np.ptp(found.bias))

@@ -19,6 +19,7 @@ from lstd_agent.environments import exact_model, has_table
 from lstd_agent.errors import InvalidInputError, TerminationError
 from unichain_gym import MarkovChain, TabularMDP, TabularVectorEnv
 from unichain_gym.errors import ConvergenceError, PeriodicChainError
+from unichain_gym.optimal import OptimalPolicy
 
 # Copies that step together: many make NumPy's overhead small; objects cost memory and a reset each.
 # Ctrl-C keeps the trials of finished rounds, so a round must not take long either. Standard errors
@@ -81,10 +82,16 @@ def read_policy(text: str, env: gym.Env[Any, Any], mdp: TabularMDP | None) -> np
                 "--policy optimal needs an exact model, and this environment has none: find a "
                 "policy with unichain improve"
             )
-        # Of steps that take time the mean durations do not tell the bias-optimal policies.
-        best = mdp.optimal_policy("bias" if mdp.durations is None else "gain")
-        return np.asarray(best.policy) + int(actions.start)
+        return np.asarray(best_policy(mdp).policy) + int(actions.start)
     return _read_array("--policy", text)
+
+
+def best_policy(mdp: TabularMDP) -> OptimalPolicy:
+    """Return a bias-optimal policy; a gain-optimal one where steps take time.
+
+    There the bias-optimal policies depend on more than mean durations.
+    """
+    return mdp.optimal_policy("bias" if mdp.durations is None else "gain")
 
 
 def read_features(text: str, seed: int) -> Any:

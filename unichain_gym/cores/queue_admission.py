@@ -53,7 +53,8 @@ def queue_admission(
         If an argument is out of range.
     """
     require_integers(InvalidModelError, capacity=capacity)
-    arrive, serve = read_number("arrival_rate", arrival_rate), read_number("service", service_rate)
+    arrive = read_number("arrival_rate", arrival_rate)
+    serve = read_number("service_rate", service_rate)
     if capacity < 1 or not (0.0 < arrive < np.inf and 0.0 < serve < np.inf):
         raise InvalidModelError(
             "a queue needs a capacity of at least 1 and rates above 0; got "
