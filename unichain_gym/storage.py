@@ -24,20 +24,18 @@ OPTIONAL = "durations"  # an array that not every MDP has
 LABELS = ("name", "state_names", "action_names")
 
 
-def write_archive(path: str | Path, arrays: dict[str, Any], labels: dict[str, Any]) -> None:
-    """Write arrays, and labels as JSON, to an archive at exactly this path."""
-    fields: dict[str, Any] = {name: json.dumps(label) for name, label in labels.items()}
+def write_archive(path: str | Path, fields: Mapping[str, Any]) -> None:
+    """Write the fields of an MDP, its labels as JSON, to an archive at exactly this path."""
+    kept = {name: fields[name] for name in (*ARRAYS, OPTIONAL) if fields[name] is not None}
+    kept |= {name: json.dumps(fields[name]) for name in LABELS}
     with replacing(_read_path(path)) as file:
-        np.savez_compressed(file, **arrays, **fields)
+        np.savez_compressed(file, **kept)
 
 
 def read_archive(path: str | Path) -> dict[str, Any]:
-    """Return what the fields of an MDP hold in an archive; nothing in it is executed (no pickle).
+    """Return the fields of an MDP in an archive; nothing in it is executed (no pickle).
 
-    Raises
-    ------
-    InvalidModelError
-        If the file is of another kind, is damaged, or lacks a field.
+    A file of another kind, damaged, or without a field is an `InvalidModelError`.
     """
     what = f"{path} holds no saved MDP"
     with _read_path(path).open("rb") as file:
