@@ -22,11 +22,7 @@ from numpy.typing import ArrayLike
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.conventions import check_mdp, refuse_unknown
 from unichain_gym.cores import CORES
-from unichain_gym.errors import (
-    InvalidMnemonicError,
-    InvalidModelError,
-    ModelTooLargeError,
-)
+from unichain_gym.errors import InvalidMnemonicError, InvalidModelError, ModelTooLargeError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import read_array, read_reals, require_integers
 

@@ -13,10 +13,7 @@ N_STATES, N_ACTIONS, BRANCHING = 10, 2, 3
 
 
 def garnet(
-    n_states: int = N_STATES,
-    n_actions: int = N_ACTIONS,
-    branching: int = BRANCHING,
-    seed: int = 0,
+    n_states: int = N_STATES, n_actions: int = N_ACTIONS, branching: int = BRANCHING, seed: int = 0
 ) -> TabularMDP:
     """Return core ``g``.
 
