@@ -78,9 +78,8 @@ def _read_path(path: str | Path) -> Path:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that takes the place of ``path`` once it is written, and not if that fails.
 
-    As `open` would, it leaves a symbolic link in place and writes what that points to, keeps the
-    permissions of an existing file, and writes to what is no regular file directly. What a
-    process that was killed has left of the same file is removed by the next.
+    As with `open`, symbolic links and permissions stay, and what is no regular file is written
+    directly. What a killed process has left of the same file is removed by the next.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -118,11 +117,9 @@ def _draft_of(target: Path) -> Path:
 
 def _runs(process: int) -> bool:
     """Whether there is such a process; where that cannot be told, there may be."""
-    if os.name == "posix":
-        try:
+    try:
+        if os.name == "posix":
             os.kill(process, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
