@@ -116,7 +116,7 @@ def read_arrays(
     has = _read_allowed(allowed, S, A)
     if not has.all():
         columns = tuple(column[has[columns[:2]]] for column in columns)
-    outcomes = Outcomes(S, A, *columns, reward=np.zeros(columns[0].size))
+    outcomes = Outcomes(S, A, *columns, np.zeros(columns[0].size))
     duration = None if durations is None else _read_values(durations, "durations", outcomes, order)
     outcomes = replace(outcomes, reward=_read_values(R, "R", outcomes, order), duration=duration)
     remedy = "add them, or if the state lacks the action, mark it with allowed=, boolean, shape"

@@ -318,19 +318,18 @@ def _draw_states(diagram: Diagram, ax: Axes, values: ArrayLike | None, value_lab
     rim = min(1.0, 0.03 * _points_per_unit(ax))
     for kind, style in ((~recurrent, "-"), (recurrent, DASHES)):
         size = np.full(np.count_nonzero(kind), 2 * NODE_RADIUS)
-        place = {"offsets": layout.position[kind], "offset_transform": ax.transData}
-        look = {"facecolors": color[kind], "edgecolors": "black", "linestyles": [style]}
-        circles = (size, size, np.zeros_like(size))
-        ax.add_collection(
-            EllipseCollection(*circles, units="xy", linewidths=rim, zorder=2, **place, **look)
-        )
-    size = 0.75 * NODE_RADIUS * _points_per_unit(ax)
-    step = 1 if size > 4.5 else 10 if size > 2.0 else 100
-    font = {"fontsize": np.clip(size, 5.0 if step == 1 else 8.0, 13.0), "ha": "center"}
+        where: dict[str, Any] = {"offsets": layout.position[kind], "offset_transform": ax.transData}
+        look: dict[str, Any] = {"facecolors": color[kind], "edgecolors": "black", "zorder": 2}
+        look |= {"linewidths": rim, "linestyles": [style]}
+        ax.add_collection(EllipseCollection(size, size, 0.0 * size, units="xy", **where, **look))
+    points = 0.75 * NODE_RADIUS * _points_per_unit(ax)
+    step = 1 if points > 4.5 else 10 if points > 2.0 else 100
+    points = min(max(points, 5.0 if step == 1 else 8.0), 13.0)
+    font: dict[str, Any] = {"fontsize": points, "ha": "center", "va": "center", "zorder": 3}
     luminance = color[:, :3] @ (0.299, 0.587, 0.114)
     for s in range(0, recurrent.size, step):
         ink = "black" if luminance[s] > 0.5 else "white"
-        ax.text(*layout.position[s], str(s), color=ink, va="center", zorder=3, **font)
+        ax.text(layout.position[s, 0], layout.position[s, 1], str(s), color=ink, **font)
 
 
 def mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> list[Any]:
@@ -398,7 +397,7 @@ def _draw_legend(names: Sequence[str], ax: Axes, strength: float, *, with_colors
     opacity = _opacity(np.array(SHOWN_PROBABILITIES), strength)
     handles.append(tuple(Line2D([], [], color="black", alpha=alpha) for alpha in opacity))
     labels.append("probability " + ", ".join(f"{p:g}" for p in SHOWN_PROBABILITIES))
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": LEGEND_COLUMNS}
-    look = {"fontsize": 9, "handlelength": 3.5, "columnspacing": 1.2, "frameon": False}
+    look: dict[str, Any] = {"bbox_to_anchor": (0.5, 0.0), "ncols": LEGEND_COLUMNS}
+    look |= {"fontsize": 9, "handlelength": 3.5, "columnspacing": 1.2, "frameon": False}
     side_by_side = {tuple: HandlerTuple(ndivide=None, pad=0.8)}
-    ax.legend(handles, labels, handler_map=side_by_side, **place, **look)
+    ax.legend(handles, labels, loc="upper center", handler_map=side_by_side, **look)

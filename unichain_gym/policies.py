@@ -139,7 +139,8 @@ def draw_policy(
     if everywhere:
         return rng.integers(A, size=S)
     rank = rng.integers(np.count_nonzero(allowed, axis=1), size=S)
-    return np.asarray(np.argsort(~allowed, axis=1, kind="stable")[np.arange(S), rank])
+    policy: IntArray = np.argsort(~allowed, axis=1, kind="stable")[np.arange(S), rank]
+    return policy
 
 
 def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatArray:
