@@ -107,7 +107,7 @@ def read_arrays(
     matrices = _sparse_matrices(P, "P")
     if matrices is not None:
         S, A = matrices[0].shape[0], len(matrices)
-        columns = _read_sparse(matrices)
+        columns: Any = _read_sparse(matrices)
     else:
         dense = _read_dense(P, order).transpose(axes)
         S, A = dense.shape[:2]
@@ -116,7 +116,8 @@ def read_arrays(
     has = _read_allowed(allowed, S, A)
     if not has.all():
         columns = tuple(column[has[columns[:2]]] for column in columns)
-    outcomes = Outcomes(S, A, *columns, np.zeros(columns[0].size))
+    state, action, successor, probability = columns
+    outcomes = Outcomes(S, A, state, action, successor, probability, np.zeros(state.size))
     duration = None if durations is None else _read_values(durations, "durations", outcomes, order)
     outcomes = replace(outcomes, reward=_read_values(R, "R", outcomes, order), duration=duration)
     remedy = "add them, or if the state lacks the action, mark it with allowed=, boolean, shape"

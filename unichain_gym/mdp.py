@@ -148,8 +148,7 @@ class TabularMDP:
 
     def __post_init__(self, drop_below: float | None) -> None:
         start = find_labels("initial_distribution", self.initial_distribution, "state")
-        arrays = (getattr(self, name) for name in (*ARRAYS, OPTIONAL))
-        for name, value in read_table(*arrays, drop_below=drop_below).items():
+        for name, value in read_table(self, drop_below).items():
             object.__setattr__(self, name, value)
         names = agree_on_names("state", self.n_states, self.state_names, start)
         object.__setattr__(self, "state_names", names)

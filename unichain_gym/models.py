@@ -11,6 +11,7 @@ from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.errors import InvalidModelError
+from unichain_gym.interface import OutcomeModel
 from unichain_gym.labels import Names, agree_on_names, find_labels
 from unichain_gym.outcomes import read_floats, read_integers, read_only, read_reals
 from unichain_gym.rounding import drop_residues, sum_tolerance, sums_to_one
@@ -115,18 +116,12 @@ def check_distribution(p: FloatArray, what: str) -> None:
         raise InvalidModelError(f"{what} sums to {1.0 + residual!r}, not 1; normalize it")
 
 
-def read_table(
-    next_state: ArrayLike,
-    probability: ArrayLike,
-    reward: ArrayLike,
-    initial: ArrayLike,
-    durations: ArrayLike | None,
-    drop_below: float | None,
-) -> dict[str, Any]:
+def read_table(mdp: OutcomeModel, drop_below: float | None) -> dict[str, Any]:
     """Return the arrays of an MDP by the names of its fields, checked, as read-only copies."""
-    following = np.array(read_integers(next_state, "next_state"), order="C")
-    given = read_floats(probability, "probability")
-    r = np.array(read_reals(reward, "reward"), order="C")
+    following = np.array(read_integers(mdp.next_state, "next_state"), order="C")
+    given = read_floats(mdp.probability, "probability")
+    r = np.array(read_reals(mdp.reward, "reward"), order="C")
+    initial = mdp.initial_distribution
     start = np.array(read_distribution(initial, "initial_distribution", drop_below))
     if following.ndim != 3 or not following.shape == given.shape == r.shape:
         raise InvalidModelError(
@@ -151,7 +146,8 @@ def read_table(
             f"initial_distribution must have shape ({S},), one entry a state; got {start.shape}"
         )
     check_distribution(start, "initial_distribution")
-    tau, is_possible = read_durations(durations, p > 0.0), p > 0.0
+    is_possible = p > 0.0
+    tau = read_durations(mdp.durations, is_possible)
     if tau is not None:
         timeless = (tau == 0.0).all(axis=2) & is_possible.any(axis=2)
         kept = maximal_end_components(following, is_possible, timeless) >= 0

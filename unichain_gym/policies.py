@@ -137,7 +137,7 @@ def draw_policy(
         pi = rng.dirichlet(np.ones(A), size=S)
         return pi if everywhere else pi * allowed / (pi * allowed).sum(axis=1, keepdims=True)
     if everywhere:
-        return rng.integers(A, size=S)
+        return np.asarray(rng.integers(A, size=S))
     rank = rng.integers(np.count_nonzero(allowed, axis=1), size=S)
     policy: IntArray = np.argsort(~allowed, axis=1, kind="stable")[np.arange(S), rank]
     return policy
