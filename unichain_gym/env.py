@@ -49,10 +49,7 @@ class TabularEnv(gym.Env[Any, Any]):
 
     Methods
     -------
-    reset(seed=None, options=None), step(action), render()
-        Start, take an action, return a picture or a line.
-    get_state(), set_state(snapshot)
-        Return everything that decides what happens next; continue from it.
+    reset(seed=None, options=None), step(action), render(), get_state(), set_state(snapshot)
 
     Raises
     ------

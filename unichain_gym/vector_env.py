@@ -56,10 +56,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     Methods
     -------
-    reset(seed=None, options=None), step(actions), render()
-        Start all environments or some, take an action in each, return a picture or line of each.
-    get_state(), set_state(snapshot)
-        Return everything that decides what happens next; continue from it.
+    reset(seed=None, options=None), step(actions), render(), get_state(), set_state(snapshot)
 
     Raises
     ------
