@@ -566,7 +566,7 @@ class MarkovChain:
 
     @property
     def relaxation_time(self) -> float:
-        """1/`spectral_gap`, the steps in which what is not settled falls to 1/e; inf if periodic."""
+        """1/`spectral_gap`, the steps in which what decays falls to 1/e; inf if periodic."""
         gap = self.spectral_gap
         return 1.0 / gap if gap > 0.0 else float("inf")
 

@@ -22,7 +22,7 @@ from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.interface import OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
-from unichain_gym.layout import EDGE_POINTS, NODE_RADIUS, Layout, edge_curves, lay_out_chain
+from unichain_gym.layout import EDGE_POINTS, NODE_RADIUS, Layout, edge_curves, lay_out
 from unichain_gym.outcomes import read_number
 from unichain_gym.structure import edges
 
@@ -75,7 +75,7 @@ class Diagram:
         if chain.mdp is not None and chain.policy is not None:
             return Diagram._of_outcomes(chain.mdp, chain.policy, chain)
         before, after = edges(chain.transition_matrix)
-        layout, p = lay_out_chain(chain, 1), chain.transition_matrix.data
+        layout, p = lay_out(chain, 1), chain.transition_matrix.data
         names, action = ("transition",), np.zeros_like(before)
         return Diagram("chain", layout, names, before, action, after, p, chain.state_names)
 
@@ -98,8 +98,7 @@ class Diagram:
         before, action = np.divmod(rest, A)
         names = list(map(str, mdp.action_names or [f"action {a}" for a in range(A)]))
         columns = before, action, after, probability
-        layout = lay_out_chain(chain, A)
-        return Diagram(mdp.name, layout, names, *columns, mdp.state_names, duration)
+        return Diagram(mdp.name, lay_out(chain, A), names, *columns, mdp.state_names, duration)
 
     def above(self, share: float | None) -> Diagram:
         """Return the diagram of the transitions of at least this probability.
@@ -179,7 +178,7 @@ def draw_mdp(
     draw_background(diagram, ax, values, value_label)
     if state is not None:
         mark_state(diagram, ax, state, action)
-    return _save(ax, path)
+    return _finish(ax, path)
 
 
 def draw_chain(
@@ -212,10 +211,10 @@ def draw_chain(
     diagram = Diagram.of_chain(chain).above(above)
     ax = ax or make_axes(diagram, with_colorbar=True)
     draw_background(diagram, ax, chain.bias if values is None else values, label)
-    return _save(ax, path)
+    return _finish(ax, path)
 
 
-def _save(ax: Axes, path: str | PathLike[str] | None) -> Figure:
+def _finish(ax: Axes, path: str | PathLike[str] | None) -> Figure:
     figure = ax.figure.figure
     if path is not None:
         figure.savefig(path)
@@ -228,9 +227,8 @@ def make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingDependencyError(
-            'drawing needs matplotlib: pip install "unichain-gym[plot]"'
-        ) from error
+        install = 'pip install "unichain-gym[plot]"'
+        raise MissingDependencyError(f"drawing needs matplotlib: {install}") from error
     # The longer side gets nine inches, or less if the states would become huge.
     extent = np.ptp(diagram.layout.position, axis=0) + 2 * MARGIN
     inches = extent * min(9.0 / extent.max(), 0.75)
@@ -274,9 +272,9 @@ def _draw_edges(diagram: Diagram, ax: Axes) -> float:
     """Draw an arrow for each transition; return the opacity of a sure one, below 1 if many."""
     from matplotlib.collections import LineCollection, PolyCollection
 
-    A, layout, before = len(diagram.action_names), diagram.layout, diagram.before
-    curve = edge_curves(layout, before, diagram.action, diagram.after, A)
-    rgba = action_colors(A)[diagram.action]
+    layout, before, n_actions = diagram.layout, diagram.before, len(diagram.action_names)
+    curve = edge_curves(layout, before, diagram.action, diagram.after, n_actions)
+    rgba = colors_of(diagram.action)
     # Many edges at one state make a thicket, in which only the probable ones should stand out.
     crowd = np.sqrt(min(1.0, 12.0 * layout.is_recurrent.size / before.size))
     rgba[:, 3] = _opacity(diagram.probability, crowd)
@@ -340,9 +338,8 @@ def mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> li
     color: Any = "black"
     text = f"state {state}"
     if action is not None:
-        n_actions = len(diagram.action_names)
-        check_member("action", action, n_actions)
-        color = action_colors(n_actions)[action]
+        check_member("action", action, len(diagram.action_names))
+        color = ACTION_COLORS[action % len(ACTION_COLORS)]
         text += f", after action {action}"
     width = min(5.0, 0.15 * _points_per_unit(ax))
     place = diagram.layout.position[state]
@@ -370,12 +367,11 @@ def _opacity(probability: FloatArray, strength: float) -> FloatArray:
     return strength * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
 
 
-def action_colors(n_actions: int) -> FloatArray:
-    """Return a color (RGBA) for each action."""
+def colors_of(action: IntArray) -> FloatArray:
+    """Return the colors (n, RGBA) of actions (n,)."""
     from matplotlib.colors import to_rgba_array
 
-    colors: FloatArray = to_rgba_array(ACTION_COLORS)[np.arange(n_actions) % len(ACTION_COLORS)]
-    return colors
+    return np.asarray(to_rgba_array(ACTION_COLORS)[action % len(ACTION_COLORS)])
 
 
 def _draw_legend(names: Sequence[str], ax: Axes, strength: float, *, with_colors: bool) -> None:

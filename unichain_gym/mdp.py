@@ -185,7 +185,7 @@ class TabularMDP:
 
     @cached_property
     def expected_duration(self) -> FloatArray:
-        """τ(s, a) = Σ_k probability · duration, (S, A), by default 1; 0 where there is no action."""
+        """τ(s, a) = Σ_k probability · duration, (S, A), by default 1; 0 without the action."""
         if self.durations is None:
             return read_only(self.allowed_actions.astype(np.float64))
         duration: FloatArray = np.einsum("sak,sak->sa", self.probability, self.durations)
