@@ -32,7 +32,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
-from lstd_agent.system.solution import Solved
+from lstd_agent.system.linked import Solved
 from lstd_agent.system.solve import Subsets
 
 DECAYS = (0.6, 0.9, 1.0)

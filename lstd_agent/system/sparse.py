@@ -42,7 +42,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import EvaluationError
 from lstd_agent.rows.layers import Layer, Samples
 from lstd_agent.system.gain import LEAST_SHARE, Gain, GainRows
-from lstd_agent.system.solution import Solved
+from lstd_agent.system.linked import Solved
 
 # Beside diagonals of 1: of factors of M, and of those of Z, which are symmetric.
 _RIDGE, _RIDGE_OF_Z = 1e-8, 1e-10
