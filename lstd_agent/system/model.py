@@ -84,7 +84,7 @@ def check_model(backup: Any, calibration: str) -> None:
 
 
 def solve_model(source: Any, windows: IntArray, model: PooledModel) -> list[Solved]:
-    """Fit all neighbourhoods to the values of the pooled model.
+    """Fit all neighborhoods to the values of the pooled model.
 
     They have no open directions: `PooledModel.open_share` tells what is open.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from scipy import sparse
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import check_choice
@@ -128,7 +129,8 @@ class ExactSchemes:
         if metric == "md":
             squared = mean_discrepancy(self.distributions, Kernel()(features, features))
         elif metric == "tv":
-            squared = total_variation(self.distributions)
+            n_at = np.ones(len(self.distributions))
+            squared = total_variation(sparse.csr_array(self.distributions), n_at)
         else:
             squared = optimal_transport(self.distributions, self.chain.bisimulation_distance())
         search = AnchorSearch(until_settled(squared, self._settled), self.t_max)
