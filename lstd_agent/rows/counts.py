@@ -352,7 +352,8 @@ def _dealt(counts: TransitionCounts, n: int, rng: np.random.Generator) -> list[T
     def visits(numbers: Any) -> sparse.csr_array:
         return sparse.csr_array((numbers.astype(np.float64), state), shape=(N.shape[0], S))
 
-    once = visits(N.data).power(-1.0)
+    once = visits(N.data)
+    once.data = 1.0 / once.data
     groups = []
     for part in rng.multinomial(N.data, np.full(n, 1.0 / n)).T:
         # Zeros are taken out in place, so that what the counts are made of is copied first.

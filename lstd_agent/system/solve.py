@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from lstd_agent.arrays import IntArray
-from lstd_agent.backups import Backup, LambdaReturn, MultiStep, is_one_step
+from lstd_agent.backups import Backup, is_one_step
 from lstd_agent.rows.factors import Factor, Segments, total, without_each
 from lstd_agent.system.gain import Gain, GainRows, estimate_gain
 from lstd_agent.system.linked import SingleSteps, Solved, solve_linked, zero_of
@@ -113,22 +113,19 @@ class Subsets:
                 for i, gain in enumerate(gains)
             ]
         zeros = np.stack([zero_of(source, each, last) for each in self.segments])
+        several: Any = backup
         if not (source.are_places or is_one_step(backup)):
-            assert isinstance(backup, MultiStep | LambdaReturn)
-            groups = source.groups(self.n_groups)
             halves = [slice(0, self.half), slice(self.half, source.n_trials)]
-            runs = {"others": groups, "whole": [slice(None)], "halves": halves}[self.kind]
-            equations: Any = Targets(
-                source, backup, np.array(gains), runs=runs, subsets=self.totals
-            )
-            return solve_linked(source, equations, anchors, zeros, directions=directions)
+            whole, others = [slice(None)], source.groups(self.n_groups)
+            runs = {"whole": whole, "halves": halves, "others": others}[self.kind]
+            targets = Targets(source, several, np.array(gains), runs=runs, subsets=self.totals)
+            return solve_linked(source, targets, anchors, zeros, directions=directions)
         found = []
-        for i, (segments, gain) in enumerate(zip(self.segments, gains, strict=True)):
+        for i, gain in enumerate(gains):
             if is_one_step(backup):
-                equations = SingleSteps(source, segments, gain)
+                equations: Any = SingleSteps(source, self.segments[i], gain)
             else:
-                equations = Targets(source, backup, np.array([gain]), group=self.groups[i])
+                equations = Targets(source, several, np.array([gain]), group=self.groups[i])
             track = directions and i == 0
-            [solved] = solve_linked(source, equations, anchors, zeros[i : i + 1], directions=track)
-            found.append(solved)
+            found += solve_linked(source, equations, anchors, zeros[i : i + 1], directions=track)
         return found

@@ -226,7 +226,8 @@ class Window:
         if self.border:
             n, times = np.sqrt(self.steps.weight.sum()), self.steps.duration / self.mean_duration
             column, row = (self._Ft @ times)[:, None] / n, self._Ft.sum(axis=1)[None] / n
-            M = sparse.block_array([[M, column], [row, None]])
+            blocks: Any = [[M, column], [row, None]]
+            M = sparse.block_array(blocks)
         whole = None if self.whole is None else self.whole._solver
         return _Solver(sparse.csc_array(M), whole, eager=whole is None and not self.one_hot)
 
@@ -454,7 +455,8 @@ def _window(
             sums = [
                 sparse.csr_array(only @ (A - B) @ only) for A, B in zip(sums, less, strict=True)
             ]
-        window = Window(inside, exits[kept], known, border, left_out, root, *sums, whole)
+        Z, H = sums
+        window = Window(inside, exits[kept], known, border, left_out, root, Z, H, whole)
         leading = window.leading(to_main)
         lost = np.zeros(len(window.exits), dtype=bool)
         if leading[known].all():
