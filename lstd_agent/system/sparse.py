@@ -142,8 +142,8 @@ class SparseRows:
             for layer in source.merged(a, b, group)
         ]
         f, g, *numbers = zip(*parts, strict=True)
-        rows = (sparse.csr_array(sparse.vstack(each)) for each in (f, g))
-        self.steps = Steps(*rows, *(np.concatenate(each) for each in numbers))
+        joined: list[Any] = [sparse.csr_array(sparse.vstack(each)) for each in (f, g)]
+        self.steps = Steps(*joined, *(np.concatenate(each) for each in numbers))
         total = self.steps.f.sum(axis=1)
         same = bool(total.size) and total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12)
         self.has_constant = bool(same) and not self.ends
@@ -305,7 +305,7 @@ class Window:
         else:
             goal[steps.f[self.exits | (np.diff(steps.g.indptr) == 0)].indices] = True
         edges = sparse.csr_array(goal[None].astype(np.float64))
-        blocks = [[A.T, None], [edges, sparse.csr_array((1, 1))]]
+        blocks: Any = [[A.T, None], [edges, sparse.csr_array((1, 1))]]
         graph: Any = sparse.block_array(blocks, format="csr")
         found = np.zeros(d + 1, dtype=bool)
         found[breadth_first_order(graph, d, directed=True, return_predecessors=False)] = True
