@@ -25,9 +25,7 @@ from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError, check_choice
-from lstd_agent.features.parameters import same_features
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import Features
+from lstd_agent.features.tables import Features, Standardized, same_features
 from lstd_agent.fit import Comparison, Fit
 from lstd_agent.fit_checks import (
     check_own_trials,

@@ -7,11 +7,15 @@ from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.backups import LambdaReturn, MultiStep
 from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import EvaluationError, FitWarning
-from lstd_agent.features.fourier import FourierBasis, RandomFourier
 from lstd_agent.features.kernels import Kernel
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import GaussianFeatures, OneHot
-from lstd_agent.features.vectors import Polynomial, RadialBasis, TileCoding
+from lstd_agent.features.tables import GaussianFeatures, OneHot, Standardized
+from lstd_agent.features.vectors import (
+    FourierBasis,
+    Polynomial,
+    RadialBasis,
+    RandomFourier,
+    TileCoding,
+)
 from lstd_agent.fit import Comparison
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD

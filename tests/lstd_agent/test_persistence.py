@@ -40,9 +40,8 @@ from lstd_agent import (
     TileCoding,
 )
 from lstd_agent.commands.outputs import write_files
-from lstd_agent.drafts import draft_of
 from lstd_agent.errors import FitWarning, InvalidInputError, NotFittedError
-from lstd_agent.packing import FORMAT_VERSION, Arrays, _digest, pack, unpack
+from lstd_agent.packing import FORMAT_VERSION, Arrays, _digest, draft_of, pack, unpack
 
 
 def through_a_file(value: Any) -> Any:
