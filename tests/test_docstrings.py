@@ -24,8 +24,18 @@ def public_functions() -> Iterator[tuple[str, Any]]:
                 yield f"{package}.{name}", found
             for member, value in vars(found).items() if inspect.isclass(found) else ():
                 function = getattr(value, "__func__", value)
+                if _is_of_another_library(found, member):
+                    continue
                 if inspect.isfunction(function) and not member.startswith("_"):
                     yield f"{package}.{name}.{member}", function
+
+
+def _is_of_another_library(kind: type, member: str) -> bool:
+    """Whether a method does what its library says, such as Gymnasium of `step`."""
+    return any(
+        member in vars(base) and base.__module__.split(".")[0] not in PACKAGES
+        for base in kind.__mro__[1:]
+    )
 
 
 def public_classes() -> Iterator[tuple[str, Any]]:
