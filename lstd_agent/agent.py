@@ -124,58 +124,14 @@ class SeminormLSTDAgent:
     ----------
     collector : TrialStore
         The trials, and how their observations are encoded.
-    options : dict
-        What the agent was made with.
-    n_trials : int
-        How many are finished.
-    counts, kept_trials : TransitionCounts, KeptTrials
-        All trials, counted or as vectors.
-    system_, neighborhoods_ : System, list of Neighborhood
-        The fitted system of approximators, and its parts in order of time.
-    gain_, start_bias_ : float
-        The gain, and what a trial earns above it in all.
-    gain_error_, start_bias_error_ : float
-        Their standard errors.
-    backup_ : Choice
-        The backup used by the fit, and what was tried.
-    main_reference_ : observation or None
-        Where the value is 0.
-
-    Methods
-    -------
-    paper(features, n_anchors)
-        An agent with exactly the paper's choices.
-    average_reward(features), transient(features), stepwise(features)
-        Special cases: LSTD of the steady state, of tasks that end, and of each timestep.
-    collect(env, policy, n_trials, t_max, seed)
-        Run trials in an environment.
-    attach(env, policy), act(observation), observe(t, observation, reward, next_observation)
-        Begin a loop of one's own, ask for actions in it, and record its transitions.
-    end_trial(), drop_trial()
-        Finish its trial, or forget it.
-    add(data), merge(other), add_trials(observations, rewards)
-        Take trials from elsewhere: counted, of another agent, or logged.
-    use_features(features), reset()
-        Use other features; forget all trials and fits.
-    fit(), predict(observations, t)
-        Fit the system to all trials so far; calibrated relative values.
-    standard_errors(observations, t), coverage(observations, t), determined(observations, t)
-        How far off values may be, how well observations were seen, whether samples suffice.
-    action_values(observations, t), action_standard_errors(observations)
-        What actions are worth, under any policy, and how far off that may be.
-    action_coverage(observations)
-        How many transitions there are of each action.
-    compare(a, b, t, by)
-        A difference of values, or of what trials from two starts earned, with its standard error.
-    diagnostics(), summary(), plot()
-        How far the fit may be relied on; an account of it as text, and as a figure.
-    candidate(index)
-        The observation of a candidate reference state.
-    save(path), load(path)
-        Write a file, and read it.
 
     Notes
     -----
+    Trials come by `collect`; by a loop of one's own (`attach`, `act`, `observe`, `end_trial`,
+    `drop_trial`); or from elsewhere (`add`, `add_trials`, `merge`). After `fit`, answers are
+    `predict`, `standard_errors`, `coverage`, `determined`, `compare` and `action_values`; the fit
+    itself is shown by `diagnostics`, `summary`, `plot` and the names that end in ``_``.
+
     Source: Algorithm ``training_nbwpval`` and section ``approxbias``; the default calibration is
     ours. Methods that change the agent return it, so that calls can be chained. An argument that
     does not fit raises `InvalidInputError`, and nothing has changed. Asking for results before

@@ -39,11 +39,6 @@ class Comparison:
     degrees : int
         Degrees of freedom of the standard error: one less than there are batches of trials.
 
-    Methods
-    -------
-    interval(level)
-        A confidence interval.
-
     Examples
     --------
     >>> print(Comparison(difference=-27.371, standard_error=0.2))

@@ -44,10 +44,6 @@ class Budget:
     n_trials : int
     t_max : int
         The last timestep: a trial has t_max + 1 steps, at timesteps 0 to t_max.
-    num_envs : int
-        How many trials run at once: a twentieth of all.
-    n_rounds : int
-        How many rounds of ``num_envs`` trials there are; the last one may count in part.
     """
 
     n_trials: int
@@ -55,12 +51,12 @@ class Budget:
 
     @property
     def num_envs(self) -> int:
-        """How many trials run at once."""
+        """How many trials run at once: a twentieth of all."""
         return -(-self.n_trials // 20)
 
     @property
     def n_rounds(self) -> int:
-        """How many rounds there are."""
+        """How many rounds of ``num_envs`` trials there are; the last one may count in part."""
         return -(-self.n_trials // self.num_envs)
 
 

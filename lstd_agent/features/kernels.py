@@ -25,13 +25,6 @@ class Kernel:
     width : float or "median"
         Of the Gaussian; ``"median"`` is the median distance between distinct states.
 
-    Methods
-    -------
-    paired(x, y)
-        k between corresponding rows.
-    fit_width(features)
-        This kernel with a number for its width.
-
     Examples
     --------
     >>> from lstd_agent import Kernel

@@ -57,11 +57,6 @@ Features: TypeAlias = (
 class OneHot:
     """One feature a state: every value function is representable.
 
-    Methods
-    -------
-    table(n_states)
-        The features of so many states.
-
     Examples
     --------
     >>> from lstd_agent import OneHot
@@ -93,11 +88,6 @@ class GaussianFeatures:
         Number of features.
     seed : int
         The same seed gives the same table.
-
-    Methods
-    -------
-    table(n_states)
-        The features of so many states.
 
     Examples
     --------
@@ -146,16 +136,6 @@ class Standardized:
         Of standardized observations (n, k).
     mean, deviation : array_like, shape (k,), optional
         Where known already. Components that do not vary have a deviation of 1.
-
-    Attributes
-    ----------
-    is_measured : bool
-        Whether mean and deviation are known.
-
-    Methods
-    -------
-    measured(samples)
-        These features, with mean and deviation of samples.
 
     Examples
     --------

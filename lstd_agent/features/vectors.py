@@ -51,13 +51,6 @@ class RadialBasis:
     width : float or array_like, shape (k,)
         One for each dimension, or the same for all.
 
-    Methods
-    -------
-    grid(low, high, n)
-        Centers n a dimension, evenly over a box.
-    kmeans(samples, n, seed)
-        Centers where observations are.
-
     Examples
     --------
     >>> from lstd_agent import RadialBasis
