@@ -901,7 +901,7 @@ class SeminormLSTDAgent:
         n steps from the start, for large n, earn about ``n * gain_ + start_bias_``. It depends on
         no reference state, so policies compare by it.
         """
-        return self._last_fit.start_bias
+        return self._last_fit.jackknife.start_bias
 
     @property
     def start_bias_error_(self) -> float:
@@ -920,7 +920,7 @@ class SeminormLSTDAgent:
         With ``"model"`` its value is 0 before features are fitted. None is the terminal state, or,
         in linked systems of vectors, the mean over the settled tail.
         """
-        return self._last_fit.main_reference
+        return self._last_fit.candidate(self.system_.references.main)
 
     @property
     def _source(self) -> tuple[CountRows | TrialRows, Encoding]:
