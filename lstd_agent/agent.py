@@ -275,12 +275,12 @@ class SeminormLSTDAgent:
 
     @property
     def n_stored_trials(self) -> int:
-        """How many trials' observations to keep."""
+        """How many counted trials are kept whole."""
         return self.collector.n_stored_trials
 
     @property
     def n_batches(self) -> int:
-        """In how many batches to keep the statistics."""
+        """Into how many batches trials are dealt."""
         return self.collector.n_batches
 
     @property
@@ -709,11 +709,6 @@ class SeminormLSTDAgent:
             observations: noisier, but right whatever features and observations leave out, if the
             tail has settled. `diagnostics` says when to prefer it.
 
-        Returns
-        -------
-        Comparison
-            With ``difference``, ``standard_error`` and ``interval()``.
-
         Raises
         ------
         NotFittedError
@@ -836,12 +831,7 @@ class SeminormLSTDAgent:
         return self._action_evidence.action_coverage(observations)
 
     def diagnostics(self) -> Diagnostics:
-        """Return how far the fit may be relied on; ``print`` it.
-
-        Returns
-        -------
-        Diagnostics
-        """
+        """Return how far the fit may be relied on; ``print`` it."""
         fit = self._last_fit
         if self._diagnostics is None:
             self._diagnostics = diagnose_fit(fit)
@@ -850,13 +840,8 @@ class SeminormLSTDAgent:
     def plot(self) -> Figure:
         """Return a figure of values, occupancy over time, and neighbourhoods over the trial.
 
-        Determined values have bars of two standard errors each way, of at most 200 observations in
-        up to ten neighbourhoods.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Save it with ``figure.savefig(path)``; a notebook shows it.
+        ``figure.savefig(path)`` saves it; a notebook shows it. Determined values have bars of two
+        standard errors each way, of at most 200 observations in up to ten neighbourhoods.
 
         Raises
         ------
@@ -866,12 +851,7 @@ class SeminormLSTDAgent:
         return draw(self._last_fit)
 
     def summary(self) -> str:
-        """Return an account of the fit, and of how trials are kept, as text.
-
-        Returns
-        -------
-        str
-        """
+        """Return an account of the fit, and of how trials are kept, as text."""
         return describe(self._last_fit, self.collector.batches.account())
 
     @property

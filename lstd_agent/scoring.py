@@ -203,7 +203,7 @@ def score(
     executor: Executor | None = None,
     progress: bool | None = None,
 ) -> Scores:
-    """Score a method on problems with exact answers, beside ours and the baselines.
+    """Score a method on problems with exact answers, beside ours and the baselines; print the result.
 
     Parameters
     ----------
@@ -232,11 +232,6 @@ def score(
         source file, this package and the settings are the same.
     workers, executor, progress
         Processes, or an executor to use instead; whether to show progress (None: on a terminal).
-
-    Returns
-    -------
-    Scores
-        ``print`` it; ``rows`` has everything.
 
     Raises
     ------

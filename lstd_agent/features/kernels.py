@@ -78,10 +78,6 @@ class Kernel:
         Parameters
         ----------
         features : ndarray, shape (m, d)
-
-        Returns
-        -------
-        Kernel
         """
         if self.width != "median":
             return self
