@@ -13,7 +13,7 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "html", "decompositions", "drafts", "progress", "backups"),
+    ("errors", "arrays", "html", "decompositions", "progress", "backups"),
     ("figure_style",),
     ("features",),
     ("trials",),

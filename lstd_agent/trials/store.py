@@ -17,8 +17,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import Features, is_table
+from lstd_agent.features.tables import Features, Standardized, is_table
 from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
 from lstd_agent.trials.counted import CountedTrials
