@@ -33,7 +33,7 @@ from unichain_gym.elimination import ObjectFactors, finite
 from unichain_gym.linear import find_solver
 from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.rounding import EPSILON
-from unichain_gym.structure import find_structure, keep_edges
+from unichain_gym.structure import find_structure, first_of_each, keep_edges
 
 ROUGH_STEPS, FULL_STEPS = 16, 2  # the latter where every state leads to many others
 RARE = 0.05
@@ -103,8 +103,7 @@ class Equations:
     def _most_frequent(self, p: FloatArray) -> IntArray:
         if self.n_classes == 1:
             return np.array([np.where(self.label == 0, p, -1.0).argmax()])
-        order = np.lexsort((-p, self.label))
-        return np.asarray(order[np.searchsorted(self.label[order], np.arange(self.n_classes))])
+        return first_of_each(self.label, (-p,), self.n_classes)
 
     def _choose_better_ground(self) -> None:
         inflow = self.own.Q.T @ self.is_ground.astype(float)

@@ -138,6 +138,12 @@ def group_sums(label: NDArray[np.integer[Any]], values: FloatArray, n_groups: in
     return np.bincount(label, weights=values, minlength=n_groups).astype(np.float64, copy=False)
 
 
+def first_of_each(label: IntArray, keys: tuple[FloatArray, ...], n_labels: int) -> IntArray:
+    """Return for each label from 0 on where it has the smallest keys, the last one deciding."""
+    order = np.lexsort((*keys, label))
+    return np.asarray(order[np.searchsorted(label[order], np.arange(n_labels))])
+
+
 def search_breadth_first(P: sparse.csr_array, sources: IntArray) -> tuple[IntArray, IntArray]:
     """Search a graph, an entry (s, s') being an edge, from several sources at once.
 
