@@ -115,13 +115,13 @@ class Limits:
 
     @cached_property
     def _from_ground(self) -> sparse.csr_array:
-        """The transitions from the grounds to the other recurrent states."""
-        return self.P_RR[self.ground][:, self.ungrounded]
+        """The rows of the grounds in P_RR."""
+        return self.P_RR[self.ground]
 
     @property
     def inflow(self) -> FloatArray:
         """The transitions to each other recurrent state from its ground."""
-        return np.asarray(np.ones(self.n_classes) @ self._from_ground)
+        return np.asarray(np.ones(self.n_classes) @ self._from_ground)[self.ungrounded]
 
     @cached_property
     def stationary(self) -> FloatArray:
@@ -263,30 +263,35 @@ class Limits:
         """
         x, c = np.zeros_like(values), values[self.recurrent]
         U, G = self.ungrounded, self.ground
-        off = c[G] * (1.0 - discount)
         if not U.size:
-            return x, off
-        solver, step = self.recurrent_solver, np.ones(G.size)
+            return x, c[G] * (1.0 - discount)
+        solver, tau = self.recurrent_solver, np.ones(c.shape[0])
         if durations is not None:
             tau = durations[self.recurrent]
-            z, step = solver.solve(tau[U]), tau[G]
+            z = self._until_ground(solver, tau)
         elif discount == 1.0:
             z = self._time_to_ground
         else:
             exit_rate = (1.0 - discount) + discount * self._to_ground
             solver = find_solver(discount * keep_states(self.P_RR, U), exit_rate)
-            z = solver.solve(np.ones(U.size))
-        u = solver.solve(c[U])
-        from_ground = discount * self._from_ground
-        off = ((c[G] + from_ground @ u).T / (step + from_ground @ z)).T
-        x[self.recurrent[U]] = u - (off[self.label[U]].T * z).T
+            z = self._until_ground(solver, tau)
+        u = self._until_ground(solver, c)
+        returns = tau[G] + discount * (self._from_ground @ z)
+        off = ((c[G] + discount * (self._from_ground @ u)).T / returns).T
+        x[self.recurrent] = u - (off[self.label].T * z).T
         x[self.recurrent] -= (self.class_distributions @ x)[self.label]
         return x, off
 
+    def _until_ground(self, solver: Solver, c: FloatArray) -> FloatArray:
+        """Sum c, (n_R,) or (n_R, m), over the steps until a ground is entered; 0 on the grounds."""
+        x = np.zeros_like(c)
+        x[self.ungrounded] = solver.solve(c[self.ungrounded])
+        return x
+
     @cached_property
     def _time_to_ground(self) -> FloatArray:
-        """Expected steps until the ground is entered, from the other recurrent states."""
-        return self.recurrent_solver.solve(np.ones(self.ungrounded.size))
+        """Expected steps until a ground is entered."""
+        return self._until_ground(self.recurrent_solver, np.ones(self.recurrent.size))
 
     def left_potential(self, start: FloatArray) -> FloatArray:
         """Return start D, shape (S,): the y with y (I - P) = start (I - P*) and y P* = 0."""
