@@ -50,6 +50,8 @@ class Structure:
 
 def find_structure(P: sparse.csr_array) -> Structure:
     """Find the recurrent classes of a transition matrix (S, S) without stored zeros."""
+    if P.nnz == P.shape[0] ** 2:
+        return Structure(np.zeros(P.shape[0], dtype=np.int64), 1)
     n, component = connected_components(P, connection="strong")
     row, column = edges(P)
     is_left = np.zeros(n, dtype=bool)
