@@ -13,7 +13,7 @@ from unichain_gym.interface import OutcomeModel
 
 
 def action_values(mdp: OutcomeModel | None, following: FloatArray) -> FloatArray:
-    """Return r(s, a) + Σ_s' p(s'|s, a) following(s'), shape (S, A); NaN where there is no action."""
+    """Return q(s, a) of the values that follow, shape (S, A); NaN where there is no action."""
     if mdp is None:
         raise InvalidModelError(
             "action values need the MDP's actions, and this chain was made from a transition "

@@ -67,22 +67,21 @@ class Evaluation(NamedTuple):
 
 def iterate_policies(
     pairs: Pairs, start: IntArray, n: int, discount: float | None, tie_tolerance: float = 0.0
-) -> Iterator[Evaluation]:
-    """Improve a policy, rows (S,), until nothing is better for certain; yield every one.
+) -> list[Evaluation]:
+    """Improve a policy, rows (S,), until nothing is better for certain; return every step.
 
     The criterion is optimality to n: -1 for the gain, 0 for the bias, `BLACKWELL`; or the
     discounted value, with a discount. Differences up to the tie_tolerance, relative to the size of
     what is compared, are ties by request.
     """
     rows, ground, seen = start, np.zeros(0, dtype=np.int64), set()
-    while True:
+    found: list[Evaluation] = []
+    # A policy may come back only by a tie of gains that was none, and is then listed as open.
+    while rows.tobytes() not in seen:
         seen.add(rows.tobytes())
-        evaluation = _evaluate(pairs, rows, n, discount, tie_tolerance, ground)
-        yield evaluation
-        # A policy may come back only by a tie of gains that was none, and is then listed as open.
-        if evaluation.improved.tobytes() in seen:
-            return
-        rows, ground = evaluation.improved, evaluation.ground
+        found.append(_evaluate(pairs, rows, n, discount, tie_tolerance, ground))
+        rows, ground = found[-1].improved, found[-1].ground
+    return found
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -143,8 +143,8 @@ def first_time(
 ) -> int:
     """Return the first t at which size(x P^t) ≤ tol, for a size that never grows with t.
 
-    x, (m, S), is a block of rows, or the identity. Each product is ``deflated``: this takes out what
-    rounding leaves and P never reduces.
+    x, (m, S), is a block of rows, or the identity. Each product is ``deflated``: this takes out
+    what rounding leaves and P never reduces.
 
     Single steps come first. Up to `DOUBLING_STATES` states, once these have taken as long as
     doubling would, dense powers are doubled and then bisected. More than `STEP_WORK`
