@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -294,5 +294,5 @@ def find_worst_policy(
         Its gain, bias and chain are those of the policy with the rewards as they are.
     """
     opposite = replace(mdp, reward=-mdp.reward)
-    options = {"tie_tolerance": tie_tolerance, "precision": precision}
+    options: Any = {"tie_tolerance": tie_tolerance, "precision": precision}
     return replace(find_optimal_policy(opposite, criterion, discount, **options), mdp=mdp)

@@ -14,6 +14,7 @@ same for 10 trials and for 10^7.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,7 +153,7 @@ def simulate_replicates(
     state, row = outcome // K, replicate * T + timestep
     pair = state * S + next_state.ravel()[outcome]
     all_counts = _sum_entries(row, pair, count, (n_replicates * T, S * S))
-    sums = [
+    sums: list[Any] = [
         None
         if values is None
         else _sum_entries(row, state, count * values.ravel()[outcome], (n_replicates * T, S))

@@ -140,7 +140,7 @@ def group_sums(label: NDArray[np.integer[Any]], values: FloatArray, n_groups: in
     return np.bincount(label, weights=values, minlength=n_groups).astype(np.float64, copy=False)
 
 
-def first_of_each(label: IntArray, keys: tuple[FloatArray, ...], n_labels: int) -> IntArray:
+def first_of_each(label: IntArray, keys: tuple[NDArray[Any], ...], n_labels: int) -> IntArray:
     """Return for each label from 0 on where it has the smallest keys, the last one deciding."""
     order = np.lexsort((*keys, label))
     return np.asarray(order[np.searchsorted(label[order], np.arange(n_labels))])
