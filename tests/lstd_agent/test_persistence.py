@@ -67,7 +67,9 @@ def discrete(**options: Any) -> SeminormLSTDAgent:
 @pytest.mark.parametrize(
     "options",
     [
-        {"features": GaussianFeatures(3, seed=4), "n_anchors": None},
+        pytest.param(
+            {"features": GaussianFeatures(3, seed=4), "n_anchors": None}, marks=pytest.mark.slow
+        ),
         {"features": np.eye(6)[:, :2] + 0.5, "anchors": [0, 9], "on_termination": "absorb"},
         {"features": Polynomial(2, scale=5.0), "gain": 3.0, "calibration": "references"},
         {"features": RadialBasis([[0.0], [4.0]], 2.0), "reference": "most_common"},
@@ -478,7 +480,7 @@ def no_torque(observations: Any) -> Any:
     [
         OneHot(),
         Standardized(Polynomial(2)),
-        TileCoding([-1, -1, -8], [1, 1, 8], n_tiles=2, n_tilings=4),
+        TileCoding([-1, -1, -8], [1, 1, 8], n_tiles=2, n_tilings=2),
     ],
     ids=lambda features: type(features).__name__,
 )
@@ -489,7 +491,7 @@ def test_a_copy_of_a_fitted_agent_gives_the_same_answers(features: Any) -> None:
     else:
         at = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -2.0]])
         env = gym.make_vec("Pendulum-v1", num_envs=5)
-        agent = SeminormLSTDAgent(features).collect(env, no_torque, 60, 40, seed=0).fit()
+        agent = SeminormLSTDAgent(features).collect(env, no_torque, 40, 20, seed=0).fit()
     difference = agent.compare(at[:1], at[1:])
     errors = agent.standard_errors(at)
     for copied in COPIES:

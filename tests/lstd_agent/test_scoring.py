@@ -139,6 +139,7 @@ def test_rows_of_a_method_that_has_changed_are_not_taken_for_its_own(tmp_path: P
     assert source_of(partial(configured, a=exact)) == source_of(partial(configured, a=zeros))
 
 
+@pytest.mark.slow
 def test_workers_compute_the_same_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where workers find the method of this module.
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])
