@@ -52,7 +52,7 @@ def test_the_sample_of_counted_trials_has_their_rewards() -> None:
     assert (np.diff(sample.hashes.astype(float)) > 0).all()
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 10_000), st.integers(1, 60))
 def test_sample_and_batches_of_a_log_do_not_depend_on_its_order(seed: int, n: int) -> None:
     states, rewards = walks(n, seed=seed)
@@ -109,7 +109,7 @@ def test_the_smallest_hashes_of_a_sample_are_no_special_trials() -> None:
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 10_000), st.sampled_from([3, 700, 2**30]), st.integers(1, 7))
 def test_counts_by_batch_are_those_of_a_plain_loop(seed: int, S: int, n_batches: int) -> None:
     rng = np.random.default_rng(seed)
