@@ -116,9 +116,10 @@ class SeminormLSTDAgent:
         trials and for returns of starts. Which they are does not depend on the order in which
         trials come.
     n_batches : int
-        In how many batches to deal the trials, for `standard_errors`. Counts take at most one
-        number for each visited (batch, timestep, transition). Standard errors fit the system
-        again without each batch; of 10⁵ tiles each such fit takes about half as long as the
+        In how many batches to deal the trials, for `standard_errors`: 1 for no errors, or at least
+        10; 2 to 9 mean 10, because the error of few batches is itself uncertain. Counts take at
+        most one number for each visited (batch, timestep, transition). Standard errors fit the
+        system again without each batch; of 10⁵ tiles each such fit takes about half as long as the
         first, so that fewer batches there cost less.
     observations : {"auto", "counted", "vectors"}
         How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and

@@ -172,7 +172,7 @@ def test_an_interval_holds_the_truth_or_it_does_not(audit: Any) -> None:
     queue = small_models(models)["queue"]
     drawn = queue.simulate(100, 40, np.random.default_rng(1))
     task = tasks.Task.of(queue, drawn, OneHot(), (7, 2), {"n_batches": 4})
-    assert intervals.held(task, 0, 4)["difference"]
+    assert intervals.held(task, 0)["difference"]
     shifted = models.Finite(queue.P, 9.0 * queue.reward, queue.start, queue.shown)
     other = tasks.Task.of(shifted, drawn, OneHot(), (7, 2), {"n_batches": 4})
-    assert not intervals.held(other, 0, 4)["difference"]
+    assert not intervals.held(other, 0)["difference"]
