@@ -45,8 +45,9 @@ _MOVES = 0.25
 # that add up to a smaller share of E do not matter.
 _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 
-# A misfit matters if it is a larger share of E.
-_MISFIT = 0.05
+# A misfit matters if it is a larger share of E; of all groups together, if their standard deviation
+# is. Groups differ surely if chance makes them differ so much less often than this.
+_MISFIT, _SPREAD, _BETWEEN = 0.05, 0.1, 0.001
 
 # A standard error that fewer trials make up is not known.
 _EVENTS = 10.0
@@ -178,13 +179,13 @@ def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
 def start_groups(starts: Any) -> list[IntArray]:
     """Return groups of trials with like starts: all trials first.
 
-    Few distinct starts (N,) or (N, k) are a group each. Others are halved along the direction in
-    which they vary most, and the halves again.
+    Few distinct starts (N,) or (N, k) are a group each, of two trials or more. Others are halved
+    along the direction in which they vary most, and the halves again.
     """
     x, groups = np.asarray(starts).reshape(len(starts), -1), [np.arange(len(starts))]
     kinds, kind, n = np.unique(x, axis=0, return_inverse=True, return_counts=True)
     if len(kinds) <= _FEW_STARTS:
-        some = np.flatnonzero((n >= MIN_TRIALS) & (n < len(x)))
+        some = np.flatnonzero((n >= 2) & (n < len(x)))
         return groups + [np.flatnonzero(kind.ravel() == i) for i in some]
     x = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), _TINY)
     smallest = max(2 * MIN_TRIALS, len(x) // (_GROUPS // 2))
@@ -254,6 +255,7 @@ def check_tail(
     features of some block (M, T, d), the other half moves along it too, and more than a share of a
     standard deviation is left to go.
     """
+    groups = [*groups[:1], *(group for group in groups[1:] if len(group) >= MIN_TRIALS)]
     T, h, E = R.shape[1], R.shape[1] // 2, earned_range(R, groups)
     few, most = max(1, -(-(T - h) // 4)), max(1, (T - h) // 2)
     every = np.arange(max(few, most - 48), most + 1)
@@ -386,6 +388,7 @@ def check_starts(
     tested without the fitted value at the end. A wrong gain adds the same to all trials: groups
     are tested without that amount, and only the group of all trials with it, and with the gain's
     noise. A given gain differs from the trials' own gain by their noise, at each of T timesteps.
+    Small groups are tested together, see `_misfit_between`.
 
     Returns the misfit of the longest horizon of each group, the surest first; groups in which few
     rare events make up the noise, so that its size is not known; and u(T) of each trial.
@@ -401,20 +404,23 @@ def check_starts(
     rare = len(earned) > 1 and few_events(earned[:, T])
     tests = [(H, True) for H in sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})]
     tests += [(T, False)] * (settled and skipped is None)
-    z = critical(len(groups) * len(tests))
+    z = critical((1 + sum(len(group) >= MIN_TRIALS for group in groups[1:])) * len(tests))
     least = max(_MISFIT * unit, _ROUNDING * T * float(np.nanmax(np.abs(R), initial=0.0)))
     longest: dict[int, tuple[float, Misfit]] = {}
     unknown: set[int] = set()
+    between: tuple[int, float, float, int] | None = None
     for H, closed in tests:
         u, steps = C[:, H], n[:, H]
         if not closed:
             u = u - values[:, T]
         ok = (steps > 0) if closed else whole
         kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
+        u0 = np.where(ok, u - steps * (u[ok].sum() / max(float(steps[ok].sum()), 1.0)), 0.0)
+        if closed and (worst := _misfit_between(u0, kept[1:], unit, len(tests))):
+            between = *worst, H
         kept = [(i, group) for i, group in kept if len(group) >= MIN_TRIALS]
         if not kept:
             continue
-        u0 = np.where(ok, u - steps * (u[ok].sum() / max(float(steps[ok].sum()), 1.0)), 0.0)
         errors = _errors_of_groups(u0, [group for _, group in kept])
         for (i, group), error in zip(kept, errors, strict=True):
             mean, noises = float(u0[group].mean()), [u0[group]]
@@ -438,8 +444,42 @@ def check_starts(
                 predicted = float(values[group, 0].mean())
                 # Longer horizons overwrite shorter ones: they ask less of the fitted values.
                 longest[i] = (ratio, Misfit(i, predicted, predicted + mean, error, H, closed))
+    if between and between[0] not in longest:
+        i, mean, error, H = between
+        predicted = float(values[groups[i], 0].mean())
+        misfit = Misfit(i, predicted, predicted + mean, error, H, True)
+        longest[i] = abs(mean) / max(error, _TINY), misfit
     ordered = sorted(longest.values(), key=lambda pair: -pair[0])
     return [misfit for _, misfit in ordered], sorted(unknown), C[:, T]
+
+
+def _misfit_between(
+    u: FloatArray, groups: Sequence[tuple[int, IntArray]], unit: float, n_tests: int
+) -> tuple[int, float, float] | None:
+    """Return the group that differs most, its mean of u and error, if groups surely differ.
+
+    An F test of all groups together sees what none of a few trials shows by itself. Groups that
+    hold smaller ones are left out. Means must vary by more than a share of E.
+    """
+    from scipy.special import fdtrc  # takes long to import
+
+    number = np.full(len(u), -1)
+    for i, group in groups:
+        number[group] = i
+    inside = np.flatnonzero(number >= 0)
+    names, k, n = np.unique(number[inside], return_inverse=True, return_counts=True)
+    m, x = len(names) - 1, u[inside] - u[inside].mean() if len(inside) else u[:0]
+    if m < 1 or len(x) - m < FEWEST_TRIALS:
+        return None
+    means = np.bincount(k, x) / n
+    rest = x - means[k]
+    within, all_between = float(rest @ rest) / (len(x) - m - 1), float(n @ means**2)
+    spread = np.sqrt(max(0.0, all_between - m * within) / len(x))
+    surely = fdtrc(m, len(x) - m - 1, all_between / m / max(within, _TINY)) < _BETWEEN / n_tests
+    if not surely or spread <= _SPREAD * unit or few_events(rest):
+        return None
+    j = int(np.argmax(n * means**2))
+    return int(names[j]), float(means[j]), float(np.sqrt(within / n[j]))
 
 
 def _errors_of_groups(u: FloatArray, groups: Sequence[IntArray]) -> list[float]:

@@ -97,6 +97,11 @@ def test_an_event_that_no_trial_has_is_left_out_of_what_was_seen(audit: Any) -> 
     assert event.gain == pytest.approx(queue.gain + 1.0)
     assert seen.gain == pytest.approx(queue.gain, rel=0.01)
     assert_allclose(event.values(np.arange(16)), np.tile(queue.to_come(0, np.arange(8)), 2))
+    i, t = np.argwhere(states[:, 1:-1] % 8 == 7)[0]
+    states[i, t + 1] = 15  # once where there are most jobs
+    somewhere = event.as_seen(states, np.full(300, 101))
+    assert somewhere.P[:, 15].any()
+    assert not somewhere.P[:, 8:15].any()
     often = models.with_event(queue, 0.01, np.full(8, 100.0))
     states, _, _ = often.simulate(300, 100, np.random.default_rng(0))
     seen = often.as_seen(states, np.full(300, 101))
