@@ -109,8 +109,11 @@ class SeminormLSTDAgent:
         How many counted trials to keep whole, for the distance between trials and for returns of
         starts. The order in which trials come does not decide which are kept.
     n_batches : int
-        Into how many batches trials are dealt, for `standard_errors`. Each costs memory for counts,
-        and a fit without it.
+        In how many batches to deal the trials, for `standard_errors`: 1 for no errors, or at least
+        10; 2 to 9 mean 10, because the error of few batches is itself uncertain. Counts take at
+        most one number for each visited (batch, timestep, transition). Standard errors fit the
+        system again without each batch; of 10⁵ tiles each such fit takes about half as long as the
+        first, so that fewer batches there cost less.
     observations : {"auto", "counted", "vectors"}
         How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
         others of at most 10,000 elements), and keeps all others as vectors.
