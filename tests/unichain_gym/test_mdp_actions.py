@@ -110,7 +110,7 @@ def test_policies_are_those_of_the_actions_that_each_state_has():
 
 
 @given(st.integers(1, 5), st.integers(1, 150), st.integers(0, 2**32 - 1))
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_any_policy_is_had_by_its_number_in_mixed_bases(A: int, S: int, seed: int):
     rng = np.random.default_rng(seed)
     allowed = rng.random((S, A)) < 0.6
