@@ -142,9 +142,9 @@ class MarkovChain:
         if mdp is not None and policy is not None:
             policy = read_only(np.array(read_reals(policy, "policy")))
             if policy.shape != mdp.allowed_actions.shape:
+                shape = mdp.allowed_actions.shape
                 raise InvalidModelError(
-                    f"policy must have shape {mdp.allowed_actions.shape}, a probability for each "
-                    f"state and action; got {policy.shape}"
+                    f"policy must have shape {shape}, (S, A); got {policy.shape}"
                 )
             if durations is None and mdp.durations is not None:
                 durations = np.einsum("sa,sa->s", policy, mdp.expected_duration)
@@ -156,14 +156,14 @@ class MarkovChain:
             for states in self.recurrent_classes:
                 if not tau[states].any():
                     raise InvalidModelError(
-                        f"no time passes in the recurrent class {abbreviate(states)}, so that it "
-                        "has no reward per unit of time; give a step there a duration"
+                        f"no time passes in the recurrent class {abbreviate(states)}; give a step "
+                        "there a duration"
                     )
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
-            f"{name!r} of a chain cannot be set: what was computed before would not follow. Make "
-            "another chain, by MarkovChain(...) or mdp.induce(policy)"
+            f"{name!r} of a chain cannot be set. Make another, by MarkovChain(...) or "
+            "mdp.induce(policy)"
         )
 
     def __delattr__(self, name: str) -> None:

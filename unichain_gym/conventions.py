@@ -85,9 +85,9 @@ def refuse_unknown(
     """Raise ``error`` for the first of the given names of arguments that is not known."""
     for name in given:
         if name not in known:
+            listed = ", ".join(known) or "none"
             raise error(
-                f"{owner} has no {kind} {name!r}{nearest_name(name, known)}; it has: "
-                f"{', '.join(known) or 'none'}"
+                f"{owner} has no {kind} {name!r}{nearest_name(name, known)}; it has: {listed}"
             )
 
 
@@ -132,9 +132,10 @@ def draw_start(
 ) -> IntArray:
     """Return ``n`` start states: as ``options`` say, else drawn by ``thresholds``."""
     if not {*options} <= {"state", "distribution"} or len(options) > 1:
+        got = ", ".join(map(repr, options))
         raise InvalidArgumentError(
-            "reset takes one option, 'state' or 'distribution' (a vector environment "
-            f"'reset_mask' too); got {', '.join(map(repr, options))}"
+            "reset takes one option, 'state' or 'distribution' (and 'reset_mask' of many); got "
+            f"{got}"
         )
     if "state" in options:
         return check_states(mdp, options["state"], n, "options['state']")

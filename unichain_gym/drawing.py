@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from io import BytesIO
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
@@ -174,10 +175,10 @@ def draw_mdp(
         If matplotlib is not installed.
     """
     diagram = Diagram.of_mdp(mdp, policy).above(above)
-    ax = ax or make_axes(diagram, with_colorbar=values is not None)
-    draw_background(diagram, ax, values, value_label)
+    ax = ax or _make_axes(diagram, with_colorbar=values is not None)
+    _draw_background(diagram, ax, values, value_label)
     if state is not None:
-        mark_state(diagram, ax, state, action)
+        _mark_state(diagram, ax, state, action)
     return _finish(ax, path)
 
 
@@ -209,8 +210,8 @@ def draw_chain(
     """
     label = value_label or ("bias" if values is None else "value")
     diagram = Diagram.of_chain(chain).above(above)
-    ax = ax or make_axes(diagram, with_colorbar=True)
-    draw_background(diagram, ax, chain.bias if values is None else values, label)
+    ax = ax or _make_axes(diagram, with_colorbar=True)
+    _draw_background(diagram, ax, chain.bias if values is None else values, label)
     return _finish(ax, path)
 
 
@@ -221,7 +222,7 @@ def _finish(ax: Axes, path: str | PathLike[str] | None) -> Figure:
     return figure
 
 
-def make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
+def _make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
     """Return axes, as large as the layout needs, on a figure with space for a legend."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -254,7 +255,7 @@ def make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
     return axes
 
 
-def draw_background(
+def _draw_background(
     diagram: Diagram, ax: Axes, values: ArrayLike | None = None, value_label: str = "value"
 ) -> None:
     """Draw everything but the marker of the current state."""
@@ -274,7 +275,7 @@ def _draw_edges(diagram: Diagram, ax: Axes) -> float:
 
     layout, before, n_actions = diagram.layout, diagram.before, len(diagram.action_names)
     curve = edge_curves(layout, before, diagram.action, diagram.after, n_actions)
-    rgba = colors_of(diagram.action)
+    rgba = _colors_of(diagram.action)
     # Many edges at one state make a thicket, in which only the probable ones should stand out.
     crowd = np.sqrt(min(1.0, 12.0 * layout.is_recurrent.size / before.size))
     rgba[:, 3] = _opacity(diagram.probability, crowd)
@@ -330,15 +331,15 @@ def _draw_states(diagram: Diagram, ax: Axes, values: ArrayLike | None, value_lab
         ax.text(layout.position[s, 0], layout.position[s, 1], str(s), color=ink, **font)
 
 
-def mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> list[Any]:
+def _mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> list[Any]:
     """Ring the current state in the color of the last action, say both, and return the artists."""
     from matplotlib.patches import Circle
 
-    check_member("state", state, diagram.layout.is_recurrent.size)
+    _check_member("state", state, diagram.layout.is_recurrent.size)
     color: Any = "black"
     text = f"state {state}"
     if action is not None:
-        check_member("action", action, len(diagram.action_names))
+        _check_member("action", action, len(diagram.action_names))
         color = ACTION_COLORS[action % len(ACTION_COLORS)]
         text += f", after action {action}"
     width = min(5.0, 0.15 * _points_per_unit(ax))
@@ -348,7 +349,7 @@ def mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> li
     return [ax.add_artist(ring), label]
 
 
-def check_member(what: str, value: int, n: int) -> None:
+def _check_member(what: str, value: int, n: int) -> None:
     """Raise `InvalidArgumentError` unless a state or action is one of ``n``."""
     if not 0 <= value < n:
         raise InvalidArgumentError(f"{what} must be from 0 to {n - 1}; got {value}")
@@ -367,7 +368,7 @@ def _opacity(probability: FloatArray, strength: float) -> FloatArray:
     return strength * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
 
 
-def colors_of(action: IntArray) -> FloatArray:
+def _colors_of(action: IntArray) -> FloatArray:
     """Return the colors (n, RGBA) of actions (n,)."""
     from matplotlib.colors import to_rgba_array
 
@@ -397,3 +398,46 @@ def _draw_legend(names: Sequence[str], ax: Axes, strength: float, *, with_colors
     look |= {"fontsize": 9, "handlelength": 3.5, "columnspacing": 1.2, "frameon": False}
     side_by_side = {tuple: HandlerTuple(ndivide=None, pad=0.8)}
     ax.legend(handles, labels, loc="upper center", handler_map=side_by_side, **look)
+
+
+def render_state(
+    mdp: OutcomeModel, mode: str, state: int, action: int | None, reward: float | None
+) -> NDArray[np.uint8] | str:
+    """Return what `render` of an environment returns in a mode of its ``render_modes``."""
+    if mode == "ansi":
+        return render_ansi(mdp, state, action, reward)
+    return render_rgb(mdp, state, action)
+
+
+def render_ansi(mdp: OutcomeModel, state: int, action: int | None, reward: float | None) -> str:
+    """Return one line: state and its class, and what the last step did, if there was one."""
+    _check_member("state", state, mdp.n_states)
+    line = f"{mdp.name}: state {state} of {mdp.n_states} ({mdp.state_classes[state]})"
+    if action is not None:
+        _check_member("action", action, mdp.n_actions)
+        line += f", after action {action}"
+    return line if reward is None else f"{line} with reward {reward:g}"
+
+
+def render_rgb(mdp: OutcomeModel, state: int, action: int | None = None) -> NDArray[np.uint8]:
+    """Return the picture of an MDP in a state after an action, shape (height, width, 3).
+
+    All pictures of one MDP have one size, and take a few milliseconds after the first.
+    """
+    diagram, ax, canvas, background = _draw_once(mdp)
+    canvas.restore_region(background)
+    for artist in _mark_state(diagram, ax, state, action):
+        ax.draw_artist(artist)
+        artist.remove()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+@lru_cache(maxsize=8)
+def _draw_once(mdp: OutcomeModel) -> tuple[Diagram, Any, Any, Any]:
+    """Return diagram, axes, canvas and background, on which a marker moves, of an MDP."""
+    diagram = Diagram.of_mdp(mdp).above(None)
+    ax = _make_axes(diagram)
+    canvas = cast(Any, ax.figure.canvas)  # matplotlib leaves Agg's untyped
+    _draw_background(diagram, ax)
+    canvas.draw()
+    return diagram, ax, canvas, canvas.copy_from_bbox(ax.figure.bbox)

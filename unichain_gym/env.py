@@ -18,6 +18,7 @@ import numpy as np
 
 from unichain_gym import conventions
 from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
+from unichain_gym.drawing import render_state
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
 from unichain_gym.outcomes import draw_thresholds
@@ -191,8 +192,6 @@ class TabularEnv(gym.Env[Any, Any]):
             return None
         if self._state is None:
             raise UnichainError("this environment has no state; call reset() before render()")
-        from unichain_gym.rendering import render_state
-
         last = self._last_action, self._last_reward
         return render_state(self.mdp, self.render_mode, self._state, *last)
 

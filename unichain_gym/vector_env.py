@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from unichain_gym import conventions
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
+from unichain_gym.drawing import render_state
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.lockstep import LockstepOutcomes
 from unichain_gym.mdp import TabularMDP
@@ -196,9 +197,9 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             raise UnichainError("these environments have no state; call reset() before step()")
         restarting = self._at_limit()
         if restarting is not None and self._autoreset_mode is AutoresetMode.DISABLED:
+            i, call = int(np.argmax(restarting)), 'reset(options={"reset_mask": truncated})'
             raise UnichainError(
-                f"environment {int(np.argmax(restarting))} is truncated and autoreset is "
-                'disabled; call reset(options={"reset_mask": truncated}) before step()'
+                f"environment {i} is truncated and autoreset is disabled; call {call}"
             )
         chosen = conventions.read_actions(self.mdp, self._masks, self._states, actions, restarting)
         self.np_random.random(out=self._draws)
@@ -245,8 +246,6 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             return None
         if self._states is None:
             raise UnichainError("these environments have no state; call reset() before render()")
-        from unichain_gym.rendering import render_state
-
         shown = (a.tolist() for a in (self._states, self._last_action, self._last_reward))
         return tuple(
             render_state(self.mdp, self.render_mode, state, *((a, r) if a >= 0 else (None, None)))

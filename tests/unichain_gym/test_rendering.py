@@ -21,10 +21,11 @@ from unichain_gym.drawing import (
     TRANSIENT_COLOR,
     Diagram,
     draw_mdp,
+    render_ansi,
+    render_rgb,
 )
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.layout import NODE_RADIUS
-from unichain_gym.rendering import render_ansi, render_rgb
 
 
 def pixels(figure):
