@@ -172,7 +172,8 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatA
             agree_on_names(kind, n, range(n) if names is None else names, labels)
     if array.shape not in ((S,), (S, A)):
         raise InvalidModelError(
-            f"a policy has shape ({S},) (actions) or ({S}, {A}) (probabilities); got {array.shape}"
+            f"a policy has shape ({S},) (an action a state) or ({S}, {A}) (action probabilities); "
+            f"got {array.shape}"
         )
     probabilities = _one_hot(array, A) if array.ndim == 1 else _distributions(array)
     absent = (probabilities > 0.0) & ~allowed
