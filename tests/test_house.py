@@ -13,7 +13,7 @@ EVALUATOR, ENVIRONMENTS = "lstd_agent", "unichain_gym"
 
 # Each imports from itself and from those before it only.
 ROOMS = (
-    ("errors", "arrays", "html", "decompositions", "drafts", "progress", "backups"),
+    ("errors", "arrays", "html", "decompositions", "progress", "backups"),
     ("figure_style",),
     ("features",),
     ("trials",),
@@ -116,7 +116,7 @@ def graph_of(package: str, without: str | None = None) -> dict[str, list[str]]:
 # to them, and the collector what a user hands in.
 KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials"}
 MADE_BY_KIND = {
-    *("actions.task", "rows.of_trials"),
+    *("actions.task", "rows.kept"),
     *("trials.batches", "trials.counts", "trials.kept", "trials.store"),
 }
 

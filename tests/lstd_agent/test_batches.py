@@ -70,6 +70,23 @@ def test_sample_and_batches_of_a_log_do_not_depend_on_its_order(seed: int, n: in
         assert_array_equal(found, expected)
 
 
+def test_an_error_is_of_ten_batches_or_more() -> None:
+    states, rewards = walks(100)
+    vectors = SeminormLSTDAgent(Polynomial(2), n_batches=3)
+    vectors.add_trials(states[:, :, None].astype(float), rewards).fit()
+    assert vectors.compare([1.0], [2.0]).degrees == 9
+    counts = counted(states, rewards, n_batches=2).fit()
+    assert counts.n_batches == len(counts.collector.batches.sums) == 10
+    assert counts.compare(1, 2).degrees == 9
+
+
+def test_merged_agents_of_one_batch_are_batches_of_their_own() -> None:
+    whole = SeminormLSTDAgent(OneHot(), n_batches=12)
+    for seed in range(12):
+        whole.merge(counted(*walks(24, seed=seed), n_batches=1))
+    assert [counts.n_trials for counts in whole.collector.batches.sums] == [24] * 12
+
+
 def test_a_sample_of_merged_agents_is_that_of_one_with_all_trials() -> None:
     states, rewards = walks(300)
     parts = np.split(np.arange(300), [40, 41, 200])

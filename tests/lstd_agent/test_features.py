@@ -24,8 +24,8 @@ from lstd_agent import (
 )
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features.parameters import same_features
 from lstd_agent.features.rows import as_rows, is_sparse
+from lstd_agent.features.tables import same_features
 from lstd_agent.trials.encoding import make_encoding
 
 RNG = np.random.default_rng(0)
