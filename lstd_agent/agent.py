@@ -39,8 +39,7 @@ from lstd_agent.packing import read, refusing, write
 from lstd_agent.persistence import MAKERS, SavedAgent
 from lstd_agent.plotting import draw
 from lstd_agent.rows.counts import CountRows
-from lstd_agent.rows.kept import TrialRows
-from lstd_agent.rows.of_trials import rows_of
+from lstd_agent.rows.kept import TrialRows, rows_of
 from lstd_agent.summary import describe
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance

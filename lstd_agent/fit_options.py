@@ -16,7 +16,7 @@ from lstd_agent.rows.factors import Segments, total
 from lstd_agent.system.approximators import System
 from lstd_agent.system.distances import MMD, DistanceName, DistributionDistance, sampled_distance
 from lstd_agent.system.gain import Gain, check_gain, mean_reward
-from lstd_agent.system.linked import solve_alone
+from lstd_agent.system.linked import Solved, solve_alone
 from lstd_agent.system.minimizer import check_rcond
 from lstd_agent.system.model import NOT_COUNTED, check_model, pooled_model, solve_model
 from lstd_agent.system.neighborhoods import (
@@ -42,7 +42,6 @@ from lstd_agent.system.selection import (
     choose_backup,
     choose_number,
 )
-from lstd_agent.system.solution import Solved
 from lstd_agent.system.solve import Subsets
 from lstd_agent.system.sparse import SparseRows, SparseSystem, solve_sparse, sparse_gain
 from lstd_agent.system.targets import window_by_targets
@@ -211,7 +210,7 @@ class FitOptions:
         classes = subsets.source.recurrent_classes
         if len(classes) > 0 and classes[0].period > 1:
             return subsets.gains()[0]
-        return Gain(mean_reward(subsets.source, subsets.segments[0]), "given")
+        return Gain(mean_reward(subsets.segments[0]), "given")
 
     def _candidates(self, source: Any) -> list[IntArray]:
         """Return the anchors, given or found; or those of several numbers, to choose from."""
@@ -268,7 +267,7 @@ def system_of(
 def with_offsets(solved: list[Solved], offsets: FloatArray) -> list[Solved]:
     """Return solved windows with other offsets."""
     return [
-        replace(each, columns=np.vstack((each.columns[:-1], np.full((1, 1), offset))))
+        each._replace(columns=np.vstack((each.columns[:-1], np.full((1, 1), offset))))
         for each, offset in zip(solved, offsets.tolist(), strict=True)
     ]
 

@@ -21,7 +21,7 @@ from lstd_agent.problems import population_counts, random_chain
 from lstd_agent.rows import counts as count_rows
 from lstd_agent.rows.classes import recurrent_classes
 from lstd_agent.rows.counts import CountRows
-from lstd_agent.system.distances import sampled_distance, sampled_total_variation, total_variation
+from lstd_agent.system.distances import sampled_distance
 from lstd_agent.trials.counted import CountRecorder
 from lstd_agent.trials.kept import KeptTrials
 from unichain_gym import UnichainVectorEnv
@@ -78,16 +78,6 @@ def test_a_line_of_3000_states_has_the_value_that_it_has() -> None:
         values = found.weights + found.offsets[:, None]
         expected = np.broadcast_to(-np.arange(n), values.shape)
         assert_allclose(values[seen], expected[seen], atol=1e-5)
-
-
-def test_total_variation_of_counts_is_that_of_their_distributions() -> None:
-    counts = population_counts(random_chain("h36c", 0), 500, 60, np.random.default_rng(0))
-    source = CountRows([counts], np.eye(36))
-    visits = source.visits.toarray()
-    expected = total_variation(visits / visits.sum(axis=1, keepdims=True))
-    found = sampled_total_variation(source.visits, source.trials_at)
-    for anchor in (0, 3, 60):
-        assert_allclose(found(anchor, 2, 61), expected(anchor, 2, 61), atol=1e-14)
 
 
 def test_a_hundred_thousand_states_are_fitted_without_all_pairs_of_them() -> None:

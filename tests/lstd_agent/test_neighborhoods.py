@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from scipy.stats import wasserstein_distance
 
 from lstd_agent import MMD, Kernel, OneHot, SeminormLSTDAgent
@@ -119,7 +120,11 @@ def test_impossible_anchors_are_refused(anchors: Any) -> None:
 
 def test_total_variation_is_half_the_absolute_difference() -> None:
     p = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]])
-    assert_allclose(total_variation(p)(0, 1, 3), [0.5**2, 0.5**2])
+    found = total_variation(sparse.csr_array(p), np.ones(3))(0, 1, 3)
+    assert_allclose(found, [0.5**2, 0.5**2])
+    n = np.array([40, 20, 10])  # trials that were cut short have as many shares
+    found = total_variation(sparse.csr_array(p * n[:, None]), n)(0, 1, 3)
+    assert_allclose(found, [0.5**2, 0.5**2])
 
 
 def test_optimal_transport_on_a_line_is_the_wasserstein_distance_of_scipy() -> None:
