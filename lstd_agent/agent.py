@@ -110,8 +110,9 @@ class SeminormLSTDAgent:
         How many counted trials to keep whole, for the distance between trials and for returns of
         starts. The order in which trials come does not decide which are kept.
     n_batches : int
-        Into how many batches trials are dealt, for `standard_errors`. Each batch costs memory for
-        its counts, and a fit without its trials.
+        Into how many batches trials are dealt, for `standard_errors`: 1 for no errors, or at least
+        10; 2 to 9 mean 10, because the error of few batches is itself uncertain. Each batch costs
+        memory for its counts, and a fit without its trials.
     observations : {"auto", "counted", "vectors"}
         How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
         others of at most 10,000 elements), and keeps all others as vectors.

@@ -27,9 +27,9 @@ from unichain_gym.builders import (
     read_arrays,
     read_transitions,
 )
-from unichain_gym.diameter import find_diameter
 from unichain_gym.drawing import draw_mdp
 from unichain_gym.errors import InvalidArgumentError
+from unichain_gym.hitting import find_diameter
 from unichain_gym.horizon import HorizonPolicy, find_horizon_policy
 from unichain_gym.labels import agree_on_names, find_labels
 from unichain_gym.models import read_distribution, read_table

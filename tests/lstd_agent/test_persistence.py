@@ -66,7 +66,9 @@ def discrete(**options: Any) -> SeminormLSTDAgent:
 @pytest.mark.parametrize(
     "options",
     [
-        {"features": GaussianFeatures(3, seed=4), "n_anchors": None},
+        pytest.param(
+            {"features": GaussianFeatures(3, seed=4), "n_anchors": None}, marks=pytest.mark.slow
+        ),
         {"features": np.eye(6)[:, :2] + 0.5, "anchors": [0, 9], "on_termination": "absorb"},
         {"features": Polynomial(2, scale=5.0), "gain": 3.0, "calibration": "references"},
         {"features": RadialBasis([[0.0], [4.0]], 2.0), "reference": "most_common"},
