@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -57,7 +56,7 @@ class CountRows:
         self.table = self.candidate_features = table
         self.rcond, self.whole_trials = rcond, sample
         self.n_states, self.t_max = batches[0].n_states, batches[0].t_max
-        self._take(batches)
+        self._take(batches, *_entries_of(batches))
         self.seen = np.zeros(self.n_states, dtype=bool)
         for states in np.divmod(self._moves.place, self.n_states):
             self.seen[states] = True
@@ -68,16 +67,18 @@ class CountRows:
         self._main = main if self.terminal is None else self.terminal
         self.is_sparse = self.constant > 0.0 and _is_sparse_table(table)
 
-    def _take(self, batches: Sequence[TransitionCounts]) -> None:
-        self.batches = list(batches)
+    def _take(
+        self,
+        batches: Sequence[TransitionCounts],
+        moves: _Entries,
+        paid: _Entries,
+        times: _Entries | None,
+    ) -> None:
+        self.batches, self._moves, self._paid, self._times = list(batches), moves, paid, times
         self._trials = np.array([batch.n_trials for batch in batches])
         self.n_trials = int(self._trials.sum())
-        self._moves = _Entries.of([batch.transition_counts for batch in batches])
-        self._paid = _Entries.of([batch.reward_sums for batch in batches])
-        times = [batch.duration_sums for batch in batches if batch.duration_sums is not None]
-        self._times = _Entries.of(times) if times else None
 
-    def with_batches(self, batches: Sequence[TransitionCounts]) -> CountRows:
+    def _of(self, batches: Sequence[TransitionCounts], entries: Sequence[Any]) -> CountRows:
         """Return rows of other batches with the same coordinates, terminal and main state."""
         if not self.is_sparse:
             assert self.p  # coordinates are found once
@@ -85,12 +86,16 @@ class CountRows:
         for name in ("visits", "trials_at", "mean_rewards", "mean_durations", "starts"):
             vars(other).pop(name, None)
         vars(other).pop("recurrent_classes", None)
-        other._take(batches)
+        other._take(batches, *entries)
         return other
 
     def subset(self, group: IntArray) -> CountRows:
         """Return the rows of some batches."""
-        return self.with_batches([self.batches[b] for b in group])
+        found = []
+        for each in (self._moves, self._paid, self._times):
+            some = each and each.between(0, self.t_max + 1, group)
+            found.append(some and some._replace(batch=np.searchsorted(group, some.batch)))
+        return self._of([self.batches[b] for b in group], found)
 
     def dealt(self, n: int) -> CountRows:
         """Return the same counts in n groups, to hold some against others.
@@ -98,7 +103,8 @@ class CountRows:
         Transitions are dealt out at random, always alike: those of Markov states are as
         independent as trials.
         """
-        return self.with_batches(_dealt(self.total, n, np.random.default_rng(0)))
+        batches = _dealt(self.total, n, np.random.default_rng(0))
+        return self._of(batches, _entries_of(batches))
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -310,8 +316,7 @@ def _is_sparse_table(table: Rows) -> bool:
     return bool(total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12))
 
 
-@dataclass(frozen=True, eq=False)
-class _Entries:
+class _Entries(NamedTuple):
     """Entries of the sparse matrices of batches, in order of their timestep."""
 
     t: IntArray
@@ -337,6 +342,14 @@ class _Entries:
             wanted[batches] = True
             part = first + np.flatnonzero(wanted[self.batch[part]])
         return _Entries(self.t[part], self.batch[part], self.place[part], self.number[part])
+
+
+def _entries_of(batches: Sequence[TransitionCounts]) -> tuple[_Entries, _Entries, _Entries | None]:
+    """Return the entries of transitions, rewards and durations."""
+    times = [batch.duration_sums for batch in batches if batch.duration_sums is not None]
+    moves = _Entries.of([batch.transition_counts for batch in batches])
+    paid = _Entries.of([batch.reward_sums for batch in batches])
+    return moves, paid, _Entries.of(times) if times else None
 
 
 def _timesteps(matrix: Any) -> IntArray:
