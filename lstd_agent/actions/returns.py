@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, States
-from lstd_agent.trials.action_counts import ActionCounts, Taken, together
+from lstd_agent.trials.counted import TrialSample
+from lstd_agent.trials.counts import ActionCounts, Taken, together
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.recording import Recording
-from lstd_agent.trials.samples import TrialSample
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +102,9 @@ class ReturnRecorder:
         self,
         n_trials: int,
         sample: TrialSample | None = None,
-        taken: tuple[ActionCounts, ...] | None = None,
+        taken: ActionCounts | None = None,
     ) -> Returns:
         """Return what has been recorded of complete trials."""
-        length, counted = self._t_max + 1 - self._first, None if taken is None else taken[0]
+        length = self._t_max + 1 - self._first
         means = self._sums / np.array([length, length, self._t_max + 1, self._t_max + 1])[:, None]
-        return Returns(self._t_max, np.asarray(self._starts, dtype=np.int64), means, counted)
+        return Returns(self._t_max, np.asarray(self._starts, dtype=np.int64), means, taken)

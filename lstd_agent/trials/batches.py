@@ -2,7 +2,7 @@
 
 The sums of any batch estimate the same thing independently; standard errors compare them. Counted
 trials are dealt into batches as they come. Kept ones are dealt at fit time, by their content
-(`lstd_agent.trials.samples`).
+(`lstd_agent.trials.counted`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import numpy as np
 
 from lstd_agent.arrays import States
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.action_counts import ActionCounts, together
-from lstd_agent.trials.counted import CountedTrials
-from lstd_agent.trials.counts import TransitionCounts
+from lstd_agent.trials.counted import CountedTrials, TrialSample, batch_of
+from lstd_agent.trials.counts import ActionCounts, TransitionCounts, together
 from lstd_agent.trials.kept import GrowingTrials, KeptTrials, check_both_timed, in_words
 from lstd_agent.trials.recording import Portion
-from lstd_agent.trials.samples import TrialSample, batch_of
 
 DEFAULT_MAX_BYTES = 2**30
 
@@ -105,8 +103,8 @@ class Batches:
         """What actions led to in each batch that has trials."""
         if self.are_kept:
             return [None] * min(self.n_batches, self.n_trials)
-        each = self._all.taken if self._counted else None
-        return [None if each is None else each[b] for b in self._present]
+        taken = self._all.taken if self._counted else None
+        return [None if taken is None else taken.batch(b) for b in self._present]
 
     @property
     def total(self) -> KeptTrials:

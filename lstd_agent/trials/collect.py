@@ -22,7 +22,7 @@ from lstd_agent.arrays import BoolArray, FloatArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError, check_integer
 from lstd_agent.progress import progress_bar
 from lstd_agent.trials import spaces
-from lstd_agent.trials.action_counts import Taken
+from lstd_agent.trials.counts import Taken
 from lstd_agent.trials.exploration import Exploration, Explore, check_explore
 from lstd_agent.trials.policies import Actor, Policy, make_actor
 from lstd_agent.trials.recording import (

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lstd_agent.arrays import BoolArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.action_counts import Taken
+from lstd_agent.trials.counts import Taken
 from lstd_agent.trials.policies import Actor, CallableActor
 from lstd_agent.trials.spaces import as_batch
 

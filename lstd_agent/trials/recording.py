@@ -10,60 +10,34 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.arrays import BoolArray, FloatArray, States
 from lstd_agent.errors import InvalidInputError, TerminationError
-from lstd_agent.trials.action_counts import ActionCountRecorder, ActionCounts, Taken
-from lstd_agent.trials.counted import CountedTrials, CountRecorder
+from lstd_agent.trials.counted import (
+    ActionCountRecorder,
+    CountedTrials,
+    CountRecorder,
+    TrialSample,
+    ordered,
+)
+from lstd_agent.trials.counts import Taken
 from lstd_agent.trials.encoding import Encoding
 from lstd_agent.trials.kept import KeptTrials, bad_reward, check_both_timed, checked_durations
-from lstd_agent.trials.samples import TrialSample, ordered
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
 Portion: TypeAlias = CountedTrials | KeptTrials
 """What some trials leave behind; two of the same kind add up."""
 
 
-class Recorder(Protocol):
-    """Adds up trials of counted observations."""
-
-    def record(
-        self,
-        state: IntArray,
-        reward: FloatArray,
-        next_state: IntArray,
-        taken: Taken | None = None,
-        duration: FloatArray | None = None,
-    ) -> None:
-        """Record the next timestep of all trials; explored transitions are left out."""
-
-    def record_whole(self, trials: KeptTrials) -> None:
-        """Record whole trials, whose observations are states (m, t_max + 2)."""
-
-    def portion(
-        self,
-        n_trials: int,
-        sample: TrialSample | None = None,
-        taken: tuple[ActionCounts, ...] | None = None,
-    ) -> Any:
-        """Return what has been recorded of complete trials."""
-
-
 @dataclass(frozen=True, eq=False)
 class Recording:
     """How trials are recorded.
 
-    Attributes
-    ----------
-    encoding : Encoding
-        Tells whether observations are counted.
-    n_batches : int
-        Into so many batches counted trials are dealt.
-    n_actions : int
-        So many actions there are, and what they lead to is counted too; 0 leaves that out.
+    Counted trials are dealt into ``n_batches``. If there are ``n_actions``, what actions lead to
+    is counted too.
     """
 
     encoding: Encoding
@@ -74,14 +48,14 @@ class Recording:
         """Return the same for workers, which only encode."""
         return dataclasses.replace(self, encoding=self.encoding.without_features())
 
-    def recorder(self, first: int) -> Recorder | None:
-        """Return what counts trials from number ``first`` on; None where they are kept."""
+    def recorder(self, first: int) -> Any:
+        """Return what counts trials from number ``first`` on; None if trials are kept."""
         if not self.encoding.is_counted:
             return None
         return CountRecorder(self.encoding.n_states, self.n_batches, first)
 
     def action_recorder(self, first: int) -> ActionCountRecorder | None:
-        """Return what counts what actions lead to; None where that is not asked for."""
+        """Return what counts what actions lead to; None if that is not asked for."""
         encoding = self.encoding
         if not (encoding.is_counted and self.n_actions):
             return None
@@ -97,30 +71,24 @@ class Recording:
         # Batches do not depend on the order in which the trials of a log come.
         trials = trials.take(ordered(trials))
         recorder.record_whole(trials)
-        counted, actions = None, self.action_recorder(first)
+        counts, actions = None, self.action_recorder(first)
         if actions is not None and trials.actions is not None:
-            states, explored = trials.observations.T, trials.part("explored").T
-            taken = Taken(trials.actions.T, explored)
+            states, taken = (
+                trials.observations.T,
+                Taken(trials.actions.T, trials.part("explored").T),
+            )
             time = None if trials.durations is None else trials.durations.T
             actions.record(states[:-1], taken, trials.rewards.T, states[1:], time)
-            counted = actions.sums()
+            counts = actions.counts()
         sample = TrialSample.of(trials, n_stored, first) if n_stored else None
-        portion: Portion = recorder.portion(trials.n_trials, sample, counted)
+        portion: Portion = recorder.portion(trials.n_trials, sample, counts)
         return portion
 
 
 class LockstepTrials:
-    """Trials that are observed together, timestep by timestep.
+    """Trials that are observed together, timestep by timestep, from encoded states (n, ...) on.
 
-    Parameters
-    ----------
-    recording : Recording
-    states : ndarray, shape (n,) or (n, k)
-        In which they start, encoded.
-    first : int
-        The number of the first trial.
-    n_stored : int
-        How many counted trials to keep whole.
+    The first trial has number ``first``; ``n_stored`` counted trials are kept whole.
     """
 
     def __init__(
@@ -212,8 +180,8 @@ class LockstepTrials:
             assert whole is not None
             return whole
         sample = None if whole is None else TrialSample.of(whole, self._n_whole)
-        counted = None if self._actions is None else self._actions.sums()
-        portion: Portion = self._recorder.portion(len(self.states), sample, counted)
+        counts = None if self._actions is None else self._actions.counts()
+        portion: Portion = self._recorder.portion(len(self.states), sample, counts)
         return portion
 
 

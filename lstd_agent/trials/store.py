@@ -346,7 +346,7 @@ class TrialStore:
             if len(trials.n_by_batch) != self.n_batches:
                 raise InvalidInputError(f"there are not {self.n_batches} batches of trials")
             n_actions = 0 if actions is None else actions[0]
-            if any(each and each.n_actions != n_actions for each in trials.taken or ()):
+            if trials.taken is not None and trials.taken.n_actions != n_actions:
                 raise InvalidInputError(f"there are not {n_actions} actions in the counts of them")
             self._batches.add(trials)
             self._add_waiting()
