@@ -16,10 +16,10 @@ from lstd_agent.fit import Comparison
 from lstd_agent.system.approximators import Neighborhood, System
 from lstd_agent.system.distances import MMD
 from lstd_agent.system.selection import Choice
+from lstd_agent.trials.collect import Restart
 from lstd_agent.trials.counts import TransitionCounts
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.logged import LoggedTrials
-from lstd_agent.trials.restart import Restart
 
 __all__ = [
     "MMD",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lstd_agent.rows.counts import CountRows
 from lstd_agent.rows.kept import TrialRows
-from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
+from lstd_agent.trials.store import Batches
 
 
 def rows_of(batches: Batches, encoding: Encoding, rcond: float) -> CountRows | TrialRows:

@@ -65,6 +65,15 @@ def each_array(function: Callable[[Any], Any], batch: Any) -> Any:
     return function(batch)
 
 
+def joined(batches: list[Any]) -> Any:
+    """Return the observations of several batches as one batch."""
+    if isinstance(batches[0], dict):
+        return {key: joined([batch[key] for batch in batches]) for key in batches[0]}
+    if isinstance(batches[0], tuple):
+        return tuple(joined(list(parts)) for parts in zip(*batches, strict=True))
+    return np.concatenate(batches)
+
+
 def as_batch(observation: Any) -> Any:
     """Return a single observation as a batch of one."""
     return each_array(lambda part: plain_array(part, "an observation")[None], observation)

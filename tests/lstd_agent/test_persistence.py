@@ -188,14 +188,14 @@ def test_newer_formats_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
     facts = json.dumps({"format_version": FORMAT_VERSION + 1})
     np.savez(path, facts=np.array(facts))
-    with pytest.raises(InvalidInputError, match=r"has format 6, .* reads format 5: install"):
+    with pytest.raises(InvalidInputError, match=r"has format 7, .* reads format 6: install"):
         SeminormLSTDAgent.load(path)
 
 
 def test_files_of_the_format_before_are_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
-    np.savez(path, facts=np.array(json.dumps({"format_version": 3})))
-    with pytest.raises(InvalidInputError, match=r"has format 3, .* load it with the version that"):
+    np.savez(path, facts=np.array(json.dumps({"format_version": FORMAT_VERSION - 1})))
+    with pytest.raises(InvalidInputError, match=r"has format 5, .* load it with the version that"):
         SeminormLSTDAgent.load(path)
 
 
