@@ -411,13 +411,7 @@ class GrowingTrials:
 
 
 def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]:
-    """Return an array in memory, or in a temporary file that is gone with it.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file has no room.
-    """
+    """Return an array in memory, or in a temporary file that is gone with it if that has room."""
     if not in_file:
         return np.empty(shape, dtype)
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,6 @@ from lstd_agent.trials.kept import check_both_timed
 from lstd_agent.trials.policies import Actor
 from lstd_agent.trials.recording import (
     LockstepTrials,
-    Portion,
     Recording,
     SequentialTrials,
     as_rewards,
@@ -33,45 +32,17 @@ from lstd_agent.trials.spaces import is_batch, plain_array
 _MOST_WAITING = 2**18
 
 
-class Gathered(Protocol):
-    """What takes finished trials, and tells how long trials are."""
-
-    n_batches: int
-    n_stored_trials: int
-
-    @property
-    def n_trials(self) -> int:
-        """Number of trials so far."""
-
-    @property
-    def t_max(self) -> int | None:
-        """The last timestep of every trial; None before there is one."""
-
-    @property
-    def durations(self) -> Any:
-        """The durations of their steps; None without them or any trials."""
-
-    def add(self, portion: Portion) -> None:
-        """Add finished trials."""
-
-
 class UserLoop:
     """What a policy does in a user's loop, and the trials that the loop makes.
 
-    Trials are those of one thread at a time: another is refused while one is under way.
-
-    Parameters
-    ----------
-    gathered : Gathered
-    known : callable
-        Returns the encoding of observations where nothing was attached, or raises.
-    lock : context manager
-        Held while trials are added.
+    Trials are those of one thread at a time: another is refused while one is under way. Finished
+    trials are ``gathered`` in an agent's `Batches`, while the lock is held. ``known`` returns the
+    encoding of observations if nothing was attached, or raises.
     """
 
     def __init__(
         self,
-        gathered: Gathered,
+        gathered: Any,
         known: Callable[[], Encoding],
         lock: AbstractContextManager[Any],
     ) -> None:
@@ -81,13 +52,9 @@ class UserLoop:
         self._thread = 0
 
     def begin(self, encoding: Encoding, t_max: int | None = None) -> SequentialTrials:
-        """Observe trials from here on; none is under way or waits.
+        """Observe trials up to t_max from here on; none is under way or waits.
 
-        Parameters
-        ----------
-        encoding : Encoding
-        t_max : int, optional
-            The last timestep; by default the last one of the first finished trial.
+        Without t_max the first finished trial tells it.
         """
         self._sequential = SequentialTrials(encoding, None)
         self._recording = Recording(encoding, self._gathered.n_batches)

@@ -73,10 +73,8 @@ class Recording:
         recorder.record_whole(trials)
         counts, actions = None, self.action_recorder(first)
         if actions is not None and trials.actions is not None:
-            states, taken = (
-                trials.observations.T,
-                Taken(trials.actions.T, trials.part("explored").T),
-            )
+            states, explored = trials.observations.T, trials.part("explored").T
+            taken = Taken(trials.actions.T, explored)
             time = None if trials.durations is None else trials.durations.T
             actions.record(states[:-1], taken, trials.rewards.T, states[1:], time)
             counts = actions.counts()

@@ -56,22 +56,18 @@ def real_array(value: Any, what: str) -> FloatArray:
     raise InvalidInputError(f"{what} must be real numbers; got {value!r}")
 
 
-def each_array(function: Callable[[Any], Any], batch: Any) -> Any:
-    """Apply a function to all arrays of a batch."""
+def each_array(function: Callable[..., Any], batch: Any, *others: Any) -> Any:
+    """Apply a function to each array of a batch, and to the same arrays of others made alike."""
     if isinstance(batch, dict):
-        return {key: each_array(function, part) for key, part in batch.items()}
+        return {k: each_array(function, p, *(o[k] for o in others)) for k, p in batch.items()}
     if isinstance(batch, tuple):
-        return tuple(each_array(function, part) for part in batch)
-    return function(batch)
+        return tuple(each_array(function, *parts) for parts in zip(batch, *others, strict=True))
+    return function(batch, *others)
 
 
 def joined(batches: list[Any]) -> Any:
     """Return the observations of several batches as one batch."""
-    if isinstance(batches[0], dict):
-        return {key: joined([batch[key] for batch in batches]) for key in batches[0]}
-    if isinstance(batches[0], tuple):
-        return tuple(joined(list(parts)) for parts in zip(*batches, strict=True))
-    return np.concatenate(batches)
+    return each_array(lambda *parts: np.concatenate(parts), *batches)
 
 
 def as_batch(observation: Any) -> Any:
@@ -103,14 +99,13 @@ def part_sizes(batch: Any) -> set[int]:
 
 def replace(batch: Any, index: IntArray, observations: list[Any]) -> Any:
     """Return a copy of a batch with the observations at ``index`` replaced."""
-    if isinstance(batch, dict):
-        return {k: replace(part, index, [o[k] for o in observations]) for k, part in batch.items()}
-    if isinstance(batch, tuple):
-        members = enumerate(batch)
-        return tuple(replace(part, index, [o[i] for o in observations]) for i, part in members)
-    changed = batch.copy()
-    changed[index] = np.stack([np.asarray(o) for o in observations])
-    return changed
+
+    def replaced(part: NDArray[Any], *single: Any) -> NDArray[Any]:
+        changed = part.copy()
+        changed[index] = np.stack(single)
+        return changed
+
+    return each_array(replaced, batch, *observations)
 
 
 def is_batch(space: Space[Any], observation: Any) -> bool:
@@ -130,7 +125,7 @@ def one_or_many(space: Space[Any], observations: Any) -> tuple[Any, bool]:
     """Return an observation, a batch or a list of them as a batch, and whether it was one."""
     if isinstance(observations, list) and _members(space) is not None:
         try:
-            observations = _stack(space, observations)
+            observations = each_array(lambda *parts: np.stack(parts), *observations)
         except (TypeError, ValueError, LookupError) as error:
             raise InvalidInputError(
                 f"a list of observations of {space} has one of them in each place: {error}"
@@ -145,19 +140,6 @@ def _members(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
     if isinstance(space, spaces.Dict):
         return list(space.items())
     return list(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
-
-
-def _stack(space: Space[Any], observations: list[Any]) -> Any:
-    """Return single observations of ``space`` as a batch."""
-    members = _members(space)
-    if members is None:
-        return np.stack([np.asarray(o) for o in observations])
-    if isinstance(space, spaces.Dict):
-        return {key: _stack(part, [o[key] for o in observations]) for key, part in members}
-    for observation in observations:
-        if len(observation) != len(members):
-            raise ValueError(f"{observation!r} does not have {len(members)} members")
-    return tuple(_stack(part, [o[i] for o in observations]) for i, part in members)
 
 
 def leaves(space: Space[Any], batch: Any) -> list[tuple[Space[Any], Any]]:
@@ -179,25 +161,9 @@ def boxes_in(space: Space[Any]) -> dict[Any, tuple[int, ...]]:
 
 
 def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
-    """Return a batch of observations of ``space`` as vectors, shape (n, k).
+    """Return a batch of observations of ``space`` as vectors (n, k), an array of their own.
 
     Numbers keep the type in which they come, so that pictures of bytes stay bytes.
-
-    Parameters
-    ----------
-    space : Space
-        Of a single observation: Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple.
-    batch : array, dict or tuple
-
-    Returns
-    -------
-    ndarray, shape (n, k)
-        A copy: an environment may write its next observations into the same array.
-
-    Raises
-    ------
-    InvalidInputError
-        If the space has no flat form of fixed length, or the batch is not of this space.
     """
     try:
         parts = [_flatten(leaf, np.array(part)) for leaf, part in leaves(space, batch)]
@@ -259,13 +225,7 @@ def check_flattens(space: Space[Any]) -> None:
 class Numbering:
     """Numbers 0 to n - 1 of the elements of a finite space.
 
-    Attributes
-    ----------
-    space : Space
-    low : ndarray of int, shape (k,)
-        Smallest value of each part.
-    sizes : ndarray of int, shape (k,)
-        Number of values of each part.
+    Part i has ``sizes[i]`` values from ``low[i]`` on.
     """
 
     space: Space[Any]
