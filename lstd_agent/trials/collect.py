@@ -266,21 +266,14 @@ class Restart(gym.Wrapper[Any, Any, Any, Any]):
     """Starts again after termination, instead of ending: the task never terminates.
 
     The terminal observation is shown as it is. The step after it, whatever the action, pays 0
-    and leads to what the environment's reset observes; where steps have an ``info["duration"]``
-    it takes no time. Truncation is passed on: make the environment with ``max_episode_steps=-1``
-    to have no limit.
+    and leads to what the environment's reset observes. If steps have an ``info["duration"]``, it
+    takes no time. Truncation is passed on: ``max_episode_steps=-1`` makes an environment without
+    a limit.
 
     Parameters
     ----------
     env : Env
         Not a vector environment: wrap its copies.
-
-    Methods
-    -------
-    reset(seed, options)
-        Reset the environment.
-    step(action)
-        Take a step, or start again if the last one reached an end.
 
     Examples
     --------

@@ -41,19 +41,6 @@ class TransitionCounts:
         How many trials have each timestep, if some were cut short; None if all have all.
     duration_sums : csr_array of float, shape (t_max + 1, S), optional
         Sum of the durations of steps from s at t; None if each step takes 1 unit of time.
-    t_max : int
-        The last timestep.
-    trials_at : ndarray of int, shape (t_max + 1,)
-        How many trials have each timestep.
-    counts, kept : TransitionCounts, None
-        These counts; counts keep no trials.
-
-    Methods
-    -------
-    of(counts)
-        Somebody else's counts, checked.
-    check_adds(other)
-        Raise unless the other has as many states and timesteps.
 
     Examples
     --------
@@ -74,7 +61,6 @@ class TransitionCounts:
     reward_sums: sparse.csr_array
     n_at: IntArray | None = None
     duration_sums: sparse.csr_array | None = None
-    kept = None
 
     @classmethod
     def of(cls, counts: CountsLike) -> TransitionCounts:
@@ -140,11 +126,6 @@ class TransitionCounts:
             None if are_whole else self.trials_at + other.trials_at,
             added(self.duration_sums, other.duration_sums),
         )
-
-    @property
-    def counts(self) -> TransitionCounts:
-        """These counts."""
-        return self
 
     @property
     def trials_at(self) -> IntArray:

@@ -39,51 +39,18 @@ class KeptTrials:
     Attributes
     ----------
     observations : ndarray, shape (m, t_max + 2, k)
-        Of m trials, what followed the last timestep included, in the type in which they came.
-        From the end of a trial that terminates on they are NaN. Of counted observations
-        (m, t_max + 2): the numbers of states.
+        What followed the last timestep included, in the type in which it came; NaN from the end
+        of a trial that terminates. Of counted observations the numbers of states (m, t_max + 2).
     rewards : ndarray, shape (m, t_max + 1)
     lengths : ndarray of int, shape (m,), optional
-        How many timesteps each trial has, where some were cut short; what stands at later ones
-        does not matter, but is finite. None where all have all.
+        How many timesteps each trial has, if some were cut short: later entries are finite
+        and mean nothing.
     actions : ndarray of int, shape (m, t_max + 1), optional
-        Which actions were taken, from 0, -1 where that is not known; None where it never is.
+        From 0; -1 where an action is not known.
     explored : ndarray of bool, shape (m, t_max + 1), optional
-        Which actions were exploratory: these transitions do not show the policy, and only serve
-        action values. None where none were.
+        Which actions were exploratory: these transitions only serve action values.
     durations : ndarray, shape (m, t_max + 1), optional
-        How long each step takes; None where each takes 1 unit of time.
-    own : ndarray of bool, shape (m, t_max + 1), or None
-        Which transitions are the policy's.
-    reward_sums : ndarray, shape (t_max + 1,)
-        Sums of their rewards at each timestep.
-    n_trials, t_max : int
-        Number of trials m, and their last timestep.
-    all_lengths : ndarray of int, shape (m,)
-        How many timesteps each trial has.
-    n_at : ndarray of int, shape (t_max + 1,), or None
-        How many trials have each timestep, where some were cut short.
-    trials_at : ndarray of int, shape (t_max + 1,)
-        How many trials have each timestep.
-    nbytes : int
-        Memory that they take.
-    counts, kept : None, KeptTrials
-        Trials have no counts, and are kept as these.
-
-    Methods
-    -------
-    of(observations, rewards)
-        Logged trials, checked.
-    together(portions)
-        The trials of all portions.
-    take(index)
-        Some of the trials.
-    part(name)
-        One of the arrays, made up where it is None.
-    states(n)
-        The states of the first n trials, or of all.
-    check_adds(other)
-        Raise unless the other's trials are like these.
+        How long each step takes; None if each takes 1 unit of time.
 
     Examples
     --------
@@ -99,7 +66,6 @@ class KeptTrials:
     actions: IntArray | None = None
     explored: BoolArray | None = None
     durations: FloatArray | None = None
-    counts = None
 
     @classmethod
     def of(
@@ -154,11 +120,7 @@ class KeptTrials:
             raise InvalidInputError(
                 f"observations must be finite; one of trial {trial} at timestep {t} is not"
             )
-        if not (np.abs(paid) <= MAX_REWARD).all():
-            trial, t = np.argwhere(~(np.abs(paid) <= MAX_REWARD))[0]
-            raise InvalidInputError(
-                f"{bad_reward(paid[trial, t])} at timestep {t} of trial {trial}"
-            )
+        check_rewards(paid, _WHERE)
         were_explored = _by_timestep("explored", explored, "b", paid.shape)
         return cls(
             states.reshape(m, n + 1, -1),
@@ -168,11 +130,6 @@ class KeptTrials:
             were_explored if np.any(were_explored) else None,
             None if durations is None else checked_durations(durations, paid.shape, _WHERE),
         )
-
-    @property
-    def kept(self) -> KeptTrials:
-        """These trials, where counts have none as they came."""
-        return self
 
     @property
     def n_trials(self) -> int:
@@ -285,16 +242,6 @@ class KeptTrials:
         full = np.full(self.n_trials, self.t_max + 1)
         return full if self.lengths is None else self.lengths
 
-    @property
-    def n_at(self) -> IntArray | None:
-        """How many trials have each timestep, where some were cut short."""
-        return None if (own := self.own) is None else np.asarray(own.sum(axis=0))
-
-    @property
-    def trials_at(self) -> IntArray:
-        """Number of trials that have each timestep, shape (t_max + 1,)."""
-        return np.full(self.t_max + 1, self.n_trials) if (n_at := self.n_at) is None else n_at
-
     def states(self, n: int | None = None) -> NDArray[Any]:
         """Return the states (n, t_max + 1, k) of the first n trials, or of all, as they came.
 
@@ -315,18 +262,20 @@ class KeptTrials:
             states[np.arange(self.t_max + 1) >= self.lengths[:n, None]] = np.inf
         return states
 
-    @property
-    def reward_sums(self) -> FloatArray:
-        """Sums of rewards of the policy's own transitions at each timestep, shape (t_max + 1,)."""
-        own = True if self.own is None else self.own
-        return np.asarray(self.rewards.sum(axis=0, where=own))
-
 
 def bad_reward(reward: Any) -> str:
     """Return what is wrong with a reward that is not finite, or huge."""
     if np.isfinite(reward):
         return f"rewards must be at most {MAX_REWARD:g} in size; got {reward}"
     return f"rewards must be finite; got {reward}"
+
+
+def check_rewards(rewards: FloatArray, where: str) -> None:
+    """Raise unless rewards are finite and not huge; ``where`` says where one is, by its index."""
+    fine = np.abs(rewards) <= MAX_REWARD
+    if not fine.all():
+        index = np.argwhere(~fine)[0]
+        raise InvalidInputError(f"{bad_reward(rewards[tuple(index)])} {where.format(*index)}")
 
 
 def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) -> FloatArray:

@@ -19,9 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.kept import bad_reward, checked_durations
+from lstd_agent.trials.kept import check_rewards, checked_durations
 from lstd_agent.trials.spaces import (
-    MAX_REWARD,
     batch_size,
     each_array,
     plain_array,
@@ -50,19 +49,6 @@ class LoggedTrials:
         Where the log tells them.
     durations : list of ndarray, shape (n,), or None
         How long each step takes; None if each takes 1 unit of time.
-    n_trials : int
-        Number of trials m.
-    lengths : ndarray of int, shape (m,)
-        Number of transitions of each trial.
-
-    Methods
-    -------
-    of(observations, rewards, actions)
-        Trials in arrays.
-    from_frame(frame)
-        Trials in a table with one row a timestep.
-    from_minari(dataset)
-        Episodes of a Minari dataset.
 
     Examples
     --------
@@ -331,10 +317,7 @@ def _rewards_of(rewards: ArrayLike, trial: int) -> FloatArray:
         raise InvalidInputError(
             f"the rewards of trial {trial} are one number a timestep, at least one; got {rewards!r}"
         )
-    fine = np.abs(paid) <= MAX_REWARD
-    if not fine.all():
-        t = int(np.argmin(fine))
-        raise InvalidInputError(f"{bad_reward(paid[t])} at timestep {t} of trial {trial}")
+    check_rewards(paid, f"at timestep {{0}} of trial {trial}")
     return paid
 
 

@@ -25,7 +25,13 @@ from lstd_agent.trials.counted import (
 )
 from lstd_agent.trials.counts import Taken
 from lstd_agent.trials.encoding import Encoding
-from lstd_agent.trials.kept import KeptTrials, bad_reward, check_both_timed, checked_durations
+from lstd_agent.trials.kept import (
+    KeptTrials,
+    bad_reward,
+    check_both_timed,
+    check_rewards,
+    checked_durations,
+)
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
 Portion: TypeAlias = CountedTrials | KeptTrials
@@ -132,15 +138,9 @@ class LockstepTrials:
             reward = np.where(self._living, reward, 0.0)
             if np.shape(duration) == reward.shape:
                 duration = np.where(self._living, duration, 1.0)
-        fine = np.abs(reward) <= MAX_REWARD
-        if not fine.all():
-            trial = int(np.argmin(fine))
-            raise InvalidInputError(
-                f"{bad_reward(reward[trial])} at timestep {self.n_timesteps} of trial {trial} of "
-                "the round"
-            )
+        where = f"at timestep {self.n_timesteps} of trial {{0}} of the round"
+        check_rewards(reward, where)
         if duration is not None:
-            where = f"at timestep {self.n_timesteps} of trial {{0}} of the round"
             duration = checked_durations(duration, reward.shape, where)
         if self.n_timesteps:
             check_both_timed(duration, self._is_timed or None)
@@ -172,8 +172,7 @@ class LockstepTrials:
             states, rewards = np.stack(self._whole, axis=1), np.stack(self._rewards, axis=1)
             taken = [np.stack(parts) for parts in zip(*self._taken, strict=True)]
             times = np.stack(self._durations, axis=1) if self._durations else None
-            whole = KeptTrials(states, rewards, durations=times)
-            whole = _with_actions(whole, Taken(*taken) if taken else None)
+            whole = _kept(states, rewards, times, Taken(*taken) if taken else None)
         if self._recorder is None:
             assert whole is not None
             return whole
@@ -194,7 +193,7 @@ class SequentialTrials:
         self.terminated = False
         self.encoding = encoding
         self._hold = encoding.hold
-        self._finished: list[tuple[States, FloatArray, FloatArray | None, list[Taken]]] = []
+        self._finished: list[KeptTrials] = []
         self._held: list[Any] = []
         self._rewards: list[float] = []
         self._durations: list[float] = []
@@ -202,8 +201,8 @@ class SequentialTrials:
 
     @property
     def durations(self) -> FloatArray | None:
-        """Durations of the first finished trial's steps; None without them or any trial."""
-        return self._finished[0][2] if self._finished else None
+        """Durations of the first finished trial's steps (1, n); None without them or any trial."""
+        return self._finished[0].durations if self._finished else None
 
     @property
     def n_finished(self) -> int:
@@ -282,7 +281,13 @@ class SequentialTrials:
         if self._finished:
             check_both_timed(durations, self.durations)
         self.t_max = t_max
-        self._finished.append((states, rewards, durations, self._taken))
+        taken = None
+        if self._taken:
+            parts = (np.concatenate(each) for each in zip(*self._taken, strict=True))
+            taken = Taken(*(np.pad(each, (0, n_missing))[:, None] for each in parts))
+        states = self.encoding.compact(states)[None]
+        times = None if durations is None else durations[None]
+        self._finished.append(_kept(states, rewards[None], times, taken))
         self.drop()
 
     def _encode_held(self) -> States:
@@ -310,30 +315,19 @@ class SequentialTrials:
 
     def finished(self) -> KeptTrials:
         """Return the finished trials, encoded."""
-        finished = self._finished
-        states = self.encoding.compact(np.stack([each[0] for each in finished]))
-        rewards = np.stack([each[1] for each in finished])
-        told = [each[2] for each in finished if each[2] is not None]
-        times = np.stack(told) if told else None
-        action, explored = np.zeros(rewards.T.shape, np.int64), np.zeros(rewards.T.shape, bool)
-        for trial, (*_, taken) in enumerate(finished):
-            for t, each in enumerate(taken):
-                action[t, trial], explored[t, trial] = each.action[0], each.explored[0]
-        are_known = any(each[3] for each in finished)
-        return _with_actions(
-            KeptTrials(states, rewards, durations=times),
-            Taken(action, explored) if are_known else None,
-        )
+        return KeptTrials.together(self._finished)
 
 
-def _with_actions(kept: KeptTrials, taken: Taken | None) -> KeptTrials:
-    """Return trials with the actions that they took, arrays (t_max + 1, n), in little memory."""
-    if taken is None:
-        return kept
-    dtype = np.min_scalar_type(int(taken.action.max()))
-    actions = np.ascontiguousarray(taken.action.T, dtype=dtype)
-    explored = np.ascontiguousarray(taken.explored.T) if taken.explored.any() else None
-    return dataclasses.replace(kept, actions=actions, explored=explored)
+def _kept(
+    states: States, rewards: FloatArray, durations: FloatArray | None, taken: Taken | None
+) -> KeptTrials:
+    """Return trials, with the actions (t_max + 1, n) that they took in little memory."""
+    actions = explored = None
+    if taken is not None:
+        dtype = np.min_scalar_type(int(taken.action.max()))
+        actions = np.ascontiguousarray(taken.action.T, dtype=dtype)
+        explored = np.ascontiguousarray(taken.explored.T) if taken.explored.any() else None
+    return KeptTrials(states, rewards, None, actions, explored, durations)
 
 
 def as_reward(reward: Any, t: int) -> float:

@@ -13,7 +13,8 @@ part i, the parts are digits in mixed radix, the last one the lowest:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Number
@@ -160,20 +161,27 @@ def boxes_in(space: Space[Any]) -> dict[Any, tuple[int, ...]]:
     return {name: member.shape or () for name, member in members}
 
 
-def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
-    """Return a batch of observations of ``space`` as vectors (n, k), an array of their own.
-
-    Numbers keep the type in which they come, so that pictures of bytes stay bytes.
-    """
+@contextmanager
+def _refusing(space: Space[Any], batch: Any) -> Iterator[None]:
+    """Have whatever NumPy says of observations of another space be an `InvalidInputError`."""
     try:
-        parts = [_flatten(leaf, np.array(part)) for leaf, part in leaves(space, batch)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        yield
     except InvalidInputError:
         raise
     except (TypeError, ValueError, LookupError) as error:
         raise InvalidInputError(
             f"{batch!r} is not made of observations of {space}: {error}"
         ) from error
+
+
+def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
+    """Return a batch of observations of ``space`` as vectors (n, k), an array of their own.
+
+    Numbers keep the type in which they come, so that pictures of bytes stay bytes.
+    """
+    with _refusing(space, batch):
+        parts = [_flatten(leaf, np.array(part)) for leaf, part in leaves(space, batch)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def _flatten(space: Space[Any], array: NDArray[Any]) -> NDArray[Any]:
@@ -250,13 +258,9 @@ class Numbering:
 
     def numbers(self, batch: Any) -> IntArray:
         """Return the numbers (m,) of a batch of m observations, checked."""
-        try:
+        with _refusing(self.space, batch):
             columns = [_parts(leaf, np.asarray(part)) for leaf, part in leaves(self.space, batch)]
             parts: IntArray = np.concatenate(columns, axis=1)
-        except (TypeError, ValueError, LookupError) as error:
-            raise InvalidInputError(
-                f"{batch!r} is not made of observations of {self.space}: {error}"
-            ) from error
         return self.numbers_of_parts(parts)
 
     def numbers_of_parts(self, parts: IntArray) -> IntArray:
