@@ -1,10 +1,10 @@
 """Trials from any Gymnasium environment, in rounds.
 
-A *round* runs as many trials in lockstep as a vector environment has copies; a plain `Env` runs
-them one after the other. Each trial covers timesteps 0 to t_max, with the transition out of
-t_max included. Rounds are handed over as they finish, and a plain environment's finished trials
-even when the round breaks off: an interrupt loses only the trials under way. `Restart` makes an
-episodic environment continuing.
+A vector environment runs one trial in each copy, in lockstep: a *round*. A plain `Env` runs trials
+one after the other. Each trial covers timesteps 0 to t_max, with the transition out of t_max.
+Rounds are handed over as they finish. If a plain environment's round breaks off, its finished trials are
+handed over too: an interrupt loses only the trials under way. `Restart` makes an episodic
+environment continuing.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Request:
         return self.n_trials * (self.t_max + 1)
 
     def pieces(self, size: int) -> Iterator[Request]:
-        """Cut the trials into pieces of at most so many; each stores its share of whole ones."""
+        """Yield requests for at most ``size`` trials, each with its share of stored ones."""
         before = 0
         for start in range(0, self.n_trials, size):
             n = min(size, self.n_trials - start)
@@ -156,7 +156,7 @@ class _Rounds:
             raise InvalidInputError(f"{error} at timestep {t}") from None
 
     def in_lockstep(self, request: Request) -> None:
-        """Run one trial in each copy of a vector environment; add up the first of them."""
+        """Run one trial in each copy of a vector environment; record the first ``n_trials``."""
         env, t_max, n = self.env, request.t_max, request.n_trials
         mode = env.metadata.get("autoreset_mode")
         observation, info = self._reset()
@@ -184,12 +184,10 @@ class _Rounds:
                 if mode == AutoresetMode.DISABLED and t < t_max:
                     # Copies whose trial has ended go on, unobserved, so that the others can.
                     observation, info = env.reset(options={"reset_mask": ended})
-            rewards = as_rewards(reward, env.num_envs, t)
-            states, times = (
-                self._encoded(following, t + 1)[:n],
-                None if times is None else times[:n],
-            )
-            trials.advance(rewards[:n], states, newly_ended, taken, times)
+            rewards = as_rewards(reward, env.num_envs, t)[:n]
+            states = self._encoded(following, t + 1)[:n]
+            times = None if times is None else times[:n]
+            trials.advance(rewards, states, newly_ended, taken, times)
             self.bar.update(n)
         self.keep(trials.finish())
 
@@ -225,26 +223,26 @@ class _Rounds:
 
 
 def _exploration(env: AnyEnv, request: Request) -> Exploration | None:
-    """Return what explores and tells which actions were taken, where that is asked for."""
+    """Return what explores; None if no exploration is asked for."""
     if request.explore is None:
         return None
-    # A stream of its own, so that the policy draws what it would draw without.
+    # A stream of its own: the policy draws the same as without exploration.
     rng = np.random.default_rng(np.random.SeedSequence(request.seed, spawn_key=(2,)))
     how = request.t_max, rng, request.batched, request.wherever
     return Exploration(request.explore, single_spaces(env)[1], *how)
 
 
 def _final_observation(like: Any, final: Any, i: int) -> Any:
-    """Return copy i's last observation from the infos, where a Dict may come apart by key."""
+    """Return copy i's last observation from the infos, which may hold a Dict key by key."""
     if isinstance(like, dict) and isinstance(final, dict):
         return {key: _final_observation(part, final[key], i) for key, part in like.items()}
     return final[i]
 
 
 def _durations(info: dict[str, Any], ended: BoolArray) -> FloatArray | None:
-    """Return how long the step of each copy takes, NaN where its info does not tell."""
+    """Return how long the step of each copy takes, NaN if the info has no number for it."""
     times: FloatArray | None = None
-    # What a copy that is reset within its last step told of that is apart.
+    # The info of a last step is apart if its copy is reset within the step.
     for told, where in ((info, True), (info.get("final_info", {}), ended)):
         if "duration" in told:
             has = np.broadcast_to(told.get("_duration", True), ended.shape) & where

@@ -1,13 +1,13 @@
 r"""Logged trials as encoded ones: all over the same timesteps, with their actions checked.
 
-Trials of another policy tell another one's values. Actions that a policy never takes show in a
-single one. That a stochastic policy takes its actions as often as the log does is told by
-Pearson's statistic over all states visited,
+Trials of another policy have other values. A single action that the policy never takes shows that
+they are another policy's. Pearson's statistic over all states visited tells whether a stochastic
+policy takes actions as often as the log does,
 
 .. math:: X = \sum_s \sum_a \frac{(n_{sa} - n_s \pi_a)^2}{n_s \pi_a},
 
-whose mean and variance are known whatever the numbers, however small (Haldane 1937): with k_s
-actions possible in s,
+whose mean and variance are known for any numbers of visits, even small ones (Haldane 1937): with
+k_s actions possible in s,
 
 .. math:: E X = \sum_s (k_s - 1), \quad \mathrm{Var}\, X = \sum_s
           \left( 2 (k_s - 1) + \frac{1}{n_s} \Big( \sum_a \frac{1}{\pi_a} - k_s^2 - 2 k_s + 2
@@ -40,8 +40,8 @@ from lstd_agent.trials.policies import (
 )
 from lstd_agent.trials.spaces import batch_size, joined, take
 
-# Frequencies are of another policy if their statistic is so many standard deviations too large:
-# by Chebyshev's inequality that is so in one log of a hundred at most, and hardly in any.
+# Frequencies belong to another policy if their statistic is so many standard deviations too large.
+# By Chebyshev's inequality at most one of a hundred correct logs is refused.
 _DEVIATIONS = 10.0
 
 # Actions that are not whole numbers may have been rounded where they were written.
@@ -190,7 +190,7 @@ def action_numbers(
 
 
 def _n_actions(actions: list[NDArray[Any]], policy: Any) -> int:
-    """Return how many actions from 0 on a table of probabilities has, or the log and a table."""
+    """Return how many actions a policy's table and the log have, from 0 on."""
     if policy is None or callable(policy):
         policy = np.zeros(0, dtype=np.int64)
     if np.ndim(policy) == 2:
@@ -221,7 +221,7 @@ def _misfit(numbers: ActionNumbers, trial: int, action: Any) -> InvalidInputErro
 
 
 def _place(sizes: IntArray, place: int) -> tuple[int, int]:
-    """Return in which trial the place-th of all rows is, by their numbers of rows, and its row."""
+    """Return the trial of the place-th of all rows, and the row within it, by sizes of trials."""
     stop = np.cumsum(sizes)
     trial = int(np.searchsorted(stop, place, side="right"))
     return trial, place - int(stop[trial] - sizes[trial])
@@ -296,9 +296,9 @@ def _check_frequencies(
 
 
 def _check_calls(actor: Actor, trials: LoggedTrials) -> None:
-    """Raise unless a function of observations answers as the log says."""
+    """Raise unless a function of observations returns the logged actions."""
     assert trials.actions is not None
-    rng = np.random.default_rng(0)  # for the interface: a function draws from its own
+    rng = np.random.default_rng(0)  # an actor takes one; a function draws from its own
     place = 0
     for observed, actions in zip(trials.observations, trials.actions, strict=True):
         leaving = take(observed, np.arange(batch_size(observed) - 1))
@@ -313,7 +313,7 @@ def _check_calls(actor: Actor, trials: LoggedTrials) -> None:
 
 
 def _never(trials: LoggedTrials, place: int) -> InvalidInputError:
-    """Return the error of an action that a policy never takes, the place-th of all."""
+    """Return the error of an action that a policy never takes, the place-th of the log."""
     assert trials.actions is not None
     i, t = _place(trials.lengths, place)
     return InvalidInputError(

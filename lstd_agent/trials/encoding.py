@@ -1,8 +1,8 @@
 """Encodings: observations as the states that trials are made of, with their features.
 
-States are numbers where observations are *counted* (a Discrete space, or another finite one of
-few elements), and *vectors* otherwise, one row each. A task that ends has one more state,
-*terminal*: absorbing, without reward, all features zero.
+Observations of a Discrete space, or of a small finite space, are *counted*: states are numbers.
+Other observations are *vectors*. A task that ends has one more state, *terminal*: absorbing,
+without reward, with all features 0.
 """
 
 from __future__ import annotations
@@ -195,11 +195,11 @@ class CountedEncoding(_Shared):
         return state
 
     def is_held(self, held: int, observation: Any) -> bool:
-        """Tell whether a single observation, to be checked, is the one that was held."""
+        """Tell whether a single observation is the one that was held, and check it."""
         return held == self.hold(observation)
 
     def is_single(self, observation: Any) -> bool:
-        """Tell at a glance that this is a single observation; False may be wrong."""
+        """Tell quickly whether this is a single observation; False may be wrong."""
         is_number = self.is_discrete and type(observation) is int
         return is_number and 0 <= observation - self.start < self.n
 
@@ -244,7 +244,7 @@ class CountedEncoding(_Shared):
 
 
 def _key(observation: Any) -> Any:
-    """Return what stands for an observation, and for no other; None where nothing simple does."""
+    """Return a key of an observation of simple integers; None of any other."""
     if type(observation) is np.ndarray and observation.dtype.kind in "iu":
         return observation.dtype.str, observation.shape, observation.tobytes()
     if type(observation) is tuple and all(type(part) in _INTEGERS for part in observation):
@@ -316,7 +316,7 @@ class VectorEncoding(_Shared):
         return alone
 
     def _parts(self, observation: Any) -> list[NDArray[Any]]:
-        """Return the arrays of an observation of Boxes; none where it needs a closer look."""
+        """Return the arrays of an observation of Boxes; none if `encode` has to check it."""
         try:
             if len(observation) != len(self._members):
                 return []
@@ -330,7 +330,7 @@ class VectorEncoding(_Shared):
         return parts if all(plain) else []
 
     def is_held(self, held: NDArray[Any], observation: Any) -> bool:
-        """Tell whether a single observation, to be checked, is the one that was held."""
+        """Tell whether a single observation is the one that was held, and check it."""
         # Bytes compare faster than elements; zeros of either sign need the latter.
         alike = self.is_single(observation) and observation.dtype == held.dtype
         if alike and held.tobytes() == observation.tobytes():
@@ -338,7 +338,7 @@ class VectorEncoding(_Shared):
         return np.array_equal(held, self.hold(observation))
 
     def is_single(self, observation: Any) -> bool:
-        """Tell at a glance that this is a single observation; False may be wrong."""
+        """Tell quickly whether this is a single observation; False may be wrong."""
         return type(observation) is np.ndarray and observation.shape == self._shape
 
     def encode_held(self, held: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -353,7 +353,7 @@ class VectorEncoding(_Shared):
         if not ended.any():
             return self._compute(vectors)
         if ended.all():
-            # Features tell their number only when they are computed, of anything finite.
+            # How many features there are shows when they are computed of anything finite.
             return np.zeros((len(vectors), self._compute(np.zeros((1, vectors.shape[1]))).shape[1]))
         living = self._compute(vectors[~ended])
         place = np.where(ended, living.shape[0], np.cumsum(~ended) - 1)
@@ -398,7 +398,7 @@ class VectorEncoding(_Shared):
 
 
 def no_features(observations: FloatArray) -> Rows:
-    """Stand for the features of an encoding that only encodes, and is asked for none."""
+    """Stand for the features of an encoding that only encodes."""
     raise AssertionError("an encoding without features was asked for some")
 
 

@@ -1,7 +1,7 @@
 """Trials kept as they are: those of vector observations.
 
-Kept trials serve any features, kernel or window, also ones chosen after collection. Trials that
-take more memory than they may are held in temporary files.
+Kept trials serve any features, kernel or window, even if these are chosen after collection. Trials
+beyond ``max_bytes`` are held in temporary files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WHERE = "at timestep {1} of trial {0}"
 # Numbers are copied about this many at a time.
 _CHUNK = 2**20
 
-# What stands in the optional arrays of trials that came without them: nothing is known.
+# Entries of optional arrays that trials came without.
 _MISSING = {"actions": np.int8(-1), "explored": np.bool_(False), "durations": 1.0}
 
 
@@ -193,7 +193,7 @@ class KeptTrials:
         return cls(**parts)
 
     def part(self, name: str) -> NDArray[Any]:
-        """Return one of the arrays by its name, made up where it is None.
+        """Return one of the arrays by its name, full of default values if it is None.
 
         Parameters
         ----------
@@ -264,14 +264,14 @@ class KeptTrials:
 
 
 def bad_reward(reward: Any) -> str:
-    """Return what is wrong with a reward that is not finite, or huge."""
+    """Return what is wrong with a reward that is huge or not finite."""
     if np.isfinite(reward):
         return f"rewards must be at most {MAX_REWARD:g} in size; got {reward}"
     return f"rewards must be finite; got {reward}"
 
 
 def check_rewards(rewards: FloatArray, where: str) -> None:
-    """Raise unless rewards are finite and not huge; ``where`` says where one is, by its index."""
+    """Raise unless rewards are finite and not huge; ``where`` formats the index of one."""
     fine = np.abs(rewards) <= MAX_REWARD
     if not fine.all():
         index = np.argwhere(~fine)[0]
@@ -279,10 +279,7 @@ def check_rewards(rewards: FloatArray, where: str) -> None:
 
 
 def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) -> FloatArray:
-    """Return durations of a shape, or raise unless they are lengths of time.
-
-    ``where`` says where one is, by its index.
-    """
+    """Return durations as an array of a shape, checked; ``where`` formats the index of one."""
     try:
         times = real_array(durations, "durations")
     except InvalidInputError:
@@ -301,7 +298,7 @@ def checked_durations(durations: ArrayLike, shape: tuple[int, ...], where: str) 
 
 
 def check_both_timed(ours: Any, theirs: Any) -> None:
-    """Raise `InvalidInputError` if one of two kinds of trials has durations, and the other none."""
+    """Raise `InvalidInputError` if only one of two groups of trials has durations."""
     if (ours is None) != (theirs is None):
         raise InvalidInputError(
             "some trials or steps come with durations and others without: give all of them theirs "
@@ -310,9 +307,9 @@ def check_both_timed(ours: Any, theirs: Any) -> None:
 
 
 class GrowingTrials:
-    """Trials that more are added to: in memory up to ``max_bytes``, beyond it in files.
+    """Trials to which others are added: in memory up to ``max_bytes``, beyond it in files.
 
-    Files are temporary and have no name: they are gone with the process, or with the arrays.
+    Files are temporary and have no name: they go with the process or with the arrays.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -360,7 +357,7 @@ class GrowingTrials:
 
 
 def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]:
-    """Return an array in memory, or in a temporary file that is gone with it if that has room."""
+    """Return an array in memory, or in a temporary file that goes with it, if there is room."""
     if not in_file:
         return np.empty(shape, dtype)
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -374,7 +371,7 @@ def allocated(shape: tuple[int, ...], dtype: Any, in_file: bool) -> NDArray[Any]
                 f"has no room for {in_words(n_bytes)} ({error.strerror}): collect fewer or "
                 "shorter trials, raise max_bytes, or name another folder by TMPDIR"
             ) from error
-        # A plain array over the map, which ends with the last array that shows it.
+        # A plain array: the map ends with the last array that shows it.
         return np.asarray(np.memmap(file, dtype, "r+", shape=shape))
 
 
@@ -393,12 +390,12 @@ def in_words(n_bytes: int) -> str:
 
 
 def has_gaps(n_at: IntArray | None) -> bool:
-    """Return whether trials are missing at a timestep and there at a later one: explored ones."""
+    """Return whether some trials miss a timestep but have a later one: they were explored."""
     return n_at is not None and bool((np.diff(n_at) > 0).any())
 
 
 def _by_timestep(name: str, given: ArrayLike | None, kinds: str, shape: tuple[int, ...]) -> Any:
-    """Return an optional array of a number a timestep, or raise unless it is one."""
+    """Return an optional array with one number a timestep, checked."""
     if given is None:
         return None
     checked = plain_array(given, name)
@@ -410,7 +407,7 @@ def _by_timestep(name: str, given: ArrayLike | None, kinds: str, shape: tuple[in
 
 
 def _checked_lengths(lengths: ArrayLike | None, m: int, n: int) -> IntArray | None:
-    """Return how many of n timesteps m trials have, None if all have all."""
+    """Return how many of n timesteps each of m trials has; None if all have all."""
     if lengths is None:
         return None
     checked = plain_array(lengths, "lengths")

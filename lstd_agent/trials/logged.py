@@ -28,7 +28,7 @@ from lstd_agent.trials.spaces import (
 )
 
 Columns = str | Sequence[str]
-"""The name of a column, or of several that belong together side by side."""
+"""The name of a column, or names of several columns that are a vector."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +278,7 @@ def as_logged(
     durations: Any,
     action_space: gym.Space[Any] | None,
 ) -> LoggedTrials:
-    """Return what `SeminormLSTDAgent.add_trials` was given as logged trials."""
+    """Return the arguments of `SeminormLSTDAgent.add_trials` as logged trials."""
     whole = observations
     if hasattr(observations, "iterate_episodes"):
         whole = LoggedTrials.from_minari(observations)
@@ -300,7 +300,7 @@ def as_logged(
 
 
 def _each(parts: Any, name: str) -> list[Any]:
-    """Return what was given of each trial, or raise unless it is one thing after another."""
+    """Return the parts of all trials as a list, or raise if they are none."""
     try:
         return list(parts)
     except TypeError:
@@ -308,7 +308,7 @@ def _each(parts: Any, name: str) -> list[Any]:
 
 
 def _rewards_of(rewards: ArrayLike, trial: int) -> FloatArray:
-    """Return a trial's rewards, or raise unless they are numbers of a reasonable size."""
+    """Return a trial's rewards, checked."""
     try:
         paid = real_array(rewards, "rewards")
     except InvalidInputError:
@@ -423,7 +423,7 @@ def _check_last_rows(
     is_open: BoolArray,
     drop_last: bool,
 ) -> None:
-    """Raise unless the last rows of open trials are observations alone: nothing follows them."""
+    """Raise unless the last row of each open trial is only the observation that came last."""
     reward, trial = columns["reward"].astype(np.float64), columns["trial"]
     wrong = is_open & ((start == last) | (~np.isnan(reward[last]) & (not drop_last)))
     if not wrong.any():

@@ -1,10 +1,10 @@
 """Policies: an action a state, action probabilities, a function of observations, or a model.
 
-Models of Stable-Baselines3 and scikit-learn (a ``predict`` method) and torch modules are told by
-their methods, so that none of these libraries is imported before a policy of theirs comes. A
-model acts by ``model.predict(observations)``, with its own default of drawing actions or not
-(``partial(model.predict, deterministic=True)``). `StatedPolicy` tells whether two policies are
-the same: trials of another one must not be added unawares.
+Models of Stable-Baselines3 and scikit-learn have a ``predict`` method. They and torch modules are
+recognized by their methods: no such library is imported before a policy needs it. A model acts by
+``model.predict(observations)``, and decides by default whether it draws actions
+(``partial(model.predict, deterministic=True)`` does not). `StatedPolicy` tells whether two policies
+are the same: trials of another policy must not be added by mistake.
 
 `Exploration` replaces some actions in the first half of each trial. A policy's own trials show
 one action in each state; exploratory actions show what the others lead to. The gain and the
@@ -32,7 +32,7 @@ from lstd_agent.trials.spaces import as_batch, batch_size, part_sizes, plain_arr
 
 
 class Model(Protocol):
-    """What has learned to act, such as a model of Stable-Baselines3."""
+    """A learned policy, such as a model of Stable-Baselines3."""
 
     def predict(self, observation: Any, /) -> Any:
         """Return the actions for observations, or (actions, state)."""
@@ -56,7 +56,7 @@ class Actor(Protocol):
         """Return actions (n, ...) for a batch of n observations."""
 
     def one(self, observation: Any, rng: np.random.Generator) -> Any:
-        """Return the action for a single observation: what a batch of it would get."""
+        """Return the action for a single observation."""
 
 
 def make_actor(
@@ -162,8 +162,8 @@ class StochasticActor:
 
     def __init__(self, probabilities: FloatArray, first_state: int, first_action: int) -> None:
         self._first_state, self._first_action = first_state, first_action
-        # From the last possible action on the threshold is infinite, so that rounding in the
-        # sums can never select an action of probability zero.
+        # From the last possible action on the threshold is infinite: rounding in the sums never
+        # selects an action of probability zero.
         thresholds = np.cumsum(probabilities, axis=1)
         later = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1]
         thresholds[:, :-1][later[:, 1:] == 0.0] = np.inf
@@ -188,11 +188,11 @@ class StochasticActor:
 class CallableActor:
     """Calls a function of observations, on batches if it takes them.
 
-    Unless that is said, its first answers tell. A single observation is shown as it is first,
-    and as a batch of one if no action comes of that. A batch is shown as it is if its size is
-    that of no axis of an observation or an action, so that only a function of batches can
-    answer with as many actions. Otherwise the function has to answer for a batch of another
-    size first; if it draws from a generator of its own, ``batched=`` saves it that.
+    Without ``batched`` its first answer tells. The function gets a single observation as it is,
+    and then as a batch of one if it returned no action. It gets a batch as it is if no axis of an
+    observation or an action has the size of the batch: then only a function of batches returns as
+    many actions. Otherwise it first gets a batch of another size. ``batched=`` avoids these calls,
+    which matter if the function draws from a generator of its own.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class CallableActor:
 
 
 def _actions_of(answer: Any) -> Any:
-    """Return the actions of an answer: of (actions, None), the first."""
+    """Return the actions of an answer, which may be (actions, None)."""
     if not isinstance(answer, tuple) or len(answer) != 2:
         return answer
     if answer[1] is None:
@@ -336,9 +336,9 @@ def _tensors(space: Space[Any], batch: Any, parameter: Any) -> Any:
 
 
 def fingerprint(policy: Any) -> str | None:
-    """Return a hash of the parameters of a policy that learns, None of any other.
+    """Return a hash of the parameters of a policy that learns; None for any other.
 
-    The same object acts otherwise once it has been trained further.
+    More training changes how the same object acts.
     """
     while isinstance(policy, partial):
         policy = policy.func
@@ -371,7 +371,7 @@ class StatedPolicy:
         return cls(policy.predict if is_model(policy) else policy, fingerprint(policy))
 
     def check_same(self, before: StatedPolicy) -> None:
-        """Raise `InvalidInputError` unless it is the policy of trials before, learning no more."""
+        """Raise `InvalidInputError` unless it is the earlier policy, not trained since."""
         if self.fingerprint != before.fingerprint or not same_policy(before.policy, self.policy):
             raise InvalidInputError(
                 "the trials so far are of another policy, and values are those of one policy: "
@@ -381,10 +381,10 @@ class StatedPolicy:
 
 
 def same_policy(a: Any, b: Any) -> bool:
-    """Tell whether two policies are the same by what they are.
+    """Tell whether two policies are the same.
 
-    Arrays are by their numbers, functions by their code and what it refers to, other callables
-    by being the same object. A function that was written twice is two.
+    Arrays are the same if their numbers are, functions if their code is and the values that it
+    refers to are, and other callables if they are one object.
     """
     if a is b:
         return True
@@ -411,7 +411,7 @@ def _closure(function: types.FunctionType) -> tuple[Any, ...]:
 
 
 def _same_values(a: Any, b: Any) -> bool:
-    """Compare what functions refer to; what cannot be compared differs."""
+    """Compare values that functions refer to; values that cannot be compared differ."""
     if a is b:
         return True
     if isinstance(a, tuple) and isinstance(b, tuple):
@@ -425,7 +425,7 @@ def _same_values(a: Any, b: Any) -> bool:
 
 
 def check_explore(explore: Any, t_max: int) -> Explore:
-    """Return how to explore, or raise `InvalidInputError` unless trials to t_max can be so."""
+    """Return how to explore in trials up to t_max, checked."""
     if callable(explore):
         return explore  # type: ignore[no-any-return]
     half = (t_max + 1) // 2
@@ -529,7 +529,7 @@ class Exploration:
 
 
 def action_mask(info: dict[str, Any], n: int, n_actions: int) -> BoolArray | None:
-    """Return which actions n trials have, shape (n, A); None where all have all of them."""
+    """Return which actions n trials have, shape (n, A); None if all have all of them."""
     mask = info.get("action_mask")
     if mask is None:
         return None
@@ -559,7 +559,7 @@ def discrete_actions(action_space: Space[Any]) -> ActionNumbers:
 
 
 def are_none(chosen: NDArray[Any], actions: ActionNumbers) -> BoolArray:
-    """Return which numbers are none of the Discrete actions, so many from the first one on."""
+    """Tell which numbers are not Discrete actions."""
     n_actions, first = actions
     number = chosen - first
     return np.asarray((number % 1 != 0) | (number < 0) | (number >= n_actions))

@@ -1,9 +1,8 @@
 """Recording: the one way from transitions to counts or kept trials.
 
-`LockstepTrials` run together, one call a timestep. `SequentialTrials` run one after the other,
-as a plain environment makes them. Either way a *portion* comes out: `CountedTrials` where states
-are numbers, else `KeptTrials`. A trial that terminates stays in the terminal state for the rest
-of its timesteps.
+`LockstepTrials` run together, one call a timestep. `SequentialTrials` run one after the other, as
+in a plain environment. Both return a *portion*: `CountedTrials` if states are numbers, else
+`KeptTrials`. A trial that terminates stays in the terminal state for the rest of its timesteps.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from lstd_agent.trials.kept import (
 from lstd_agent.trials.spaces import MAX_REWARD, real_array
 
 Portion: TypeAlias = CountedTrials | KeptTrials
-"""What some trials leave behind; two of the same kind add up."""
+"""Recorded trials; two portions of the same kind add up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,7 @@ class LockstepTrials:
 
     @property
     def durations(self) -> FloatArray | None:
-        """Durations (n,) of steps in the terminal state; None where steps have none."""
+        """Durations (n,) of steps in the terminal state; None if steps have none."""
         return np.ones(len(self.states)) if self._is_timed else None
 
     @property
@@ -130,10 +129,7 @@ class LockstepTrials:
         taken: Taken | None = None,
         duration: Any = None,
     ) -> None:
-        """Record the next timestep of all trials: rewards (n,), states (n, ...), and actions.
-
-        What is observed of a trial after it has terminated does not matter.
-        """
+        """Record the next timestep of n trials; trials that have terminated are ignored."""
         if self._living is not None:
             reward = np.where(self._living, reward, 0.0)
             if np.shape(duration) == reward.shape:
@@ -166,7 +162,7 @@ class LockstepTrials:
         self.n_timesteps += 1
 
     def finish(self) -> Portion:
-        """Return what the trials leave behind, all of them over the same timesteps."""
+        """Return the trials, all of them over the same timesteps."""
         whole = None
         if self._n_whole:
             states, rewards = np.stack(self._whole, axis=1), np.stack(self._rewards, axis=1)
@@ -183,9 +179,9 @@ class LockstepTrials:
 
 
 class SequentialTrials:
-    """Trials that are observed one after the other.
+    """Trials that are observed one after the other, up to t_max.
 
-    If ``t_max`` is not given, the first trial that ends sets it: to its last timestep.
+    Without ``t_max`` the first finished trial sets it to its last timestep.
     """
 
     def __init__(self, encoding: Encoding, t_max: int | None) -> None:
@@ -255,7 +251,7 @@ class SequentialTrials:
             self._taken.append(taken)
 
     def end(self) -> None:
-        """Finish the trial under way, or raise if it is not like the others."""
+        """Finish the trial under way, or raise if it is longer or shorter than the others."""
         n = self.n_timesteps
         if self.t_max is None and self.terminated:
             raise InvalidInputError(
@@ -321,7 +317,7 @@ class SequentialTrials:
 def _kept(
     states: States, rewards: FloatArray, durations: FloatArray | None, taken: Taken | None
 ) -> KeptTrials:
-    """Return trials, with the actions (t_max + 1, n) that they took in little memory."""
+    """Return trials with their actions (t_max + 1, n), in as few bytes as hold them."""
     actions = explored = None
     if taken is not None:
         dtype = np.min_scalar_type(int(taken.action.max()))
@@ -345,7 +341,7 @@ def as_reward(reward: Any, t: int) -> float:
 
 
 def as_rewards(reward: Any, n: int, t: int) -> FloatArray:
-    """Return the rewards of a timestep as an array (n,), or raise unless they are n numbers."""
+    """Return the rewards of a timestep as an array (n,), checked."""
     try:
         rewards = real_array(reward, "rewards")
     except InvalidInputError:

@@ -30,7 +30,7 @@ from lstd_agent.errors import InvalidInputError
 MAX_REWARD = 1e100
 """Rewards beyond this size are refused: their squares and sums would not be finite."""
 
-# A space with more elements than fit into an int64 counts as infinite.
+# A space whose elements an int64 cannot number counts as infinite.
 _MAX_PARTS = 63
 
 
@@ -91,7 +91,7 @@ def batch_size(batch: Any) -> int:
 
 
 def part_sizes(batch: Any) -> set[int]:
-    """Return the lengths of all axes of the observations in a batch, and numbers of members."""
+    """Return the lengths of all axes of an observation, and its numbers of members."""
     if isinstance(batch, dict | tuple):
         members = batch.values() if isinstance(batch, dict) else batch
         return {len(batch)}.union(*(part_sizes(part) for part in members))
@@ -123,7 +123,7 @@ def is_batch(space: Space[Any], observation: Any) -> bool:
 
 
 def one_or_many(space: Space[Any], observations: Any) -> tuple[Any, bool]:
-    """Return an observation, a batch or a list of them as a batch, and whether it was one."""
+    """Return observations as a batch, and whether they were a single observation."""
     if isinstance(observations, list) and _members(space) is not None:
         try:
             observations = each_array(lambda *parts: np.stack(parts), *observations)
@@ -144,7 +144,7 @@ def _members(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
 
 
 def leaves(space: Space[Any], batch: Any) -> list[tuple[Space[Any], Any]]:
-    """Return the spaces without members that a space is made of, each with its part of a batch."""
+    """Return the innermost spaces of a space, each with its part of a batch."""
     members = _members(space)
     if members is None:
         return [(space, batch)]
@@ -154,7 +154,7 @@ def leaves(space: Space[Any], batch: Any) -> list[tuple[Space[Any], Any]]:
 
 
 def boxes_in(space: Space[Any]) -> dict[Any, tuple[int, ...]]:
-    """Return the shapes of the members of a Dict or Tuple of Boxes; of any other space, none."""
+    """Return the shapes of the members of a Dict or Tuple of Boxes; empty for other spaces."""
     members = _members(space) or []
     if not all(isinstance(member, spaces.Box) for _, member in members):
         return {}
@@ -163,7 +163,7 @@ def boxes_in(space: Space[Any]) -> dict[Any, tuple[int, ...]]:
 
 @contextmanager
 def _refusing(space: Space[Any], batch: Any) -> Iterator[None]:
-    """Have whatever NumPy says of observations of another space be an `InvalidInputError`."""
+    """Turn NumPy's errors about observations of another space into `InvalidInputError`."""
     try:
         yield
     except InvalidInputError:

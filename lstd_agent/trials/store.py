@@ -173,14 +173,14 @@ class Batches:
         self._counted[-1] = self._trimmed(self._counted[-1] + last)
 
     def _trimmed(self, portion: CountedTrials) -> CountedTrials:
-        """Return a portion with no more whole trials than are to be kept."""
+        """Return a portion with at most ``n_stored_trials`` whole trials."""
         sample, most = portion.sample, self.n_stored_trials
         if sample is None or len(sample.hashes) <= most:
             return portion
         return replace(portion, sample=sample.least(most) if most else None)
 
     def add_counts(self, counts: TransitionCounts) -> None:
-        """Add counts, which cannot be told apart by trials, to the batch that has fewest."""
+        """Add counts, which do not tell single trials, to the batch with fewest trials."""
         if self._counted:
             self._counted[0].batch(0).check_adds(counts)
         n = sum((each.n_by_batch for each in self._counted), np.zeros(self.n_batches, np.int64))
@@ -277,7 +277,7 @@ class TrialStore:
 
     @property
     def policy(self) -> Policy | None:
-        """The policy whose trials there are; None where nobody said."""
+        """The policy of the trials; None if nobody said which."""
         return None if self._stated is None else self._stated.policy
 
     @property
@@ -342,7 +342,7 @@ class TrialStore:
         batched: bool | None,
         is_same_policy: bool,
     ) -> None:
-        """Tell what the user's loop observes; see `SeminormLSTDAgent.attach`."""
+        """Tell whose observations the user's loop has; see `SeminormLSTDAgent.attach`."""
         if not isinstance(env, gym.Env | VectorEnv):
             raise InvalidInputError(f"env must be an Env or a VectorEnv; got {env!r}")
         observation_space, action_space = single_spaces(env)
@@ -516,9 +516,9 @@ class TrialStore:
             self._add_waiting()
 
     def _encoding_of(self, space: gym.Space[Any] | None) -> Encoding:
-        """Return the encoding of an observation space, which must be that of all trials.
+        """Return the encoding of an observation space, which all trials must share.
 
-        Without a space it is what is known, or what a table, of one row a state, implies.
+        Without a space it is the known one, or the one that a table with a row a state implies.
         """
         if self.encoding is not None:
             if space not in (None, self.encoding.space):
@@ -544,14 +544,14 @@ class TrialStore:
         return self.encoding
 
     def _check_policy(self, policy: Policy, is_same: bool) -> StatedPolicy:
-        """Return the policy of trials to come, or raise unless it is that of the trials so far."""
+        """Return the policy of trials to come, or raise unless earlier trials have the same one."""
         stated = StatedPolicy.of(policy)
         if self._stated is not None and not is_same and self.n_trials:
             stated.check_same(self._stated)
         return stated
 
     def _add_waiting(self) -> None:
-        """Add up trials that wait, and measure what features are standardized by."""
+        """Add up trials that wait, and measure standardized features."""
         self.loop.flush()
         if self.encoding is None:
             return
