@@ -2,9 +2,9 @@
 
 A vector environment runs one trial in each copy, in lockstep: a *round*. A plain `Env` runs trials
 one after the other. Each trial covers timesteps 0 to t_max, with the transition out of t_max.
-Rounds are handed over as they finish. If a plain environment's round breaks off, its finished trials are
-handed over too: an interrupt loses only the trials under way. `Restart` makes an episodic
-environment continuing.
+Rounds are handed over as they finish. If a plain environment's round breaks off, its finished
+trials are handed over too: an interrupt loses only the trials under way. `Restart` makes an
+episodic environment continuing.
 """
 
 from __future__ import annotations

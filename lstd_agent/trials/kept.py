@@ -66,6 +66,7 @@ class KeptTrials:
     actions: IntArray | None = None
     explored: BoolArray | None = None
     durations: FloatArray | None = None
+    counts = None  # as `TransitionCounts` have
 
     @classmethod
     def of(
