@@ -283,14 +283,75 @@ class CountedTrials:
         return every if self.n_at is None else self.n_at
 
 
+class ActionCountRecorder:
+    """Counts what the actions of trials lead to, by batches as `CountRecorder` deals them.
+
+    No action is taken in the terminal state, if there is one.
+    """
+
+    def __init__(
+        self, n_states: int, n_actions: int, terminal: int | None, n_batches: int, first: int
+    ) -> None:
+        self._counts = ActionCounts.none(n_states, n_actions, n_batches)
+        self._terminal, self._first = terminal, first
+        self._waiting: list[tuple[NDArray[Any], ...]] = []
+        self._n_waiting, self._is_told = 0, False
+
+    def record(
+        self,
+        state: IntArray,
+        taken: Taken,
+        reward: FloatArray,
+        next_state: IntArray,
+        duration: FloatArray | None = None,
+    ) -> None:
+        """Count transitions of n trials, arrays (n,) or (k, n); unknown actions are -1."""
+        batch = (self._first + np.arange(state.shape[-1])) % self._counts.n_batches
+        parts = [np.broadcast_to(batch, state.shape), state, np.asarray(taken.action, np.int64)]
+        parts += [next_state, reward] if duration is None else [next_state, reward, duration]
+        known = taken.action >= 0
+        if self._terminal is not None:
+            known &= state != self._terminal
+        # Copies: an environment may write its next rewards into the same array.
+        self._waiting.append(tuple(part[known] for part in parts))
+        self._n_waiting, self._is_told = self._n_waiting + state.size, True
+        if self._n_waiting >= _CHUNK:
+            self.counts()
+
+    def record_whole(self, trials: KeptTrials) -> None:
+        """Count whole trials, whose observations are states (m, t_max + 2)."""
+        if trials.actions is not None:
+            states, explored = trials.observations.T, trials.part("explored").T
+            taken = Taken(trials.actions.T, explored)
+            time = None if trials.durations is None else trials.durations.T
+            self.record(states[:-1], taken, trials.rewards.T, states[1:], time)
+
+    def counts(self) -> ActionCounts | None:
+        """Return what has been counted so far; None if no actions were recorded."""
+        if self._waiting:
+            batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
+            sums = self._counts
+            size, dealt = (sums.n_states, sums.n_actions), {"n_batches": sums.n_batches}
+            self._counts = sums + ActionCounts.of(*size, *parts, batch=batch, **dealt)
+            self._waiting, self._n_waiting = [], 0
+        return self._counts if self._is_told else None
+
+
 class CountRecorder:
     """Counts transitions of trials, dealt into batches one after the other.
 
-    The first trial has number ``first``: trial i is in batch ``(first + i) % n_batches``.
+    The first trial has number ``first``: trial i is in batch ``(first + i) % n_batches``. What
+    actions lead to is counted by another recorder, if there is one.
     """
 
-    def __init__(self, n_states: int, n_batches: int = 1, first: int = 0) -> None:
-        self.n_states = n_states
+    def __init__(
+        self,
+        n_states: int,
+        n_batches: int = 1,
+        first: int = 0,
+        actions: ActionCountRecorder | None = None,
+    ) -> None:
+        self.n_states, self._actions = n_states, actions
         self._n_batches, self._first = n_batches, first
         self._t = self._n_waiting = 0
         # Timesteps that wait to be counted: states, next states, rewards, own ones, durations.
@@ -312,6 +373,8 @@ class CountRecorder:
     ) -> None:
         """Count the next timestep's transitions of n trials, without exploratory ones."""
         own = None if taken is None else ~taken.explored
+        if self._actions is not None and taken is not None:
+            self._actions.record(state, taken, reward, next_state, duration)
         # A copy: an environment may write its next rewards into the same array.
         self._waiting.append((state, next_state, np.array(reward), own, duration))
         self._n_waiting += len(state)
@@ -322,6 +385,8 @@ class CountRecorder:
         """Count whole trials, whose observations are states (m, t_max + 2)."""
         states, rewards = np.asarray(trials.observations.T, dtype=np.int64), trials.rewards.T
         own, step = trials.own, max(1, _BLOCK * 32 // trials.n_trials)
+        if self._actions is not None:
+            self._actions.record_whole(trials)
         for t in range(0, len(rewards), step):
             here = slice(t, t + step)
             time = None if trials.durations is None else trials.durations.T[here]
@@ -379,12 +444,7 @@ class CountRecorder:
                 entries.append((paid_row + before, paid_state, sums))
         self._t += k
 
-    def portion(
-        self,
-        n_trials: int,
-        sample: TrialSample | None = None,
-        taken: ActionCounts | None = None,
-    ) -> CountedTrials:
+    def portion(self, n_trials: int, sample: TrialSample | None = None) -> CountedTrials:
         """Return what has been recorded of complete trials."""
         self._count_waiting()
         S, B, T = self.n_states, self._n_batches, self._t
@@ -392,6 +452,7 @@ class CountRecorder:
         n_by_batch = np.bincount((self._first + np.arange(n_trials)) % B, minlength=B)
         n_at = N.sum(axis=1).reshape(T, B).T.astype(np.int64) if self._is_cut else None
         times = _matrix(self._times, (B * T, S)) if self._times else None
+        taken = None if self._actions is None else self._actions.counts()
         return CountedTrials(S, n_by_batch, N, R, n_at, sample, taken, times)
 
     def sums(self, n_trials: int) -> TransitionCounts:
@@ -399,52 +460,6 @@ class CountRecorder:
         portion = self.portion(n_trials)
         batches = [portion.batch(b) for b in np.flatnonzero(portion.n_by_batch).tolist()]
         return sum(batches[1:], batches[0])
-
-
-class ActionCountRecorder:
-    """Counts what the actions of trials lead to, by batches as `CountRecorder` deals them.
-
-    No action is taken in the terminal state, if there is one.
-    """
-
-    def __init__(
-        self, n_states: int, n_actions: int, terminal: int | None, n_batches: int, first: int
-    ) -> None:
-        self._counts = ActionCounts.none(n_states, n_actions, n_batches)
-        self._terminal, self._first = terminal, first
-        self._waiting: list[tuple[NDArray[Any], ...]] = []
-        self._n_waiting = 0
-
-    def record(
-        self,
-        state: IntArray,
-        taken: Taken,
-        reward: FloatArray,
-        next_state: IntArray,
-        duration: FloatArray | None = None,
-    ) -> None:
-        """Count transitions of n trials, arrays (n,) or (k, n); unknown actions are -1."""
-        batch = (self._first + np.arange(state.shape[-1])) % self._counts.n_batches
-        parts = [np.broadcast_to(batch, state.shape), state, np.asarray(taken.action, np.int64)]
-        parts += [next_state, reward] if duration is None else [next_state, reward, duration]
-        known = taken.action >= 0
-        if self._terminal is not None:
-            known &= state != self._terminal
-        # Copies: an environment may write its next rewards into the same array.
-        self._waiting.append(tuple(part[known] for part in parts))
-        self._n_waiting += state.size
-        if self._n_waiting >= _CHUNK:
-            self.counts()
-
-    def counts(self) -> ActionCounts:
-        """Return what has been counted so far."""
-        if self._waiting:
-            batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
-            sums = self._counts
-            size, dealt = (sums.n_states, sums.n_actions), {"n_batches": sums.n_batches}
-            self._counts = sums + ActionCounts.of(*size, *parts, batch=batch, **dealt)
-            self._waiting, self._n_waiting = [], 0
-        return self._counts
 
 
 def _spread(matrix: sparse.csr_array, b: int, n_batches: int) -> sparse.csr_array:

@@ -57,15 +57,15 @@ class Recording:
         """Return what counts trials from number ``first`` on; None if trials are kept."""
         if not self.encoding.is_counted:
             return None
-        return CountRecorder(self.encoding.n_states, self.n_batches, first)
+        actions = self.action_recorder(first)
+        return CountRecorder(self.encoding.n_states, self.n_batches, first, actions)
 
     def action_recorder(self, first: int) -> ActionCountRecorder | None:
         """Return what counts what actions lead to; None if that is not asked for."""
-        encoding = self.encoding
-        if not (encoding.is_counted and self.n_actions):
+        if not self.n_actions:
             return None
-        terminal = encoding.terminal if encoding.ends else None
-        how = terminal, self.n_batches, first
+        encoding = self.encoding
+        how = encoding.terminal if encoding.ends else None, self.n_batches, first
         return ActionCountRecorder(encoding.n_states, self.n_actions, *how)
 
     def portion_of(self, trials: KeptTrials, first: int, n_stored: int) -> Portion:
@@ -76,15 +76,8 @@ class Recording:
         # Batches do not depend on the order in which the trials of a log come.
         trials = trials.take(ordered(trials))
         recorder.record_whole(trials)
-        counts, actions = None, self.action_recorder(first)
-        if actions is not None and trials.actions is not None:
-            states, explored = trials.observations.T, trials.part("explored").T
-            taken = Taken(trials.actions.T, explored)
-            time = None if trials.durations is None else trials.durations.T
-            actions.record(states[:-1], taken, trials.rewards.T, states[1:], time)
-            counts = actions.counts()
         sample = TrialSample.of(trials, n_stored, first) if n_stored else None
-        portion: Portion = recorder.portion(trials.n_trials, sample, counts)
+        portion: Portion = recorder.portion(trials.n_trials, sample)
         return portion
 
 
@@ -101,7 +94,6 @@ class LockstepTrials:
         self.states = states
         self._encoding = encoding = recording.encoding
         self._recorder = recording.recorder(first)
-        self._actions = recording.action_recorder(first)
         self._n_whole = len(states) if self._recorder is None else min(n_stored, len(states))
         self._whole = [encoding.compact(states[: self._n_whole])]
         self._rewards: list[FloatArray] = []
@@ -148,9 +140,6 @@ class LockstepTrials:
             next_state[~self._living] = self._encoding.terminal
         if self._recorder is not None:
             self._recorder.record(self.states, reward, next_state, taken, duration)
-        if self._actions is not None:
-            assert taken is not None
-            self._actions.record(self.states, taken, reward, next_state, duration)
         if m := self._n_whole:
             self._whole.append(self._encoding.compact(next_state[:m]))
             self._rewards.append(reward[:m].copy())  # an environment may write into it again
@@ -173,8 +162,7 @@ class LockstepTrials:
             assert whole is not None
             return whole
         sample = None if whole is None else TrialSample.of(whole, self._n_whole)
-        counts = None if self._actions is None else self._actions.counts()
-        portion: Portion = self._recorder.portion(len(self.states), sample, counts)
+        portion: Portion = self._recorder.portion(len(self.states), sample)
         return portion
 
 

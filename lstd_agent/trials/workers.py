@@ -27,7 +27,7 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -86,24 +86,11 @@ class WorkerError(EvaluationError, RuntimeError):
     """Workers died more often than tasks are retried."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Shard:
-    """What a worker is sent."""
+_Shard: TypeAlias = tuple[int, EnvSource | EnvSpec, Recording, Policy, Request]
+"""What a worker is sent, with the number of the shard."""
 
-    number: int
-    env: EnvSource | EnvSpec
-    recording: Recording
-    policy: Policy
-    request: Request
-
-
-@dataclass(frozen=True, eq=False)
-class _Outcome:
-    """What a shard leaves behind: its finished trials, if any, and what ended it early."""
-
-    number: int
-    finished: Portion | None
-    error: BaseException | None = None
+_Outcome: TypeAlias = tuple[int, Portion | None, BaseException | None]
+"""A shard's number, its finished trials, if any, and the error that ended it early."""
 
 
 def collect_shards(
@@ -135,8 +122,8 @@ def collect_shards(
                 f"fails: {error}. Define functions at the top level of a module, not as lambdas "
                 "or inside of functions"
             ) from error
-    shards = (
-        _Shard(number, source, slim, policy, own) for number, own in enumerate(_requests(request))
+    shards: Iterator[_Shard] = (
+        (number, source, slim, policy, own) for number, own in enumerate(_requests(request))
     )
     early: dict[int, Portion] = {}
     unclaimed: list[_Outcome] = []
@@ -145,19 +132,19 @@ def collect_shards(
     results = run_tasks(_collect_shard, shards, unclaimed=unclaimed, **how)
     try:
         with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
-            for outcome in results:
-                if outcome.finished is not None:
-                    bar.update(outcome.finished.n_trials * (request.t_max + 1))
-                    early[outcome.number] = outcome.finished
-                if outcome.error is not None:
-                    raise outcome.error
+            for number, finished, error in results:
+                if finished is not None:
+                    bar.update(finished.n_trials * (request.t_max + 1))
+                    early[number] = finished
+                if error is not None:
+                    raise error
                 # Sums of rewards depend on the order of addition in their last digit.
                 while following in early:
                     keep(early.pop(following))
                     following += 1
     finally:
         results.close()
-        early.update({o.number: o.finished for o in unclaimed if o.finished is not None})
+        early.update({number: finished for number, finished, _ in unclaimed if finished})
         for number in sorted(early):
             keep(early[number])
 
@@ -182,6 +169,7 @@ def _find_spec(env_id: str) -> EnvSpec:
 
 def _collect_shard(shard: _Shard) -> _Outcome:
     """Run a shard's trials; an error leaves those that were finished before it."""
+    number, source, recording, policy, request = shard
     rounds: list[Any] = []
 
     def keep(finished: Portion) -> None:
@@ -196,15 +184,15 @@ def _collect_shard(shard: _Shard) -> _Outcome:
             mallopt(_MMAP_THRESHOLD, 2**25)
     error: BaseException | None = None
     try:
-        with closing(make_env(shard.env, shard.request.n_trials)) as env:
-            collect_rounds(env, shard.recording, shard.policy, keep, shard.request)
+        with closing(make_env(source, request.n_trials)) as env:
+            collect_rounds(env, recording, policy, keep, request)
     except (Exception, KeyboardInterrupt) as raised:
         error = raised
         try:
             pickle.loads(pickle.dumps(error))
         except Exception:  # whatever somebody's own class of errors does when it is pickled
             error = WorkerError(f"{type(raised).__name__} in a shard: {raised}")
-    return _Outcome(shard.number, rounds[0] if rounds else None, error)
+    return number, rounds[0] if rounds else None, error
 
 
 def spaces_of(env: AnyEnv | EnvSource) -> tuple[gym.Space[Any], gym.Space[Any]]:
