@@ -51,6 +51,8 @@ class KeptTrials:
         Which actions were exploratory: these transitions only serve action values.
     durations : ndarray, shape (m, t_max + 1), optional
         How long each step takes; None if each takes 1 unit of time.
+    counts : None
+        `TransitionCounts` have some.
 
     Examples
     --------
@@ -66,7 +68,7 @@ class KeptTrials:
     actions: IntArray | None = None
     explored: BoolArray | None = None
     durations: FloatArray | None = None
-    counts = None  # as `TransitionCounts` have
+    counts = None
 
     @classmethod
     def of(

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from lstd_agent.arrays import States
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import Features, is_table
+from lstd_agent.features.tables import Features, Standardized, is_table
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
 from lstd_agent.trials.counted import CountedTrials, TrialSample, batch_of
 from lstd_agent.trials.counts import ActionCounts, CountsLike, TransitionCounts, together
@@ -51,7 +50,8 @@ Termination = Literal["raise", "absorb"]
 
 DEFAULT_MAX_BYTES = 2**30
 
-_MOST_BATCHES = 100_000
+# A standard error of fewer batches says little of its own size.
+_FEWEST_BATCHES, _MOST_BATCHES = 10, 100_000
 
 # Standardized features are measured on at most so many numbers.
 _MOST_MEASURED = 2**26
@@ -183,8 +183,13 @@ class Batches:
         """Add counts, which do not tell single trials, to the batch with fewest trials."""
         if self._counted:
             self._counted[0].batch(0).check_adds(counts)
+        self.add(CountedTrials.of(counts, self._smallest, self.n_batches))
+
+    @property
+    def _smallest(self) -> int:
+        """The first of the batches with the fewest counted trials."""
         n = sum((each.n_by_batch for each in self._counted), np.zeros(self.n_batches, np.int64))
-        self.add(CountedTrials.of(counts, int(np.argmin(n)), self.n_batches))
+        return int(np.argmin(n))
 
     def merge(self, theirs: Batches) -> None:
         """Add the trials of another agent, all or nothing; it may be the same."""
@@ -202,11 +207,10 @@ class Batches:
         ours, added = together(*self.taken), together(*each_taken)
         if ours is not None and added is not None:
             ours.check_adds(added)
-        # Batch i of theirs goes on where trials so far were dealt.
-        first, samples = self.n_trials, [theirs.sample]
-        for i, (counts, taken) in enumerate(zip(sums, each_taken, strict=True)):
-            b, sample = (first + i) % self.n_batches, samples.pop() if samples else None
-            self.add(CountedTrials.of(counts, b, self.n_batches, taken, sample))
+        samples = [theirs.sample]
+        for counts, taken in zip(sums, each_taken, strict=True):
+            sample = samples.pop() if samples else None
+            self.add(CountedTrials.of(counts, self._smallest, self.n_batches, taken, sample))
 
     def some_observations(self) -> States:
         """Return kept observations (m, t_max + 2, k) that standardized features are measured on."""
@@ -251,9 +255,10 @@ class TrialStore:
         self.features = features
         self.on_termination = check_choice("on_termination", on_termination, get_args(Termination))
         self.n_stored_trials = check_integer("n_stored_trials", n_stored_trials, 0)
-        self.n_batches = check_integer("n_batches", n_batches, 1)
-        if self.n_batches > _MOST_BATCHES:
+        n = check_integer("n_batches", n_batches, 1)
+        if n > _MOST_BATCHES:
             raise InvalidInputError(f"n_batches is at most {_MOST_BATCHES}; got {n_batches}")
+        self.n_batches = n if n == 1 else max(n, _FEWEST_BATCHES)
         self.observations = check_choice("observations", observations, get_args(ObservationKind))
         self.max_bytes = check_integer("max_bytes", max_bytes, 1)
         self._lock = Lock()
