@@ -117,7 +117,7 @@ def graph_of(package: str, without: str | None = None) -> dict[str, list[str]]:
 KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials"}
 MADE_BY_KIND = {
     *("actions.task", "rows.kept"),
-    *("trials.batches", "trials.counts", "trials.kept", "trials.store"),
+    *("trials.counts", "trials.kept", "trials.store"),
 }
 
 
