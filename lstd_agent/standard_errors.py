@@ -1,7 +1,8 @@
 r"""Standard errors by leaving out batches of trials (jackknife).
 
-The same system, same windows and reference states, is fitted to all trials but those of batch b,
-for each of B batches. Batch b has n_b of N trials; what it adds to the value v of all trials,
+The same system, with the same windows and reference states, is fitted to all trials but those of
+batch b, for each of B batches. Batch b has n_b of N trials. What it adds to the value v of all
+trials,
 
 .. math:: v_b = v + \frac{N - n_b}{n_b} (v - v_{-b}),
 
@@ -10,8 +11,8 @@ is the batch's own mean where v is a mean, and has variance σ²/n_b where v has
 .. math:: \widehat{se}^2 = \frac{1}{(B - 1) N} \sum_b n_b (v_b - \bar v)^2,
           \quad \bar v = \sum_b \frac{n_b}{N} v_b .
 
-Trials, not transitions, are independent. Offsets and an estimated gain are part of v, so that the
-error of a value includes theirs. With few batches an error is itself uncertain: intervals take
+Trials are independent; transitions are not. Offsets and an estimated gain are part of v, so that
+the error of a value includes theirs. An error of few batches is itself uncertain: intervals take
 Student's t with B - 1 degrees of freedom.
 
 Source: Busing, Meijer & van der Leeden (1999), the delete-m_j jackknife.
@@ -55,21 +56,7 @@ from lstd_agent.system.sparse import (
 def batch_standard_errors(
     values: FloatArray, without: FloatArray, n_trials: IntArray
 ) -> FloatArray:
-    """Return the standard errors of values that B batches of trials estimate.
-
-    Parameters
-    ----------
-    values : ndarray, shape (m,)
-        Of all trials.
-    without : ndarray, shape (B, m)
-        Of all trials but those of each batch, B at least 2.
-    n_trials : ndarray of int, shape (B,)
-        Of each batch.
-
-    Returns
-    -------
-    ndarray, shape (m,)
-    """
+    """Return standard errors (m,) of values (m,) from those without each batch (B, m)."""
     weight = n_trials / n_trials.sum()
     means = values + (1.0 / weight - 1.0)[:, None] * (values - without)
     deviation = means - weight @ means
@@ -110,16 +97,7 @@ def start_bias(
 
 @dataclass(frozen=True, eq=False)
 class Jackknife:
-    """A fitted system without each batch of trials.
-
-    Attributes
-    ----------
-    fitted : Fitted
-        By all trials.
-    source : CountRows or TrialRows
-    options : FitOptions
-    n_batches : int
-    """
+    """A fitted system without each batch of the trials of a source."""
 
     fitted: Fitted
     source: Any

@@ -32,7 +32,7 @@ from lstd_agent.fit import Fit
 from lstd_agent.rows.classes import closed_classes
 from lstd_agent.rows.factors import without_each
 from lstd_agent.system.absorption import SumsUntil
-from lstd_agent.trials.action_counts import ActionCounts, together
+from lstd_agent.trials.counts import ActionCounts, together
 from lstd_agent.trials.kept import NO_TIME
 from lstd_agent.trials.policies import Policy, make_actor
 

@@ -37,6 +37,7 @@ def values(system: System, features: Any) -> Any:
 TELLING = ("h6", "c10", "m16", "h36c")
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     "mnemonic",
     [m if m in TELLING else pytest.param(m, marks=pytest.mark.slow) for m in MNEMONICS],

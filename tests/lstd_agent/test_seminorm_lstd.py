@@ -39,7 +39,7 @@ def rows_of(problem: tuple[np.ndarray, ...]) -> Any:
     return root * F, root * (F - P @ F), root * r[:, None]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(chains_with_features())
 def test_the_projector_is_idempotent_and_keeps_representable_values(
     problem: tuple[np.ndarray, ...],
@@ -53,7 +53,7 @@ def test_the_projector_is_idempotent_and_keeps_representable_values(
     assert_allclose((projection @ F)[visited], F[visited], atol=1e-6 * scale)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(chains_with_features())
 def test_weights_are_those_of_the_theorem(problem: tuple[np.ndarray, ...]) -> None:
     """(Z^{†/2} X)† Z^{†/2} y, by eigenvalues of Z, wherever nothing is near a cutoff."""
@@ -75,7 +75,7 @@ def test_weights_are_those_of_the_theorem(problem: tuple[np.ndarray, ...]) -> No
     assert found.condition == pytest.approx(singular[kept].max() / singular[kept].min(), rel=1e-5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(chains_with_features())
 def test_no_other_weights_have_a_smaller_error(problem: tuple[np.ndarray, ...]) -> None:
     A, B, c = rows_of(problem)
@@ -91,7 +91,7 @@ def test_no_other_weights_have_a_smaller_error(problem: tuple[np.ndarray, ...]) 
         assert error_of(other) >= error_of(w) * (1 - 1e-8) - 1e-12
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(chains_with_features())
 def test_null_directions_change_no_equation_and_weights_have_no_part_in_them(
     problem: tuple[np.ndarray, ...],

@@ -139,7 +139,7 @@ def dense_values(source: Kept, anchors: list[int], gain: float, zero: Any = None
     return found[::-1]
 
 
-@pytest.mark.parametrize("anchors", [[0], [0, 4], [0, 1, 2, 30]])
+@pytest.mark.parametrize("anchors", [[0], [0, 1, 30]])
 @pytest.mark.parametrize("kind", ["counted", "kept", "tiles", "weighted"])
 def test_values_are_those_of_dense_least_squares(kind: str, anchors: list[int]) -> None:
     zero = None
