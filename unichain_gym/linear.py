@@ -158,27 +158,12 @@ def krylov(A: sparse.csr_array) -> Method:
     return Method(KRYLOV, solve)
 
 
-def find_proposer(
-    P: sparse.csr_array,
-) -> Callable[[sparse.csr_array, float, FloatArray], FloatArray]:
-    """Return what solves (I - γP) x = c without a bound, for transition matrices like this one."""
+def find_method(P: sparse.csr_array) -> Callable[[sparse.csr_array], Method]:
+    """Return what solves systems in I - γP, without a bound, for transition matrices like P."""
     n = P.shape[0]
-    is_dense = n <= DENSE_STATES or _is_dense(P)
-    is_direct = is_dense or _is_little(elimination_work(P), n)
-
-    def propose(P: sparse.csr_array, discount: float, c: FloatArray) -> FloatArray:
-        if is_dense:
-            M = -discount * P.toarray()
-            M[np.arange(n), np.arange(n)] += 1.0
-            return np.asarray(np.linalg.solve(M, c))
-        if is_direct:  # the rows of P are the columns of its transpose, as SuperLU wants them
-            lu: Any = splu(
-                sparse.eye_array(n, format="csc") - discount * P.T, diag_pivot_thresh=0.0
-            )
-            return np.asarray(lu.solve(c, "T"))
-        return krylov(sparse.eye_array(n, format="csr") - discount * P).solve(c, False)[0]
-
-    return propose
+    if n <= DENSE_STATES or _is_dense(P):
+        return lambda A: dense_lu(A.toarray())
+    return sparse_lu if _is_little(elimination_work(P), n) else krylov
 
 
 class CertifiedSolver:

@@ -53,10 +53,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.elimination import ObjectFactors, finite
-from unichain_gym.linear import find_proposer, find_solver
+from unichain_gym.linear import find_method, find_solver
 from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.rounding import EPSILON
 from unichain_gym.structure import find_structure, first_of_each, keep_edges, row_sums
@@ -391,9 +392,11 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
         if change <= SETTLED * first_range:
             return pairs.leaders(score), 0
     rows = pairs.leaders(score)
-    propose = find_proposer(pairs.Q[rows])
+    eye = sparse.eye_array(rows.size, format="csr")
+    method = find_method(pairs.Q[rows])
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
-        v = propose(pairs.Q[rows], discount, r[rows] - r[rows].mean())
+        excess = r[rows] - r[rows].mean()
+        v, _ = method(eye - discount * pairs.Q[rows]).solve(excess, False)
         score = r + discount * (Q @ v)
         better = np.maximum.reduceat(score, pairs.first) > score[rows] + 1e-12 * np.abs(v).max()
         if not better.any():

@@ -65,12 +65,12 @@ def simulate_trials(mdp, policy, n_trials, t_max, rng):
     return counts, rewards
 
 
-@pytest.mark.parametrize("n_trials", [1, 2, 50, 10**6])
+@pytest.mark.parametrize("n_trials", [1, 50, 10**6])
 def test_first_and_second_moments_of_counts_are_those_of_independent_trials(n_trials):
     """Covariances between all pairs of transitions, at equal and at different timesteps."""
     mdp, policy = random_mdp(1), np.array([[0.3, 0.7], [1.0, 0.0], [0.5, 0.5]])
     chain = mdp.induce(policy)
-    P, S, T, R = chain.transition_matrix.toarray(), 3, 4, 4000
+    P, S, T, R = chain.transition_matrix.toarray(), 3, 4, 2000
     populations = simulate_replicates(
         chain, n_trials, T - 1, np.random.default_rng(2), n_replicates=R
     )
@@ -114,7 +114,7 @@ def test_first_and_second_moments_of_counts_are_those_of_independent_trials(n_tr
 
 def test_reward_sums_have_the_mean_and_variance_of_action_and_outcome_rewards():
     mdp, policy = random_mdp(3), np.array([[0.2, 0.8], [0.6, 0.4], [0.0, 1.0]])
-    n, T, R = 40, 5, 4000
+    n, T, R = 40, 5, 2000
     chain = mdp.induce(policy)
     populations = simulate_replicates(chain, n, T - 1, np.random.default_rng(4), n_replicates=R)
     rewards = stack(populations)[1]
