@@ -21,8 +21,8 @@ All have the matrix A = diag(N 1 + e) - N of `unichain_gym.elimination`. In orde
 The diagonal is the sum of what leaves the state, never 1 minus the probability of staying, so
 a state that is left with probability 1e-12 loses no digits. The methods without subtraction, and
 ``triangular``, solve for nonnegative right-hand sides to a relative accuracy near rounding in
-every entry. The others are held to a bound of the error; where it is not met, elimination
-without subtraction takes over, at whatever fill-in up to 10,000 states.
+every entry. The others are held to a bound of the error. Where it is not met, elimination
+without subtraction takes over, for up to 10,000 states once it fills in.
 
 **The bound.** A small residual proves nothing about a chain that nearly falls apart: two halves
 that exchange a walker once in 1e12 steps leave no trace in it. But A has a nonnegative inverse,
@@ -35,8 +35,8 @@ then A^{-1} 1 ≤ z/(1 - δ), so that every x satisfies
     max |x - A^{-1} c| ≤ max z/(1 - δ) max |c - A x|
 
 (and the same in sums for x A = c). z is the expected number of steps until the states are left;
-a vector that misses a slow part fails the inequality instead of hiding it. The rounding of the
-residual itself is added to it, as that of sums of random errors: √k roundings for k terms.
+a vector that misses a slow part fails the inequality. The rounding of the residual is added to it,
+as a sum of random errors: √k roundings for k terms.
 """
 
 from __future__ import annotations
@@ -387,7 +387,7 @@ def elimination_work(N: sparse.csr_array) -> float:
     """Bound the multiplications of an elimination: Σ_k (rows that pivot k changes)².
 
     Where these are few, the bound is by the width of the matrix. Else it is by the reverse
-    Cuthill-McKee ordering, with states of very many neighbours moved to the end: there, row i
+    Cuthill-McKee ordering, with states of very many neighbors moved to the end: there, row i
     changes from the first pivot it has an entry for.
     """
     n = N.shape[0]

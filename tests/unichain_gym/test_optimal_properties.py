@@ -70,7 +70,7 @@ def test_values_and_actions_are_those_of_trying_every_policy(seed: int) -> None:
             assert_allclose(optimal.bias, terms[1], atol=1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(SEEDS)
 def test_the_optimality_equations_hold_to_rounding(seed: int) -> None:
     mdp = small_mdp(seed)
@@ -86,7 +86,7 @@ def test_the_optimality_equations_hold_to_rounding(seed: int) -> None:
     assert_allclose(value.max(axis=1), optimal.bias + optimal.gain, atol=1e-12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(SEEDS)
 def test_no_single_change_of_an_action_improves_gain_or_bias(seed: int) -> None:
     mdp = small_mdp(seed)
@@ -100,7 +100,7 @@ def test_no_single_change_of_an_action_improves_gain_or_bias(seed: int) -> None:
             assert (chain.bias <= optimal.bias + 1e-9).all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(SEEDS)
 def test_the_blackwell_policy_is_optimal_for_discounts_near_one(seed: int) -> None:
     mdp = small_mdp(seed)
