@@ -194,7 +194,7 @@ class CertifiedSolver:
             self._rate = A.diagonal()
             A = divide_rows(A, self._rate)
             n_terms = np.diff(A.indptr), np.bincount(A.indices, minlength=n)
-        self._A, self._transposed = A, A.T
+        self._matrix = A, A.T
         self._rounding = tuple(EPSILON * (1.0 + 0.5 * np.sqrt(k)) for k in n_terms)
         self._max_error = MAX_ERROR_AFFORDABLE if n <= AFFORDABLE_STATES else MAX_ERROR
         self._method = make(A)
@@ -241,7 +241,7 @@ class CertifiedSolver:
             return None
         x, n = self._method.solve(c, transposed)
         if self._bound(c, x, transposed) > self._max_error:
-            correction, m = self._method.solve(c - self._apply(x, transposed), transposed)
+            correction, m = self._method.solve(c - self._matrix[transposed] @ x, transposed)
             x, n = x + correction, n + m
             if not self._bound(c, x, transposed) <= self._max_error:
                 return None
@@ -258,15 +258,12 @@ class CertifiedSolver:
             )
         return self._successor
 
-    def _apply(self, x: FloatArray, transposed: bool) -> FloatArray:
-        return np.asarray((self._transposed if transposed else self._A) @ x)
-
     def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
         """Bound the error by |c - A x|, plus what rounding may have hidden of it."""
-        size = np.abs(x)
+        A, size = self._matrix[transposed], np.abs(x)
         # |A| |x|, since the diagonal is 1 and the rest is not positive
-        terms = np.abs(c) + 2.0 * size - self._apply(size, transposed)
-        residual = np.abs(c - self._apply(x, transposed))
+        terms = np.abs(c) + 2.0 * size - A @ size
+        residual = np.abs(c - A @ x)
         uncertainty = residual + self._rounding[transposed] * terms
         if transposed:
             error, largest = uncertainty.sum(), (size / self._rate).sum()
@@ -282,9 +279,9 @@ class CertifiedSolver:
         if self._largest_time is None:
             c = 1.0 / self._rate
             z, self._n_iterations = self._method.solve(c, False)
-            residual = c - self._A @ z
-            rounding = self._rounding[False] * (c + 2.0 * z - self._A @ z)
-            delta = float(((residual + rounding) * self._rate).max())
+            product = self._matrix[False] @ z
+            rounding = self._rounding[False] * (c + 2.0 * z - product)
+            delta = float(((c - product + rounding) * self._rate).max())
             is_proof = bool(np.isfinite(z).all()) and z.min() >= 0.0 and delta < 0.5
             self._largest_time = float(z.max()) / (1.0 - delta) if is_proof else np.inf
         return self._largest_time
@@ -311,13 +308,27 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
             if n and A.diagonal().min() < SMALLEST:
                 raise ConvergenceError(OUT_OF_RANGE)
             return _TriangularFactors(A, np.argsort(component))
-    if n <= RANGED_STATES and _spans_widely(N, exit_rate):
+    # Products of a few probabilities may differ by more than doubles can hold.
+    values = np.concatenate((N.data, exit_rate[exit_rate > 0.0]))
+    if n <= RANGED_STATES and values.min() < SMALL_PROBABILITY * values.max():
         return RangedFactors(N, exit_rate)
     if n <= SMALL_STATES:
         return _unless_underflow(GthFactors(N.toarray(), exit_rate), N, exit_rate)
 
     def without_subtraction(reason: str) -> Solver:
-        return _eliminate(N, exit_rate, reason)
+        factors = eliminate(N, exit_rate, MAX_ENTRIES)
+        if factors is None:
+            raise ConvergenceError(
+                f"the system of {n} states is out of reach: {reason}, and elimination without "
+                f"subtraction would fill in on more than {MAX_CORE} states. Look at the weakly "
+                "linked parts of the chain apart, or remove transitions too rare to matter"
+            )
+        return _unless_underflow(factors, N, exit_rate)
+
+    def by_factors(reason: str) -> Solver:
+        if work > ELIMINATION_WORK:
+            return without_subtraction(reason)
+        return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
 
     if is_dense:
         return CertifiedSolver(N, exit_rate, dense_lu, without_subtraction)
@@ -327,12 +338,6 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     little = eliminate(N, exit_rate, max_entries=2 * N.nnz) if n > AFFORDABLE_STATES else None
     if little is not None:
         return _unless_underflow(little, N, exit_rate)
-
-    def by_factors(reason: str) -> Solver:
-        if work > ELIMINATION_WORK:
-            return _eliminate(N, exit_rate, reason)
-        return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
-
     return CertifiedSolver(N, exit_rate, krylov, by_factors)
 
 
@@ -343,12 +348,6 @@ def _is_dense(N: sparse.csr_array) -> bool:
 
 def _is_little(work: float, n: int) -> bool:
     return work <= min(max(LITTLE_WORK, GRID_WORK * n * n), ELIMINATION_WORK)
-
-
-def _spans_widely(N: sparse.csr_array, exit_rate: FloatArray) -> bool:
-    """Whether products of a few probabilities may differ by more than doubles can hold."""
-    values = np.concatenate((N.data, exit_rate[exit_rate > 0.0]))
-    return bool(values.min() < SMALL_PROBABILITY * values.max())
 
 
 def _unless_underflow(
@@ -370,17 +369,6 @@ def _unless_underflow(
             f"{rate.size}. Remove transitions too rare to matter"
         )
     return factors
-
-
-def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solver:
-    factors = eliminate(N, exit_rate, MAX_ENTRIES)
-    if factors is None:
-        raise ConvergenceError(
-            f"the system of {exit_rate.size} states is out of reach: {reason}, and elimination "
-            f"without subtraction would fill in on more than {MAX_CORE} states. Look at the "
-            "weakly linked parts of the chain apart, or remove transitions too rare to matter"
-        )
-    return _unless_underflow(factors, N, exit_rate)
 
 
 def elimination_work(N: sparse.csr_array) -> float:

@@ -1,15 +1,11 @@
-"""Speed of the exact side beside QuantEcon and SuperLU, on the same models in one run.
+"""Rows about the exact side beside QuantEcon and SuperLU, on the same models in one run.
 
-CPU time, the least of several repetitions. QuantEcon's policy iteration has the discount .999,
-since it has no average-reward criterion. Ratios above 1 say that ours is slower.
-
-    OPENBLAS_NUM_THREADS=1 python scripts/benchmark/optimal.py [--states 100 1000] [--rows policies]
+QuantEcon's policy iteration has the discount .999, since it has no average-reward criterion.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from time import process_time
 from typing import Any
@@ -18,10 +14,12 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
+from benchmark import timing
+from benchmark.timing import Row, Setting, need
 from unichain_gym import MarkovChain, TabularMDP
 
 DISCOUNT = 0.999
-MAX_DENSE = 1_000
+MAX_DENSE, MAX_SPARSE = 1_000, 3_000
 
 
 def queue(n: int) -> TabularMDP:
@@ -62,6 +60,9 @@ def random(n: int, n_outcomes: int, n_actions: int = 4) -> TabularMDP:
     return TabularMDP(to, rng.dirichlet(np.ones(n_outcomes), shape[:2]), reward, np.full(n, 1 / n))
 
 
+# Some of this takes a millisecond: other processes must not count.
+compare = partial(timing.compare, clock=process_time)
+
 MODELS: dict[str, Callable[[int], TabularMDP]] = {
     "queue": queue,
     "grid": grid,
@@ -70,20 +71,9 @@ MODELS: dict[str, Callable[[int], TabularMDP]] = {
 }
 
 
-def seconds(work: Callable[[], object], most: float = 1.0, n_most: int = 15) -> float:
-    """Return the least CPU time of up to ``n_most`` runs in about ``most`` seconds."""
-    times: list[float] = []
-    while len(times) < n_most and (len(times) < 2 or sum(times) < most):
-        start = process_time()
-        work()
-        times.append(process_time() - start)
-    return min(times)
-
-
 def quantecon_model(mdp: TabularMDP, discount: float) -> Any:
     """Return the model in QuantEcon's form, by pairs of state and action."""
-    import quantecon
-
+    quantecon = need("quantecon")
     S, A, K = mdp.next_state.shape
     if S == K:
         return quantecon.markov.DiscreteDP(mdp.expected_reward, mdp.probability, discount)
@@ -93,40 +83,43 @@ def quantecon_model(mdp: TabularMDP, discount: float) -> Any:
     return quantecon.markov.DiscreteDP(mdp.expected_reward.ravel(), Q, discount, state, action)
 
 
-def show(what: str, name: str, n: int, ours: float, theirs: float, counts: str = "") -> None:
-    """Print a row: seconds of CPU time, and their ratio."""
-    times = f"{1e3 * ours:10.2f} ms {1e3 * theirs:10.2f} ms {ours / theirs:8.2f}"
-    print(f"{what:20} {name:8} {n:6} {times} {counts}", flush=True)
+def rows(setting: Setting) -> Iterator[Row]:
+    """Compare optimal policies, gain and bias of a chain, and one simulated path."""
+    for name, model in MODELS.items():
+        for n in (100, 1_000) if setting.quick else (100, 1_000, 10_000):
+            if name == "dense" and n > MAX_DENSE:
+                continue  # an outcome table of 10 GB
+            mdp = model(n)
+            yield from policy_rows(f"{name}, {n} states", mdp, setting)
+            if not (name == "sparse" and n > MAX_SPARSE):  # SuperLU takes minutes
+                yield from chain_rows(f"{name}, {n} states", mdp, setting)
+            yield path_row(f"{name}, {n} states", mdp, setting)
 
 
-def policy_rows(name: str, n: int) -> None:
+def policy_rows(name: str, mdp: TabularMDP, setting: Setting) -> Iterator[Row]:
     """Compare optimal policies by gain and by discounted value."""
-    mdp = MODELS[name](n)
-    ddp = quantecon_model(mdp, DISCOUNT)
     # Policy iteration would take minutes where elimination fills in.
-    method = "modified_policy_iteration" if name == "sparse" and n > 3_000 else "policy_iteration"
-    theirs = seconds(lambda: ddp.solve(method=method))
-    n_theirs = ddp.solve(method=method).num_iter
-    finders: tuple[tuple[str, Callable[[], Any]], ...] = (
-        ("gain-optimal", partial(mdp.optimal_policy, "gain")),
-        ("discounted-optimal", partial(mdp.optimal_policy, "discounted", DISCOUNT)),
-    )
-    for what, find in finders:
-        show(what, name, n, seconds(find), theirs, f"{find().n_iterations} and {n_theirs}")
+    is_modified = name.startswith("sparse") and mdp.n_states > MAX_SPARSE
+    method = "modified_policy_iteration" if is_modified else "policy_iteration"
+    target = "" if is_modified else "<= 2"
+    theirs = partial(quantecon_model(mdp, DISCOUNT).solve, method=method)
+    ours = partial(mdp.optimal_policy, "gain")
+    yield compare(f"{name}: gain-optimal policy", ours, theirs, setting, target=target)
+    discounted = partial(mdp.optimal_policy, "discounted", DISCOUNT)
+    yield compare(f"{name}: discounted-optimal", discounted, theirs, setting, target=target)
 
 
-def chain_rows(name: str, n: int) -> None:
+def chain_rows(name: str, mdp: TabularMDP, setting: Setting) -> Iterator[Row]:
     """Compare gain and bias of a chain with one solution by SuperLU, and mixing with stepping."""
-    mdp = MODELS[name](n)
-    chain = mdp.induce(np.ones(mdp.n_states, dtype=int))
-    P, r, start = chain.transition_matrix, chain.reward, np.eye(mdp.n_states)[0]
+    n = mdp.n_states
+    chain = mdp.induce(np.ones(n, dtype=int))
+    P, r, start = chain.transition_matrix, chain.reward, np.eye(n)[0]
 
     def solve() -> Any:
         # The equations of gain and bias, the value of state 0 replaced by the gain.
-        A = sparse.eye_array(P.shape[0], format="csc") - P.tocsc()
-        ones = sparse.csc_array(np.ones((P.shape[0], 1)))
-        A = sparse.csc_array(sparse.hstack([ones, A[:, 1:]]))
-        return splu(A).solve(r)
+        A = sparse.eye_array(n, format="csc") - P.tocsc()
+        ones = sparse.csc_array(np.ones((n, 1)))
+        return splu(sparse.csc_array(sparse.hstack([ones, A[:, 1:]]))).solve(r)
 
     def step() -> int:
         p, t, backward = start, 0, P.T.tocsr()
@@ -139,45 +132,18 @@ def chain_rows(name: str, n: int) -> None:
         fresh = MarkovChain(P, r, start)
         return fresh.gain, fresh.bias
 
-    show("gain and bias", name, n, seconds(bias), seconds(solve))
-    if name != "grid" and n < 10_000:
-        mixing = seconds(lambda: MarkovChain(P, r, start).mixing_time())
-        show("mixing time", name, n, mixing, seconds(step))
+    target = "<= 3" if n >= 900 else ""
+    yield compare(f"{name}: gain and bias", bias, solve, setting, target=target)
+    if not name.startswith("grid") and n < 10_000:
+        mixing = lambda: MarkovChain(P, r, start).mixing_time()  # noqa: E731
+        yield compare(f"{name}: mixing time", mixing, step, setting)
 
 
-def path_rows(name: str, n: int, n_steps: int = 100_000) -> None:
+def path_row(name: str, mdp: TabularMDP, setting: Setting, n_steps: int = 100_000) -> Row:
     """Compare one simulated path."""
-    import quantecon
-
-    mdp = MODELS[name](n)
     P = mdp.induce(np.ones(mdp.n_states, dtype=int)).transition_matrix
     chain = MarkovChain(P, np.zeros(mdp.n_states), mdp.initial_distribution)
-    theirs = quantecon.MarkovChain(sparse.csr_matrix(P))
-    theirs.simulate(10, init=0)
-    other = seconds(lambda: theirs.simulate(n_steps + 1, init=0, random_state=0))
-    show("path of 10^5 steps", name, n, seconds(lambda: chain.simulate(n_steps, seed=0)), other)
-
-
-ROWS = {"policies": policy_rows, "chains": chain_rows, "paths": path_rows}
-
-
-def main() -> None:
-    """Print a row for each model, size and question."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--states", type=int, nargs="+", default=[100, 1_000, 10_000])
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
-    options = parser.parse_args()
-    print(f"{'':20} {'model':8} {'states':>6} {'ours':>13} {'theirs':>13} {'ratio':>8} iterations")
-    for rows in options.rows:
-        for name in options.models:
-            for n in options.states:
-                if name == "dense" and n > MAX_DENSE:
-                    continue  # an outcome table of 10 GB
-                if name == "sparse" and n > 3_000 and rows == "chains":
-                    continue  # SuperLU takes minutes
-                ROWS[rows](name, n)
-
-
-if __name__ == "__main__":
-    main()
+    theirs = need("quantecon").MarkovChain(sparse.csr_matrix(P))
+    path = partial(theirs.simulate, n_steps + 1, init=0, random_state=0)
+    ours = partial(chain.simulate, n_steps, seed=0)
+    return compare(f"{name}: path of {n_steps} steps", ours, path, setting, target="<= 2")
