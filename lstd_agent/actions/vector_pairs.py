@@ -37,8 +37,8 @@ from lstd_agent.actions.pair_rows import (
 from lstd_agent.arrays import FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
-from lstd_agent.rows.factors import Factor, Gathering, without_each
-from lstd_agent.system.minimizer import basis_of_range, minimize, reduced
+from lstd_agent.rows.factors import Factor, Gathering, basis_of_range, reduced, without_each
+from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 from lstd_agent.trials.policies import Policy, make_actor
 

@@ -79,7 +79,6 @@ def compare(
     samples: tuple[float, float] = (1.0, 1.0),
     faster: bool = False,
     target: str = "",
-    clock: Callable[[], float] = time.perf_counter,
 ) -> Row:
     """Time two pieces of work in turns, and compare their times.
 
@@ -87,7 +86,7 @@ def compare(
     ratio says how many times faster we are, else how many times the yardstick's time we take.
     """
     ours(), yardstick()  # warm up
-    pairs = [(seconds(ours, clock) / samples[0], seconds(yardstick, clock) / samples[1])
+    pairs = [(seconds(ours) / samples[0], seconds(yardstick) / samples[1])
              for _ in range(setting.repeats)]  # fmt: skip
     ratios = [b / a if faster else a / b for a, b in pairs]
     scale, unit = (1.0, "s") if samples == (1.0, 1.0) else (1e9, "ns/sample")

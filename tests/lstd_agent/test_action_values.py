@@ -20,7 +20,7 @@ from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
 from lstd_agent.actions.pair_rows import pairs_and_next
 from lstd_agent.actions.vector_pairs import PairEquations
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.counts import ActionCounts
 from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
 
 
@@ -94,6 +94,7 @@ def close_to_exact(agent: SeminormLSTDAgent, mdp: TabularMDP, q: np.ndarray, tol
     return bool(np.abs(q - right).max() < tol * np.ptp(chain.bias))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("explore", [1, 0.2])
 def test_from_samples_they_come_near_the_chains(explore: object) -> None:
     agent, mdp, _ = explored(explore=explore)
@@ -237,7 +238,7 @@ def one_hot(x: np.ndarray) -> np.ndarray:
     return np.eye(12)[np.asarray(x)[:, 0].astype(int)]
 
 
-def of_vectors(policy: np.ndarray, n_trials: int = 4000, **options: Any) -> SeminormLSTDAgent:
+def of_vectors(policy: np.ndarray, n_trials: int = 1500, **options: Any) -> SeminormLSTDAgent:
     agent = SeminormLSTDAgent(one_hot)
     agent.collect(
         as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], n_trials, 60, seed=0,

@@ -184,6 +184,7 @@ def is_near(found: Any, error: float, right: float, most: float) -> bool:
 # The gain, and whether the tail has settled
 
 
+@pytest.mark.slow
 def test_a_few_trials_that_stay_for_long_do_not_decide_the_gain() -> None:
     """In the tail 84 samples of 9,117 are a closed class of states, whose reward is -23."""
     agent, _ = fitted(OneHot(), line_log(26), t_max=100)
@@ -207,7 +208,7 @@ def test_the_gain_of_a_backlog_is_right_by_its_error(seed: int) -> None:
     [
         (bumps(24), lambda: backlog(0), {}, 0.9),
         (bumps(60), lambda: backlog(0), {}, 0.9),
-        (OneHot(), lambda: line_log(13), {"t_max": 100}, 0.8),
+        pytest.param(OneHot(), lambda: line_log(13), {"t_max": 100}, 0.8, marks=pytest.mark.slow),
         (Polynomial(2), short_line, {}, 0.8),
         (OneHot(), lambda: ring(20), {}, 0.4),
     ],
@@ -262,6 +263,7 @@ def test_states_that_move_under_flat_rewards_are_named() -> None:
         assert not agent.diagnostics().settled
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "features",
     [Polynomial(1), Polynomial(3), RadialBasis.grid([0.0] * 2, [20.0, 151.0], 6)],
@@ -373,6 +375,7 @@ def test_a_hidden_state_that_pays_is_named_and_returns_give_the_difference(
     assert is_near(found.difference, found.standard_error, 50.0, 3.0)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("n_anchors", "t_max"), [("auto", 140), (2, 300)])
 def test_an_observation_is_answered_by_a_window_that_has_seen_its_like(
     n_anchors: Any, t_max: int
@@ -474,7 +477,7 @@ def test_rare_large_rewards_raise_no_alarm_for_features() -> None:
     assert sum(alarms) <= 1
 
 
-@pytest.mark.parametrize("n_anchors", [2, 61, 100])
+@pytest.mark.parametrize("n_anchors", [2, pytest.param(61, marks=pytest.mark.slow), 100])
 def test_no_more_neighborhoods_than_are_wanted(n_anchors: int) -> None:
     agent, _ = fitted(Polynomial(2), decaying(0, 2), n_anchors)
     anchors = agent.system_.anchors
