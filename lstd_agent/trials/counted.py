@@ -117,12 +117,7 @@ def _scrambled(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 class TrialSample:
     """The counted trials with the smallest hashes, whole, without their actions.
 
-    Attributes
-    ----------
-    trials : KeptTrials
-        Their observations are the numbers of states (m, t_max + 2).
-    hashes : ndarray of uint64, shape (m,)
-        Ascending.
+    Their observations are the numbers of states (m, t_max + 2), and their hashes (m,) ascend.
     """
 
     trials: KeptTrials
@@ -159,25 +154,11 @@ class TrialSample:
 
 @dataclass(frozen=True, eq=False)
 class CountedTrials:
-    """Trials of counted observations, dealt into B batches.
+    """Trials of counted observations, dealt into B batches, with a sample of whole trials.
 
-    Matrices have a row for each timestep and batch: batch b at timestep t is row t B + b.
-
-    Attributes
-    ----------
-    n_states : int
-        S.
-    n_by_batch : ndarray of int, shape (B,)
-        How many trials each batch has.
-    transition_counts, reward_sums : csr_array, shape (B (t_max + 1), S * S) and (…, S)
-    n_at : ndarray of int, shape (B, t_max + 1), optional
-        How many trials of each batch have each timestep; None if all have all.
-    sample : TrialSample, optional
-        Some of the trials, whole.
-    taken : ActionCounts, optional
-        What actions led to, in as many batches, if that was asked for.
-    duration_sums : csr_array, optional
-        As ``reward_sums``; None if each step takes 1 unit of time.
+    Fields are those of `TransitionCounts`, but rows are timesteps and batches: batch b at timestep
+    t is row t B + b. ``n_by_batch`` (B,) and ``n_at`` (B, t_max + 1) are numbers of trials.
+    ``taken`` is what actions led to, in as many batches, if that was asked for.
     """
 
     n_states: int

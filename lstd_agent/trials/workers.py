@@ -270,31 +270,12 @@ def run_tasks(
 ) -> Generator[Result, None, None]:
     """Run the function on every task and yield results in the order they finish.
 
-    Parameters
-    ----------
-    function : callable
-        Importable by name, so that workers can find it.
-    tasks : iterable
-        Drawn as workers become free.
-    workers : int
-        Number of processes to start; with 1 the tasks run here, one after the other. With an
-        executor: how many workers it has, if more than 32, so that none of them is idle.
-    executor : Executor, optional
-        Any executor to use instead: of `dask.distributed` (``Client.get_executor()``), of
-        `mpi4py.futures`, or a pool of your own.
-    unclaimed : list, optional
-        Gets the results that are not yielded yet when an interrupt, an error or ``close()`` ends
-        the work early.
-
-    Yields
-    ------
-    result
-        One for each task.
-
-    Raises
-    ------
-    WorkerError
-        If the worker of one task dies more than three times, or the given executor breaks.
+    Workers find the function by its name, and tasks are drawn as workers become free. One worker
+    is this process; several are processes of their own. The executor, such as `dask.distributed`
+    (``Client.get_executor()``) or `mpi4py.futures` has, takes their place; then ``workers`` is how
+    many it has, if more than 32. If an interrupt, an error or ``close()`` ends the work early,
+    ``unclaimed`` gets the results that were not yielded. A `WorkerError` says that the worker of
+    one task died more than three times, or that the given executor broke.
     """
     workers = check_integer("workers", workers, 1)
     if workers == 1 and executor is None:
