@@ -181,11 +181,12 @@ class CountedTrials:
     ) -> CountedTrials:
         """Return trials that are all in batch b of so many, by their counts."""
         is_here = np.arange(n_batches) == b
-        N, R, times = (
-            None if matrix is None else _spread(matrix, b, n_batches)
-            for matrix in (counts.transition_counts, counts.reward_sums, counts.duration_sums)
+        N, R = (
+            _spread(matrix, b, n_batches)
+            for matrix in (counts.transition_counts, counts.reward_sums)
         )
-        assert N is not None
+        times = counts.duration_sums
+        times = None if times is None else _spread(times, b, n_batches)
         n_at = None if counts.n_at is None else np.outer(is_here, counts.n_at).astype(np.int64)
         taken = None if taken is None else taken.in_batch(b, n_batches)
         n, N = np.where(is_here, counts.n_trials, 0), N.astype(np.int64)
@@ -288,7 +289,11 @@ class ActionCountRecorder:
     ) -> None:
         """Count transitions of n trials, arrays (n,) or (k, n); unknown actions are -1."""
         batch = (self._first + np.arange(state.shape[-1])) % self._counts.n_batches
-        parts = [np.broadcast_to(batch, state.shape), state, np.asarray(taken.action, np.int64)]
+        parts: list[NDArray[Any]] = [
+            np.broadcast_to(batch, state.shape),
+            state,
+            np.asarray(taken.action, np.int64),
+        ]
         parts += [next_state, reward] if duration is None else [next_state, reward, duration]
         known = taken.action >= 0
         if self._terminal is not None:
@@ -312,8 +317,19 @@ class ActionCountRecorder:
         if self._waiting:
             batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
             sums = self._counts
-            size, dealt = (sums.n_states, sums.n_actions), {"n_batches": sums.n_batches}
-            self._counts = sums + ActionCounts.of(*size, *parts, batch=batch, **dealt)
+            state, action, next_state, reward, *timed = parts
+            duration = timed[0] if timed else None
+            self._counts = sums + ActionCounts.of(
+                sums.n_states,
+                sums.n_actions,
+                state,
+                action,
+                next_state,
+                reward,
+                duration,
+                batch,
+                sums.n_batches,
+            )
             self._waiting, self._n_waiting = [], 0
         return self._counts if self._is_told else None
 

@@ -132,19 +132,19 @@ def collect_shards(
     results = run_tasks(_collect_shard, shards, unclaimed=unclaimed, **how)
     try:
         with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
-            for number, finished, error in results:
+            for number, finished, broken_by in results:
                 if finished is not None:
                     bar.update(finished.n_trials * (request.t_max + 1))
                     early[number] = finished
-                if error is not None:
-                    raise error
+                if broken_by is not None:
+                    raise broken_by
                 # Sums of rewards depend on the order of addition in their last digit.
                 while following in early:
                     keep(early.pop(following))
                     following += 1
     finally:
         results.close()
-        early.update({number: finished for number, finished, _ in unclaimed if finished})
+        early.update({n: finished for n, finished, _ in unclaimed if finished is not None})
         for number in sorted(early):
             keep(early[number])
 
