@@ -317,19 +317,9 @@ class ActionCountRecorder:
         if self._waiting:
             batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
             sums = self._counts
-            state, action, next_state, reward, *timed = parts
-            duration = timed[0] if timed else None
-            self._counts = sums + ActionCounts.of(
-                sums.n_states,
-                sums.n_actions,
-                state,
-                action,
-                next_state,
-                reward,
-                duration,
-                batch,
-                sums.n_batches,
-            )
+            of: Any = ActionCounts.of
+            how = {"batch": batch, "n_batches": sums.n_batches}
+            self._counts = sums + of(sums.n_states, sums.n_actions, *parts, **how)
             self._waiting, self._n_waiting = [], 0
         return self._counts if self._is_told else None
 
