@@ -93,10 +93,8 @@ def _make(
 ) -> TabularMDP:
     """Build the MDP of an environment's arguments; a mnemonic must be that of the id, if any."""
     if id_mnemonic is not None and mnemonic not in (None, id_mnemonic):
-        raise InvalidArgumentError(
-            f"Unichain-{id_mnemonic}-v0 is the environment {id_mnemonic!r}; for mnemonic="
-            f"{mnemonic!r} make 'Unichain-v0'"
-        )
+        one = f"Unichain-{id_mnemonic}-v0 is the environment {id_mnemonic!r}"
+        raise InvalidArgumentError(f"{one}; for mnemonic={mnemonic!r} make 'Unichain-v0'")
     own = inspect.signature(cls).parameters.values()
     keywords = [p.name for p in own if p.kind is not p.VAR_KEYWORD and p.name != "id_mnemonic"]
     known = list(dict.fromkeys([*keywords, *inspect.signature(make_mdp).parameters]))

@@ -121,8 +121,7 @@ class ActionValues:
 
     def __init__(self, chain: PolicyChain, main: int, gain: float | None = None) -> None:
         self._chain, self._main, self._given = chain, main, gain
-        S = chain.matrix.shape[0]
-        self._until = SumsUntil(chain.matrix, main, np.ones(S))
+        self._until = SumsUntil(chain.matrix, main)
         row, others = chain.matrix[[main]].toarray()[0], self._until.states
         total = row[others].sum() + row[main]
         if gain is None and total <= 0.0:

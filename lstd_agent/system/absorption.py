@@ -170,20 +170,18 @@ def elimination_work(system: sparse.csc_array) -> float:
 class SumsUntil:
     """Sums along the transitions of a chain until ``main`` is met.
 
-    Transitions (S, S) are numbers, with visits (S,), or probabilities, with ones for visits: what
-    is missing in a row's sum leads to where nothing is known. ``states`` (k,) are those from which
-    transitions lead to ``main``, itself left out, and ``visits`` (k,) become theirs.
+    What is missing in a row's sum of frequencies (S, S) leads to where nothing is known. ``states``
+    (k,) are those from which transitions lead to ``main``, itself left out.
     """
 
-    def __init__(self, transitions: sparse.csr_array, main: int, visits: FloatArray) -> None:
+    def __init__(self, P: sparse.csr_array, main: int) -> None:
         from scipy.sparse.csgraph import breadth_first_order
 
-        backwards = sparse.csr_array(transitions.T)
+        backwards = sparse.csr_array(P.T)
         leading = np.sort(breadth_first_order(backwards, main, return_predecessors=False))
         self.states: IntArray = leading[leading != main]
-        self.visits = visits[self.states]
-        leaving = transitions[self.states]
-        self._main, self._n_states = main, len(visits)
+        leaving = P[self.states]
+        self._main, self._n_states = main, P.shape[0]
         self._within = sparse.csr_array(leaving[:, self.states])
         self._told = self._within.sum(axis=1) + leaving[:, [main]].toarray()[:, 0]
 
@@ -210,11 +208,11 @@ class SumsUntil:
     @property
     def open_share(self) -> FloatArray:
         """The probability of getting to where there is no sum before ``main``, shape (S,)."""
-        told, visits = self._told, self.visits
         share = np.ones(self._n_states)
         share[self._main] = share[self.states] = 0.0
-        untold = np.where(told < (1.0 - _ROUNDING) * visits, visits - told, 0.0)
+        untold = np.where(self._told < 1.0 - _ROUNDING, 1.0 - self._told, 0.0)
         if untold.any():
-            system = sparse.csc_array(sparse.diags_array(visits) - self._within)
+            one = sparse.eye_array(len(untold))
+            system = sparse.csc_array(one - self._within)
             share[self.states] = np.clip(DominantSolver(system).solve(untold), 0.0, 1.0)
         return share

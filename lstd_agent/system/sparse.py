@@ -119,9 +119,8 @@ class Steps(NamedTuple):
         """Return some of them."""
         return Steps(*(each[kept] for each in self))
 
-    def with_one(self) -> Steps:
-        """Return them with a feature for constants."""
-        d = self.f.shape[1] + 1
+    def sized(self, d: int) -> Steps:
+        """Return them with d features, of which a last one may be for constants."""
         return self._replace(f=_resized(self.f, d), g=_resized(self.g, d))
 
 
@@ -248,9 +247,9 @@ class Window:
     @property
     def gain(self) -> tuple[float, float]:
         """The gain, and how many samples it amounts to."""
-        alpha = self._F @ self.null
-        value = float(self.steps.weight @ (alpha * self.steps.reward)) / self.mean_duration
-        return value, float(1.0 / (self.steps.weight @ alpha**2))
+        alpha, weight = self._F @ self.null, self.steps.weight
+        value = float(weight @ (alpha * self.steps.reward)) / self.mean_duration
+        return value, float(1.0 / (weight @ alpha**2))
 
     def are_stuck(self) -> BoolArray:
         """Tell which samples (n,) stay among themselves, if there are fewer than ten."""
@@ -268,20 +267,28 @@ class Window:
         found = self._solve(y, "weights")[: len(self.known)]
         return np.where(self.known, found / self.root, 0.0)
 
-    def opened(self, whole: FloatArray | None) -> FloatArray:
-        """Return columns (d, q), not orthogonal to scaled features that are open.
+    @cached_property
+    def opened(self) -> FloatArray:
+        """Columns (d, q), not orthogonal to scaled features that are open.
 
         Those of all trials are enough but for features that only a group has seen.
         """
         columns = [np.where(self.known, 0.0, 1.0)[:, None]]
-        if whole is not None:
-            columns.append(whole)
+        if self.whole is not None:
+            columns.append(self.whole.opened)
         if not self.one_hot:
             columns.append(self.null_of_Z)
-            if whole is None:
+            if self.whole is None:
                 null = self._solver.null(_N_PROBES)[: len(self.known)]
                 columns.append(null[:, np.abs(self._F @ null).max(axis=0) > _OPEN])
         return np.hstack(columns)
+
+    def are_open(self, features: Any, columns: FloatArray | None = None) -> BoolArray:
+        """Tell which features (n, d) are open, by columns (d, q)."""
+        columns = self.opened if columns is None else columns
+        x = _resized(features, len(self.known)) @ sparse.diags_array(1.0 / self.root)
+        size = np.sqrt(np.asarray(x.power(2).sum(axis=1)))[:, None] + abs(x) @ np.abs(columns)
+        return np.asarray((np.abs(x @ columns) > _OPEN * size).any(axis=1))
 
     def leading(self, to_main: bool) -> BoolArray:
         """Return the features (d,) that lead out of the window, or to its main class."""
@@ -461,7 +468,7 @@ def _window(
         lost = np.zeros(len(window.exits), dtype=bool)
         if leading[known].all():
             if not window.one_hot:
-                lost = _are_open(inside.g, window.null_of_Z, root) & ~window.exits
+                lost = window.are_open(inside.g, window.null_of_Z) & ~window.exits
                 if border and not lost.any():
                     lost = window.are_stuck()
             if not lost.any():
@@ -472,13 +479,6 @@ def _window(
         kept[kept] = ~lost
 
 
-def _are_open(x: sparse.csr_array, columns: FloatArray, root: FloatArray) -> BoolArray:
-    """Tell which features (n, d) are open by columns (d, q) for features divided by their root."""
-    x = sparse.csr_array(x @ sparse.diags_array(1.0 / root))
-    size = np.sqrt(np.asarray(x.power(2).sum(axis=1)))[:, None] + abs(x) @ np.abs(columns)
-    return np.asarray((np.abs(x @ columns) > _OPEN * size).any(axis=1))
-
-
 @dataclass(frozen=True, eq=False)
 class SparseSystem:
     """A linked system of sparse features: weights (K, d + 1), the offset last, and windows."""
@@ -487,7 +487,6 @@ class SparseSystem:
     gain: float
     weights: FloatArray
     windows: list[Window]
-    opened: list[FloatArray]
 
     @property
     def solved(self) -> list[Solved]:
@@ -497,14 +496,9 @@ class SparseSystem:
             for weights, window in zip(self.weights, self.windows, strict=True)
         ]
 
-    def values(self, features: sparse.csr_array, k: int) -> FloatArray:
-        """Return the values (m,) of features (m, d) in a neighborhood."""
-        return np.asarray(features @ self.weights[k, :-1] + self.weights[k, -1])
-
     def determined(self, features: sparse.csr_array, k: int) -> BoolArray:
         """Tell which values (m,) the samples determine."""
-        x, window = _resized(features, len(self.windows[k].known)), self.windows[k]
-        return ~_are_open(x, self.opened[k], window.root)
+        return ~self.windows[k].are_open(features)
 
     def occupancy(self, features: sparse.csr_array, k: int) -> FloatArray:
         """Return the occupancy (m,) of features (m, d): 0 where they are not determined.
@@ -536,10 +530,11 @@ def sparse_gain(rows: SparseRows) -> Gain:
     for name in names:
         try:
             window = _gain_window(rows, name)
+            value, number = (0.0, 0.0) if window is None else window.gain
         except EvaluationError:
             continue
-        if window is not None and window.gain[1] / window.left_out.of >= LEAST_SHARE:
-            return Gain(window.gain[0], name, window.gain[1] / window.left_out.of)
+        if window is not None and number >= LEAST_SHARE * window.left_out.of:
+            return Gain(value, name, number / window.left_out.of)
     return _mean_gain(rows)
 
 
@@ -548,12 +543,9 @@ def gains_without_each(rows: SparseRows, whole: Gain) -> list[Gain]:
     groups = range(len(rows.groups))
     if whole.rows not in ("tail", "all"):
         return [_mean_gain(rows, i) for i in groups]
-    window, found = _gain_window(rows, whole.rows), []
-    for i in groups:
-        each = _gain_window(rows, whole.rows, window, i)
-        assert each is not None
-        found.append(Gain(each.gain[0], whole.rows))
-    return found
+    window: Any = _gain_window(rows, whole.rows)
+    others: list[Any] = [_gain_window(rows, whole.rows, window, i) for i in groups]
+    return [Gain(other.gain[0], whole.rows) for other in others]
 
 
 def _gain_window(
@@ -563,11 +555,9 @@ def _gain_window(
     start, stop = (rows.half, max(rows.t_max, 1)) if name == "tail" else (0, rows.t_max)
     if rows.ends or stop <= start:
         return None
-    if whole is not None:
-        steps = whole.steps
-    else:
-        steps = rows.between(start, stop)
-        steps = steps if rows.has_constant else steps.with_one()
+    steps = rows.between(start, stop) if whole is None else whole.steps
+    if whole is None and not rows.has_constant:
+        steps = steps.sized(steps.f.shape[1] + 1)
     none = np.zeros(len(steps.group), dtype=bool)
     return _window(steps, none, steps.group == without, True, True, (start, stop), whole)
 
@@ -588,8 +578,7 @@ def solve_sparse(
     solved.
     """
     K, d = len(rows.anchors), rows.steps.f.shape[1]
-    weights, later = np.zeros((K, d + 1)), None
-    found: list[tuple[Window, FloatArray]] = []
+    weights, windows = np.zeros((K, d + 1)), list[Window]()
     for k in reversed(range(K)):
         is_last, same = k == K - 1, None if whole is None else whole.windows[k]
         span = rows.anchors[k], rows.stops[k]
@@ -597,13 +586,12 @@ def solve_sparse(
             steps = rows.between(*span)
             exits = (steps.t == span[1] - 1) & (not is_last)
             if not (is_last or rows.has_constant or rows.ends):
-                steps = steps.with_one()
+                steps = steps.sized(d + 1)
         else:
             steps, exits = same.steps, same.exits
         lost = steps.group == without
-        if later is not None:
-            after = _resized(steps.g[exits], len(later[0].known))
-            lost[exits] |= _are_open(after, later[1], later[0].root)
+        if not is_last:
+            lost[exits] |= windows[-1].are_open(steps.g[exits])
         border = is_last and rows.has_constant
         window = _window(steps, exits, lost, is_last and not rows.ends, border, span, same)
         steps, exits = window.steps, window.exits
@@ -614,10 +602,8 @@ def solve_sparse(
         weights[k, : len(own)] = own
         if is_last:
             weights[k, d] = -_zero(rows, window) @ own
-        later = window, window.opened(None if whole is None else whole.opened[k])
-        found.append(later)
-    windows, opened = zip(*found[::-1], strict=True)
-    return SparseSystem(rows.anchors, gain, weights, list(windows), list(opened))
+        windows.append(window)
+    return SparseSystem(rows.anchors, gain, weights, windows[::-1])
 
 
 def _zero(rows: SparseRows, window: Window) -> FloatArray:

@@ -22,7 +22,7 @@ import numpy as np
 from lstd_agent import PolicyIteration
 from lstd_agent.arrays import IntArray
 from lstd_agent.results import How, Row
-from study.q_learning import QLearning, Rule
+from study.q_learning import Rule, learn
 from study.store import open_store
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
@@ -76,7 +76,7 @@ def _q_learning(
     env = TabularVectorEnv(mdp, len(task.seeds))
     marks = task.settings.checkpoints
     last = t_max if starts_over else marks[-1]
-    tables = QLearning(rule).learn(env, marks, last, task.seeds[0])
+    tables = learn(rule, env, marks, last, task.seeds[0])
     for n, by_seed in zip(marks, tables.argmax(axis=3), strict=True):
         for seed, policy in zip(task.seeds, by_seed, strict=True):
             yield seed, n, policy
@@ -142,19 +142,10 @@ def control_rows(task: ControlTask) -> list[Row]:
         is_optimal = bool(best_gain - gain <= EQUAL * abs(best_gain) + _ROUNDING)
         shortfall = (best_start - float(start @ chain.bias)) / span if is_optimal else None
         right = optimum.optimal_actions[transient, policy[transient]]
-        rows.append(
-            {
-                "env": task.env,
-                "seed": seed,
-                "method": task.method,
-                "n_samples": n_samples,
-                "gain": gain,
-                "optimal_gain": best_gain,
-                "is_gain_optimal": is_optimal,
-                "start_shortfall": shortfall,
-                "transient_right": float(right.mean()) if right.size else None,
-            }
-        )
+        row = {"env": task.env, "seed": seed, "method": task.method, "n_samples": n_samples}
+        row |= {"gain": gain, "optimal_gain": best_gain, "is_gain_optimal": is_optimal}
+        row |= {"start_shortfall": shortfall}
+        rows.append({**row, "transient_right": float(right.mean()) if right.size else None})
     return rows
 
 

@@ -31,14 +31,9 @@ Chooser = Callable[[int, int, Sequence[str]], str]
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Medians over seeds, by environment, ρ, number of trials and backup, and by wanted number.
+    """Medians over seeds: a row for each case (environment, ρ, number of trials and backup).
 
-    Attributes
-    ----------
-    error, limit : DataFrame
-        A row for each case, a column for each wanted number.
-    n_features : Series
-        By case.
+    Errors and limits have a column for each wanted number.
     """
 
     error: pd.DataFrame

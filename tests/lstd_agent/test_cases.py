@@ -184,6 +184,7 @@ def is_near(found: Any, error: float, right: float, most: float) -> bool:
 # The gain, and whether the tail has settled
 
 
+@pytest.mark.slow
 def test_a_few_trials_that_stay_for_long_do_not_decide_the_gain() -> None:
     """In the tail 84 samples of 9,117 are a closed class of states, whose reward is -23."""
     agent, _ = fitted(OneHot(), line_log(26), t_max=100)
@@ -207,7 +208,7 @@ def test_the_gain_of_a_backlog_is_right_by_its_error(seed: int) -> None:
     [
         (bumps(24), lambda: backlog(0), {}, 0.9),
         (bumps(60), lambda: backlog(0), {}, 0.9),
-        (OneHot(), lambda: line_log(13), {"t_max": 100}, 0.8),
+        pytest.param(OneHot(), lambda: line_log(13), {"t_max": 100}, 0.8, marks=pytest.mark.slow),
         (Polynomial(2), short_line, {}, 0.8),
         (OneHot(), lambda: ring(20), {}, 0.4),
     ],

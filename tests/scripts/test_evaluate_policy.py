@@ -18,7 +18,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import SeminormLSTDAgent
-from lstd_agent.commands import evaluate, evaluation_report, trial_inputs
+from lstd_agent.commands import evaluate, trial_inputs
 from unichain_gym import TabularEnv, TabularMDP, make_mdp
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "evaluate_policy.py"
@@ -151,27 +151,14 @@ def test_saved_arrays_are_enough_to_redo_the_table(
     assert saved["total_rems"] == pytest.approx(total, rel=1e-9)
 
 
-def test_the_picture_is_a_png_for_few_and_for_stepwise_anchors(
+def test_the_picture_of_stepwise_anchors_is_a_png(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    for anchors in ("2", "stepwise"):
-        path = tmp_path / f"{anchors}.png"
-        argv = ("Unichain-h6-v0", *FEW, "--n-anchors", anchors, "--plot", str(path))
-        report = report_of(capsys, *argv)
-        assert path.read_bytes().startswith(b"\x89PNG")
+    path = tmp_path / "stepwise.png"
+    argv = ("Unichain-h6-v0", *FEW, "--n-anchors", "stepwise", "--plot", str(path))
+    report = report_of(capsys, *argv)
+    assert path.read_bytes().startswith(b"\x89PNG")
     assert report["neighborhoods"]["anchor"] == list(range(41))
-
-
-def test_the_same_seed_gives_the_same_document_and_another_seed_another(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    first, again, other = (
-        report_of(capsys, "Unichain-h6-v0", *FEW, "--seed", seed) for seed in "778"
-    )
-    for report in (first, again):
-        del report["provenance"]
-    assert first == again
-    assert first["gain"]["estimated"] != other["gain"]["estimated"]
 
 
 def test_an_environment_without_a_model_gets_no_exact_columns(
@@ -224,6 +211,7 @@ def test_ctrl_c_before_a_trial_has_finished_says_so(
     assert captured.err == "interrupted: no trial has finished\n"
 
 
+@pytest.mark.slow
 def test_a_progress_bar_shows_on_a_terminal_and_not_elsewhere(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -379,15 +367,8 @@ def test_states_that_no_trial_visited_get_no_number(capsys: pytest.CaptureFixtur
 
 def test_zero_is_written_without_a_sign_and_the_unknown_as_a_dash() -> None:
     columns = {"a": np.array([-1e-9, np.nan, -0.25]), "b": np.array([1, 2, 3])}
-    shown = [line.split() for line in evaluation_report.table(columns).splitlines()]
+    shown = [line.split() for line in evaluate.table(columns).splitlines()]
     assert shown == [["a", "b"], ["0.0000", "1"], ["-", "2"], ["-0.2500", "3"]]
-
-
-def test_any_mnemonic_is_an_id(capsys: pytest.CaptureFixture[str], error_of: Any) -> None:
-    assert evaluate.main(["Unichain-h9b-v0", "--json", *FEW]) == 0
-    assert len(json.loads(capsys.readouterr().out)["states"]["state"]) == 9
-    message = error_of(evaluate.main, "Unichain-h37c-v0", *FEW)
-    assert "the nearest valid ones: h36c, h39c" in message
 
 
 def test_an_environment_of_a_module_of_its_own_is_found_in_the_current_folder(
@@ -427,21 +408,13 @@ def test_exact_values_and_errors_can_be_left_out(capsys: pytest.CaptureFixture[s
 def test_errors_that_would_not_fit_are_left_out_with_the_reason(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation_report, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(evaluate, "available_memory", lambda: 10_000)
     report = report_of(capsys, "Unichain-h6-v0", *FEW)
     assert "total_rems" not in report
     assert "exact" in report["states"]
     assert report["totals_left_out"].endswith("of memory, and 9.77 KiB are free")
     assert evaluate.main(["Unichain-h6-v0", *FEW]) == 0
     assert "total rems and repb left out: they would take" in capsys.readouterr().out
-
-
-def test_what_taxi_s_errors_would_take_is_known_before_they_are_computed() -> None:
-    taxi = TabularMDP.from_gymnasium(gym.make(TAXI), on_termination="restart")
-    chain = taxi.induce(np.full((500, 6), 1 / 6))
-    # A matrix of 500 x 500 for each of the 100,000 timesteps until it has settled.
-    needed = evaluation_report.error_bytes(chain, 500, 540_100)
-    assert needed > 8 * 500 * 500 * 100_000
 
 
 def test_the_samples_are_kept_when_the_fit_is_interrupted(

@@ -43,19 +43,6 @@ def test_reset_and_step_tell_which_actions_the_state_has(mdp):
         state, *_, info = env.step(env.action_space.sample(mask))
 
 
-def test_a_mask_is_fresh_so_that_changing_it_changes_nothing(mdp):
-    env = TabularEnv(mdp)
-    _, info = env.reset()
-    info["action_mask"][:] = 1
-    np.testing.assert_array_equal(env.reset()[1]["action_mask"], [0, 1, 0])
-    np.testing.assert_array_equal(mdp.allowed_actions, MASKS)
-
-
-def test_full_information_has_the_mask_too(mdp):
-    _, info = TabularEnv(mdp, info_level="full").reset()
-    assert list(info) == ["timestep", "state_class", "action_mask"]
-
-
 def test_an_action_that_the_state_lacks_is_refused_and_nothing_changes(mdp):
     env = TabularEnv(mdp)
     env.reset(seed=0, options={"state": 0})

@@ -94,29 +94,6 @@ def test_copies_that_end_at_different_times_do_too(mode, info_level):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_starts_and_transitions_have_the_law_of_sync_vector_env(mode):
-    """Visits of states after restarts: a two-sample test, false alarm 1e-6, seeds fixed."""
-    from scipy import stats
-
-    def visits(envs, n_steps):
-        counts = np.zeros((2, 6), dtype=int)  # by state, before the limit and at it
-        rng = np.random.default_rng(1)
-        envs.reset(seed=3)
-        for _ in range(n_steps):
-            states, _, _, truncated, _ = envs.step(rng.integers(2, size=envs.num_envs))
-            for ended in (False, True):
-                counts[int(ended)] += np.bincount(states[truncated == ended], minlength=6)
-            if mode is AutoresetMode.DISABLED and truncated.any():
-                envs.reset(options={"reset_mask": truncated})
-        return counts
-
-    ours, theirs = both(make_mdp("h6"), 50, mode, "minimal", limit=3)
-    table = np.stack([visits(ours, 400), visits(theirs, 60)]).reshape(2, -1)
-    table = table[:, table.sum(axis=0) > 0]
-    assert stats.chi2_contingency(table).pvalue > 1e-6
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_without_a_limit_nothing_ends_in_any_mode(mode):
     envs = UnichainVectorEnv(3, "h6", autoreset_mode=mode)
     envs.reset(seed=0)
