@@ -125,7 +125,7 @@ class TrialSample:
 
     @classmethod
     def of(cls, trials: KeptTrials, most: int, first: int = 0) -> TrialSample:
-        """Return at most so many of some trials; the first of them is number ``first`` of all."""
+        """Return a sample of trials, of which the first has number ``first``."""
         return cls(replace(trials, actions=None), _keys(hashes(trials), first)).least(most)
 
     @classmethod
@@ -450,7 +450,7 @@ class CountRecorder:
 
 
 def _spread(matrix: sparse.csr_array, b: int, n_batches: int) -> sparse.csr_array:
-    """Return a copy of a matrix (T, n) as rows b, b + B, … of one (B T, n) that has no others."""
+    """Return a matrix (T, n) as one (B T, n): its rows are b, b + B, …, and others are empty."""
     n = np.zeros(n_batches * matrix.shape[0], dtype=matrix.indptr.dtype)
     n[b::n_batches] = np.diff(matrix.indptr)
     parts = matrix.data.copy(), matrix.indices.copy(), np.append(0, np.cumsum(n))

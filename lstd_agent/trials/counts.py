@@ -319,8 +319,8 @@ class ActionCounts:
         """Return the counts of a policy that takes actions (S,), from 0.
 
         Moves are states and next states (n,), in any order, each with its count (n,). Rewards
-        and durations (S,) are sums on leaving each state. Their squares are unknown, and stand
-        as if all rewards on leaving a state were alike.
+        and durations (S,) are sums on leaving each state. Their squares are unknown: they are
+        computed as if all rewards on leaving a state were equal.
         """
         S, (state, next_state) = len(actions), moves
         keys = (state * n_actions + actions[state]) * S + next_state

@@ -357,9 +357,9 @@ def fingerprint(policy: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class StatedPolicy:
-    """A policy (of a model its ``predict``) when trials were said to be its own.
+    """A policy, or a model's ``predict``, as it was when trials of it were added.
 
-    The fingerprint is of the parameters of a policy that learns; others have none.
+    The fingerprint is a hash of the parameters of a policy that learns.
     """
 
     policy: Policy
@@ -519,7 +519,7 @@ class Exploration:
         mask = action_mask(info, n, self.n_actions)
         if mask is None:
             return np.asarray(self._first_action + (u * self.n_actions).astype(np.int64))
-        # The action at which the number of allowed ones up to there exceeds u times all.
+        # The first action such that more than u of all allowed ones come up to it.
         upto = np.cumsum(mask, axis=1)
         index = np.argmax(upto > (u * upto[:, -1])[:, None], axis=1)
         return np.asarray(self._first_action + index)

@@ -155,7 +155,7 @@ def _requests(request: Request) -> Iterator[Request]:
     entropy = np.random.SeedSequence(request.seed).entropy
     quiet = replace(request, progress=False, executor=None)
     for number, piece in enumerate(quiet.pieces(size)):
-        # The sequence that spawn() would give, without spawning those before it.
+        # The same sequence as by spawn(), without the sequences before it.
         spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
         yield replace(piece, seed=int(spawned.generate_state(1, np.uint64)[0]))
 
@@ -243,9 +243,9 @@ def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
 
 @contextmanager
 def open_executor(dask_address: str | None) -> Iterator[Executor | None]:
-    """Connect to a `dask.distributed` scheduler, such as ``"tcp://host:8786"``, meanwhile.
+    """Yield an executor of a `dask.distributed` scheduler, such as ``"tcp://host:8786"``.
 
-    None gives None, which `run_tasks` takes as well.
+    Without an address yield None: `run_tasks` takes either.
     """
     if dask_address is None:
         yield None
@@ -271,11 +271,12 @@ def run_tasks(
     """Run the function on every task and yield results in the order they finish.
 
     Workers find the function by its name, and tasks are drawn as workers become free. One worker
-    is this process; several are processes of their own. The executor, such as `dask.distributed`
-    (``Client.get_executor()``) or `mpi4py.futures` has, takes their place; then ``workers`` is how
-    many it has, if more than 32. If an interrupt, an error or ``close()`` ends the work early,
-    ``unclaimed`` gets the results that were not yielded. A `WorkerError` says that the worker of
-    one task died more than three times, or that the given executor broke.
+    is this process; several are processes of their own. With an executor, such as that of
+    `dask.distributed` (``Client.get_executor()``) or `mpi4py.futures`, tasks run there: give
+    ``workers`` if it has more than 32, so that all of them are busy. If an interrupt, an
+    error or ``close()`` ends the work early, ``unclaimed`` gets the results that were not yielded.
+    A `WorkerError` says that the worker of one task died more than three times, or that the given
+    executor broke.
     """
     workers = check_integer("workers", workers, 1)
     if workers == 1 and executor is None:
@@ -385,7 +386,7 @@ def _run_until_broken(
 ) -> Generator[Result, None, list[tuple[Task, int]]]:
     """Yield the results of tasks, each with how often a worker died on it.
 
-    Returns the tasks that were lost because the executor broke; ``attempts`` has the others.
+    Returns the tasks that were lost because the executor broke; ``attempts`` still has later ones.
     Work that ends early cancels tasks that have not begun, but not in our own pool: a process
     pool that breaks complains of tasks that somebody else has cancelled.
     """
