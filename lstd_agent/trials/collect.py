@@ -242,7 +242,7 @@ def _final_observation(like: Any, final: Any, i: int) -> Any:
 def _durations(info: dict[str, Any], ended: BoolArray) -> FloatArray | None:
     """Return how long the step of each copy takes, NaN if the info has no number for it."""
     times: FloatArray | None = None
-    # The info of a last step is apart if its copy is reset within the step.
+    # If a copy is reset within its last step, that step's info is in final_info.
     for told, where in ((info, True), (info.get("final_info", {}), ended)):
         if "duration" in told:
             has = np.broadcast_to(told.get("_duration", True), ended.shape) & where

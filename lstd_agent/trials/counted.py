@@ -117,12 +117,7 @@ def _scrambled(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 class TrialSample:
     """The counted trials with the smallest hashes, whole, without their actions.
 
-    Attributes
-    ----------
-    trials : KeptTrials
-        Their observations are the numbers of states (m, t_max + 2).
-    hashes : ndarray of uint64, shape (m,)
-        Ascending.
+    Their observations are the numbers of states (m, t_max + 2), and their hashes (m,) ascend.
     """
 
     trials: KeptTrials
@@ -130,7 +125,7 @@ class TrialSample:
 
     @classmethod
     def of(cls, trials: KeptTrials, most: int, first: int = 0) -> TrialSample:
-        """Return at most so many of some trials; the first of them is number ``first`` of all."""
+        """Return a sample of trials, of which the first has number ``first``."""
         return cls(replace(trials, actions=None), _keys(hashes(trials), first)).least(most)
 
     @classmethod
@@ -159,25 +154,11 @@ class TrialSample:
 
 @dataclass(frozen=True, eq=False)
 class CountedTrials:
-    """Trials of counted observations, dealt into B batches.
+    """Trials of counted observations, dealt into B batches, with a sample of whole trials.
 
-    Matrices have a row for each timestep and batch: batch b at timestep t is row t B + b.
-
-    Attributes
-    ----------
-    n_states : int
-        S.
-    n_by_batch : ndarray of int, shape (B,)
-        How many trials each batch has.
-    transition_counts, reward_sums : csr_array, shape (B (t_max + 1), S * S) and (…, S)
-    n_at : ndarray of int, shape (B, t_max + 1), optional
-        How many trials of each batch have each timestep; None if all have all.
-    sample : TrialSample, optional
-        Some of the trials, whole.
-    taken : ActionCounts, optional
-        What actions led to, in as many batches, if that was asked for.
-    duration_sums : csr_array, optional
-        As ``reward_sums``; None if each step takes 1 unit of time.
+    Fields are those of `TransitionCounts`, but rows are timesteps and batches: batch b at timestep
+    t is row t B + b. ``n_by_batch`` (B,) and ``n_at`` (B, t_max + 1) are numbers of trials.
+    ``taken`` is what actions led to, in as many batches, if that was asked for.
     """
 
     n_states: int
@@ -200,11 +181,12 @@ class CountedTrials:
     ) -> CountedTrials:
         """Return trials that are all in batch b of so many, by their counts."""
         is_here = np.arange(n_batches) == b
-        N, R, times = (
-            None if matrix is None else _spread(matrix, b, n_batches)
-            for matrix in (counts.transition_counts, counts.reward_sums, counts.duration_sums)
+        N, R = (
+            _spread(matrix, b, n_batches)
+            for matrix in (counts.transition_counts, counts.reward_sums)
         )
-        assert N is not None
+        times = counts.duration_sums
+        times = None if times is None else _spread(times, b, n_batches)
         n_at = None if counts.n_at is None else np.outer(is_here, counts.n_at).astype(np.int64)
         taken = None if taken is None else taken.in_batch(b, n_batches)
         n, N = np.where(is_here, counts.n_trials, 0), N.astype(np.int64)
@@ -307,7 +289,11 @@ class ActionCountRecorder:
     ) -> None:
         """Count transitions of n trials, arrays (n,) or (k, n); unknown actions are -1."""
         batch = (self._first + np.arange(state.shape[-1])) % self._counts.n_batches
-        parts = [np.broadcast_to(batch, state.shape), state, np.asarray(taken.action, np.int64)]
+        parts: list[NDArray[Any]] = [
+            np.broadcast_to(batch, state.shape),
+            state,
+            np.asarray(taken.action, np.int64),
+        ]
         parts += [next_state, reward] if duration is None else [next_state, reward, duration]
         known = taken.action >= 0
         if self._terminal is not None:
@@ -331,8 +317,9 @@ class ActionCountRecorder:
         if self._waiting:
             batch, *parts = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
             sums = self._counts
-            size, dealt = (sums.n_states, sums.n_actions), {"n_batches": sums.n_batches}
-            self._counts = sums + ActionCounts.of(*size, *parts, batch=batch, **dealt)
+            of: Any = ActionCounts.of
+            how = {"batch": batch, "n_batches": sums.n_batches}
+            self._counts = sums + of(sums.n_states, sums.n_actions, *parts, **how)
             self._waiting, self._n_waiting = [], 0
         return self._counts if self._is_told else None
 
@@ -463,7 +450,7 @@ class CountRecorder:
 
 
 def _spread(matrix: sparse.csr_array, b: int, n_batches: int) -> sparse.csr_array:
-    """Return a copy of a matrix (T, n) as rows b, b + B, … of one (B T, n) that has no others."""
+    """Return a matrix (T, n) as one (B T, n): its rows are b, b + B, …, and others are empty."""
     n = np.zeros(n_batches * matrix.shape[0], dtype=matrix.indptr.dtype)
     n[b::n_batches] = np.diff(matrix.indptr)
     parts = matrix.data.copy(), matrix.indices.copy(), np.append(0, np.cumsum(n))

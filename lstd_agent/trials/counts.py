@@ -250,21 +250,10 @@ class ActionCounts:
     What follows a state and an action depends neither on the timestep nor on who chose the
     action. So these counts serve every policy.
 
-    Attributes
-    ----------
-    n_states, n_actions : int
-        S and A.
-    key : ndarray of int, shape (n,)
-        ((b S + s) A + a) S + s' of every kind of transition in batch b, ascending.
-    count : ndarray, shape (n,)
-        Numbers of such transitions; probabilities if the counts are exact.
-    reward_sums, reward_squares : ndarray, shape (n,)
-        Sums of their rewards, and of the squares.
-    times : ndarray, shape (n, 3), optional
-        Sums of their durations, of the squares, and of rewards times durations; None if each
-        step takes 1 unit of time.
-    n_batches : int
-        Everything else but `batch` and sums is about a single batch.
+    Keys (n,), ascending, are ((b S + s) A + a) S + s' of every kind of transition in batch b, with
+    its count (a probability if counts are exact) and the sums of its rewards and their squares.
+    ``times`` (n, 3) are sums of durations, of their squares, and of rewards times durations; None
+    if each step takes 1 unit of time. Properties are those of a single batch.
     """
 
     n_states: int
@@ -330,8 +319,8 @@ class ActionCounts:
         """Return the counts of a policy that takes actions (S,), from 0.
 
         Moves are states and next states (n,), in any order, each with its count (n,). Rewards
-        and durations (S,) are sums on leaving each state. Their squares are unknown, and stand
-        as if all rewards on leaving a state were alike.
+        and durations (S,) are sums on leaving each state. Their squares are unknown: they are
+        computed as if all rewards on leaving a state were equal.
         """
         S, (state, next_state) = len(actions), moves
         keys = (state * n_actions + actions[state]) * S + next_state

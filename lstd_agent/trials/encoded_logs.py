@@ -192,7 +192,7 @@ def action_numbers(
 def _n_actions(actions: list[NDArray[Any]], policy: Any) -> int:
     """Return how many actions a policy's table and the log have, from 0 on."""
     if policy is None or callable(policy):
-        policy = np.zeros(0, dtype=np.int64)
+        policy = ()
     if np.ndim(policy) == 2:
         return int(np.shape(policy)[1])
     return 1 + max(int(np.max(policy, initial=0)), *(int(each.max()) for each in actions))

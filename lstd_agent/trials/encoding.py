@@ -172,6 +172,11 @@ class CountedEncoding(_Shared):
         if is_float and np.isfinite(observations).all():
             whole = observations.astype(np.int64)
             observations = whole if (whole == observations).all() else observations
+        if self.is_discrete and np.ndim(observations) != 1:
+            raise InvalidInputError(
+                f"observations of {self.space} in a trial are one number each; got an array of "
+                f"shape {np.shape(observations)}"
+            )
         return self.encode(observations)
 
     def hold(self, observation: Any) -> int:

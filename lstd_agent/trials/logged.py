@@ -177,28 +177,27 @@ class LoggedTrials:
         Parameters
         ----------
         frame : DataFrame or mapping
-            Anything whose columns ``frame[name]`` are array-like: of pandas, polars, or a dict.
+            Columns ``frame[name]`` are array-like: of pandas, polars, or a dict.
         trial : str
             Column that tells trials apart.
         observation : str or sequence of str
-            Column of numbered states, or columns that are a vector side by side.
+            Column of numbered states, or columns that make up a vector.
         reward : str
             Column of what is paid on leaving the row's observation.
         timestep : str, optional
-            Column of consecutive integers within a trial, by which rows are sorted, all trials
-            from the same one on; without it rows are in order.
+            Column of consecutive integers, from the same one on in each trial, by which rows are
+            sorted. Without it rows are in order.
         action : str or sequence of str, optional
         next_observation : str or sequence of str, optional
-            Columns of what followed each row. Without them a trial's last row is an observation
-            alone, and its reward must be missing (NaN).
+            Columns of what followed each row. Without them a trial's last row is only an
+            observation, and its reward must be missing (NaN).
         terminated : str, optional
             Column of bool: true in a trial's last row, if it ended there.
         duration, time : str, optional
-            Column of how long each row's observation lasts, or of when it began: numbers, or
-            dates and times, of which durations are in seconds. Without one each step takes 1.
+            Column of how long each row's observation lasts, or of when it began. Of dates and
+            times durations are in seconds. Without either each step takes 1.
         drop_last : bool
-            Without next observations: leave the last row's reward and action out, which nothing
-            is known to follow.
+            Without next observations: leave out the reward and action of the last row.
         observation_space, action_space : Space, optional
 
         Returns

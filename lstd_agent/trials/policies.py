@@ -88,7 +88,7 @@ def make_actor(
         if wrong.size:
             raise InvalidInputError(
                 f"the policy takes action {array[wrong[0]]} in state {wrong[0]}; actions are "
-                f"{first_action} to {first_action + A - 1}"
+                f"{in_words((A, first_action))}"
             )
         return TableActor(array.astype(np.int64), first_state)
     if array.shape != (S, A) or array.dtype.kind not in "fiub":
@@ -357,9 +357,9 @@ def fingerprint(policy: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class StatedPolicy:
-    """A policy (of a model its ``predict``) when trials were said to be its own.
+    """A policy, or a model's ``predict``, as it was when trials of it were added.
 
-    The fingerprint is of the parameters of a policy that learns; others have none.
+    The fingerprint is a hash of the parameters of a policy that learns.
     """
 
     policy: Policy
@@ -392,22 +392,19 @@ def same_policy(a: Any, b: Any) -> bool:
         return False
     if not callable(a):
         return np.array_equal(plain_array(a, "a policy"), plain_array(b, "a policy"))
-    if isinstance(a, types.FunctionType) and isinstance(b, types.FunctionType):
-        return a.__code__ == b.__code__ and _same_values(
-            (a.__defaults__, a.__kwdefaults__, _closure(a)),
-            (b.__defaults__, b.__kwdefaults__, _closure(b)),
-        )
     if isinstance(a, types.MethodType) and isinstance(b, types.MethodType):
         return a.__func__ is b.__func__ and a.__self__ is b.__self__
-    if isinstance(a, partial) and isinstance(b, partial):
-        return same_policy(a.func, b.func) and _same_values(
-            (a.args, a.keywords), (b.args, b.keywords)
-        )
-    return False
+    return isinstance(a, types.FunctionType | partial) and _same_values(_inside(a), _inside(b))
 
 
-def _closure(function: types.FunctionType) -> tuple[Any, ...]:
-    return tuple(cell.cell_contents for cell in function.__closure__ or ())
+def _inside(function: Any) -> Any:
+    """Return the values of which a function or a partial one is made."""
+    if isinstance(function, types.FunctionType):
+        cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
+        return function.__code__, function.__defaults__, function.__kwdefaults__, cells
+    if isinstance(function, partial):
+        return function.func, function.args, function.keywords
+    return ()
 
 
 def _same_values(a: Any, b: Any) -> bool:
@@ -416,7 +413,7 @@ def _same_values(a: Any, b: Any) -> bool:
         return True
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_same_values, a, b))
-    if isinstance(a, types.FunctionType):
+    if isinstance(a, types.FunctionType | partial):
         return same_policy(a, b)
     try:
         return type(a) is type(b) and np.array_equal(a, b)
@@ -522,7 +519,7 @@ class Exploration:
         mask = action_mask(info, n, self.n_actions)
         if mask is None:
             return np.asarray(self._first_action + (u * self.n_actions).astype(np.int64))
-        # The action at which the number of allowed ones up to there exceeds u times all.
+        # The first action such that more than u of all allowed ones come up to it.
         upto = np.cumsum(mask, axis=1)
         index = np.argmax(upto > (u * upto[:, -1])[:, None], axis=1)
         return np.asarray(self._first_action + index)

@@ -65,11 +65,12 @@ class Recording:
         if not self.n_actions:
             return None
         encoding = self.encoding
-        how = encoding.terminal if encoding.ends else None, self.n_batches, first
+        terminal: Any = encoding.terminal if encoding.ends else None
+        how = terminal, self.n_batches, first
         return ActionCountRecorder(encoding.n_states, self.n_actions, *how)
 
     def portion_of(self, trials: KeptTrials, first: int, n_stored: int) -> Portion:
-        """Return whole encoded trials as they are kept: counted, with a sample of so many."""
+        """Return encoded trials as a portion; ``n_stored`` counted ones are kept whole."""
         recorder = self.recorder(first)
         if recorder is None:
             return trials

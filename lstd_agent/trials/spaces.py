@@ -186,7 +186,7 @@ def flatten_batch(space: Space[Any], batch: Any) -> NDArray[Any]:
 
 def _flatten(space: Space[Any], array: NDArray[Any]) -> NDArray[Any]:
     """Return observations (n, ...) of a space without members as vectors (n, k)."""
-    check_flattens(space)
+    flat_size(space)
     if isinstance(space, spaces.Discrete):
         return _one_hot(array - space.start, int(space.n), space)
     if isinstance(space, spaces.MultiDiscrete):
@@ -212,21 +212,16 @@ def _one_hot(choice: NDArray[Any], n: int, space: Space[Any]) -> NDArray[np.uint
 
 def flat_size(space: Space[Any]) -> int:
     """Return the number of components of a flattened observation, or raise if there is none."""
-    for _, member in _members(space) or ():
-        flat_size(member)
-    if _members(space) is None:
-        check_flattens(space)
-    return int(spaces.flatdim(space))
-
-
-def check_flattens(space: Space[Any]) -> None:
-    """Raise `InvalidInputError` unless a space without members has vectors of fixed length."""
+    members = _members(space)
+    if members is not None:
+        return sum(flat_size(member) for _, member in members)
     flat = spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box
     if not isinstance(space, flat):
         raise InvalidInputError(
             f"observations of {space} have no flat form of fixed length; wrap the environment so "
             "that it observes a Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple space"
         )
+    return int(spaces.flatdim(space))
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +251,11 @@ class Numbering:
         """Number of elements."""
         return math.prod(self.sizes.tolist())
 
+    @cached_property
+    def _units(self) -> IntArray:
+        """How much each digit counts, shape (k,)."""
+        return np.append(np.cumprod(self.sizes[:0:-1])[::-1], 1)
+
     def numbers(self, batch: Any) -> IntArray:
         """Return the numbers (m,) of a batch of m observations, checked."""
         with _refusing(self.space, batch):
@@ -275,21 +275,12 @@ class Numbering:
             raise InvalidInputError(
                 f"an observation has parts {parts[row].tolist()}, which {self.space} does not hold"
             )
-        digits = parts - self.low
-        number: IntArray = digits[:, 0].copy()
-        for digit, size in zip(digits.T[1:], self.sizes[1:].tolist(), strict=True):
-            number *= size
-            number += digit
-        return number
+        return np.asarray((parts - self.low) @ self._units)
 
     def parts_of(self, number: IntArray) -> IntArray:
         """Return the parts (m, k) of observations by their numbers (m,)."""
-        digits: list[IntArray] = []
-        rest = np.asarray(number, dtype=np.int64)
-        for size in reversed(self.sizes.tolist()):
-            rest, digit = np.divmod(rest, size)
-            digits.append(digit)
-        return np.stack(digits[::-1], axis=1) + self.low
+        digits = np.asarray(number, dtype=np.int64)[:, None] // self._units % self.sizes
+        return np.asarray(digits + self.low)
 
 
 def _ranges(space: Space[Any]) -> list[tuple[int, int]] | None:

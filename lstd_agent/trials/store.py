@@ -237,8 +237,8 @@ class Batches:
 class TrialStore:
     """Gathers the trials of an agent in batches; options are those of `SeminormLSTDAgent`.
 
-    Threads may share it: whatever changes it waits until others are through. Whatever raises
-    `InvalidInputError` has changed nothing. ``encoding`` is None until the space of observations
+    Threads may share it: one at a time changes it. A call that raises `InvalidInputError` has
+    changed nothing. ``encoding`` is None until the space of observations
     is known, and ``actions`` are how many Discrete actions there are, and the first of them, once
     that is known.
     """

@@ -132,19 +132,19 @@ def collect_shards(
     results = run_tasks(_collect_shard, shards, unclaimed=unclaimed, **how)
     try:
         with progress_bar(request.n_steps, "step", request.progress, scale=True) as bar:
-            for number, finished, error in results:
+            for number, finished, broken_by in results:
                 if finished is not None:
                     bar.update(finished.n_trials * (request.t_max + 1))
                     early[number] = finished
-                if error is not None:
-                    raise error
+                if broken_by is not None:
+                    raise broken_by
                 # Sums of rewards depend on the order of addition in their last digit.
                 while following in early:
                     keep(early.pop(following))
                     following += 1
     finally:
         results.close()
-        early.update({number: finished for number, finished, _ in unclaimed if finished})
+        early.update({n: finished for n, finished, _ in unclaimed if finished is not None})
         for number in sorted(early):
             keep(early[number])
 
@@ -155,7 +155,7 @@ def _requests(request: Request) -> Iterator[Request]:
     entropy = np.random.SeedSequence(request.seed).entropy
     quiet = replace(request, progress=False, executor=None)
     for number, piece in enumerate(quiet.pieces(size)):
-        # The sequence that spawn() would give, without spawning those before it.
+        # The same sequence as by spawn(), without the sequences before it.
         spawned = np.random.SeedSequence(entropy, spawn_key=(number,))
         yield replace(piece, seed=int(spawned.generate_state(1, np.uint64)[0]))
 
@@ -243,9 +243,9 @@ def make_env(source: EnvSource | EnvSpec, n_trials: int) -> AnyEnv:
 
 @contextmanager
 def open_executor(dask_address: str | None) -> Iterator[Executor | None]:
-    """Connect to a `dask.distributed` scheduler, such as ``"tcp://host:8786"``, meanwhile.
+    """Yield an executor of a `dask.distributed` scheduler, such as ``"tcp://host:8786"``.
 
-    None gives None, which `run_tasks` takes as well.
+    Without an address yield None: `run_tasks` takes either.
     """
     if dask_address is None:
         yield None
@@ -270,31 +270,13 @@ def run_tasks(
 ) -> Generator[Result, None, None]:
     """Run the function on every task and yield results in the order they finish.
 
-    Parameters
-    ----------
-    function : callable
-        Importable by name, so that workers can find it.
-    tasks : iterable
-        Drawn as workers become free.
-    workers : int
-        Number of processes to start; with 1 the tasks run here, one after the other. With an
-        executor: how many workers it has, if more than 32, so that none of them is idle.
-    executor : Executor, optional
-        Any executor to use instead: of `dask.distributed` (``Client.get_executor()``), of
-        `mpi4py.futures`, or a pool of your own.
-    unclaimed : list, optional
-        Gets the results that are not yielded yet when an interrupt, an error or ``close()`` ends
-        the work early.
-
-    Yields
-    ------
-    result
-        One for each task.
-
-    Raises
-    ------
-    WorkerError
-        If the worker of one task dies more than three times, or the given executor breaks.
+    Workers find the function by its name, and tasks are drawn as workers become free. One worker
+    is this process; several are processes of their own. With an executor, such as that of
+    `dask.distributed` (``Client.get_executor()``) or `mpi4py.futures`, tasks run there: give
+    ``workers`` if it has more than 32, so that all of them are busy. If an interrupt, an
+    error or ``close()`` ends the work early, ``unclaimed`` gets the results that were not yielded.
+    A `WorkerError` says that the worker of one task died more than three times, or that the given
+    executor broke.
     """
     workers = check_integer("workers", workers, 1)
     if workers == 1 and executor is None:
@@ -404,7 +386,7 @@ def _run_until_broken(
 ) -> Generator[Result, None, list[tuple[Task, int]]]:
     """Yield the results of tasks, each with how often a worker died on it.
 
-    Returns the tasks that were lost because the executor broke; ``attempts`` has the others.
+    Returns the tasks that were lost because the executor broke; ``attempts`` still has later ones.
     Work that ends early cancels tasks that have not begun, but not in our own pool: a process
     pool that breaks complains of tasks that somebody else has cancelled.
     """
