@@ -25,14 +25,14 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 
+# Chance that one check, all its tests together, alarms of trials that have no fault.
 LEVEL = 0.01
-"""Chance that one check, all its tests together, alarms of trials that have no fault."""
 
+# Groups of fewer trials are not tested by themselves: their standard errors are uncertain.
 MIN_TRIALS = 24
-"""Groups of fewer trials are not looked at: their standard errors tell little."""
 
+# With fewer trials no S can be critical, and nothing shows whether a tail has settled.
 FEWEST_TRIALS = 11
-"""Of fewer, no S can be critical, and nothing shows whether a tail has settled."""
 
 # What is missing matters if it is a larger share of E; how sure that must be for an alarm, and how
 # sure to say that it is not known.
@@ -142,9 +142,9 @@ def in_a_line(observation: Any) -> str:
     return str(observation)
 
 
-def critical(n_tests: float, level: float = LEVEL) -> float:
-    """Return the size of S that n tests of symmetric numbers exceed with at most this chance."""
-    return float(np.sqrt(2.0 * np.log(2.0 * max(n_tests, 0.5) / level)))
+def critical(n_tests: float) -> float:
+    """Return the size of S that n tests of symmetric numbers exceed with a chance of `LEVEL`."""
+    return float(np.sqrt(2.0 * np.log(2.0 * max(n_tests, 0.5) / LEVEL)))
 
 
 def self_normalized(u: FloatArray) -> FloatArray:
@@ -264,23 +264,21 @@ def check_tail(
     D = np.stack([(C[:, T] - C[:, T - L]) - (C[:, h + L] - C[:, h]) for L in lengths], axis=1)
     D /= lengths
     D[np.abs(D) < _ROUNDING * np.nanmax(np.abs(R), initial=_TINY)] = 0.0
-    size = [np.abs(self_normalized(D[group])) for group in groups]
-    found = [
-        still_missing(R[group], int(min(lengths[S.argmin()], max(1, T // 3))), _MISSING * E)
-        for group, S in zip(groups, size, strict=True)
-    ]
-    z = critical(len(groups))
-    surest = [m[2] if S.min() > z else 0.0 for m, S in zip(found, size, strict=True)]
-    i = int(np.argmax(surest))
-    z = critical(len(blocks))
-    moving = max(_movement_left(features, lengths, z) for features in blocks)
+    missing, error, sure = 0.0, np.inf, -1.0
+    for group in groups:
+        S = np.abs(self_normalized(D[group]))
+        L = int(min(lengths[S.argmin()], max(1, T // 3)))
+        found = still_missing(R[group], L, _MISSING * E)
+        if (surely := found[2] if S.min() > critical(len(groups)) else 0.0) > sure:
+            missing, error, sure = *found[:2], surely
+    moving = max(_movement_left(F, lengths, critical(len(blocks))) for F in blocks)
     return TailCheck(
-        missing=found[i][0],
-        missing_error=found[i][1],
+        missing=missing,
+        missing_error=error,
         unit=E,
-        rewards_settled=surest[i] <= _SURE,
+        rewards_settled=sure <= _SURE,
         states_settled=moving <= _MOVES,
-        known=T >= 4 and len(R) >= FEWEST_TRIALS and not _MAYBE < surest[i] <= _SURE,
+        known=T >= 4 and len(R) >= FEWEST_TRIALS and not _MAYBE < sure <= _SURE,
         moving=moving,
     )
 
@@ -379,7 +377,7 @@ def check_starts(
     skipped: BoolArray | None = None,
     gain_error: float = np.nan,
     gain_is_given: bool = False,
-) -> tuple[list[Misfit], list[int], FloatArray]:
+) -> tuple[list[Misfit], bool, FloatArray]:
     """Compare the values of starts with what trials from there earned.
 
     u(H) = Σ_{t<H} (r_t - g + v(s_{t+1}) - v(s_t)) has mean 0 from any start, if values are right.
@@ -390,8 +388,8 @@ def check_starts(
     noise. A given gain differs from the trials' own gain by their noise, at each of T timesteps.
     Small groups are tested together, see `_misfit_between`.
 
-    Returns the misfit of the longest horizon of each group, the surest first; groups in which few
-    rare events make up the noise, so that its size is not known; and u(T) of each trial.
+    Returns the misfit of the longest horizon of each group, the surest first; whether few
+    rare events make up the noise of some group, so that its size is not known; and u(T).
     """
     T = R.shape[1]
     taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
@@ -406,9 +404,14 @@ def check_starts(
     tests += [(T, False)] * (settled and skipped is None)
     z = critical((1 + sum(len(group) >= MIN_TRIALS for group in groups[1:])) * len(tests))
     least = max(_MISFIT * unit, _ROUNDING * T * float(np.nanmax(np.abs(R), initial=0.0)))
-    longest: dict[int, tuple[float, Misfit]] = {}
-    unknown: set[int] = set()
-    between: tuple[int, float, float, int] | None = None
+    found: dict[int, Misfit] = {}
+    unknown = False
+    between: Misfit | None = None
+
+    def misfit(i: int, mean: float, error: float) -> Misfit:
+        predicted = float(values[groups[i], 0].mean())
+        return Misfit(i, predicted, predicted + mean, error, H, closed)
+
     for H, closed in tests:
         u, steps = C[:, H], n[:, H]
         if not closed:
@@ -417,10 +420,8 @@ def check_starts(
         kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
         u0 = np.where(ok, u - steps * (u[ok].sum() / max(float(steps[ok].sum()), 1.0)), 0.0)
         if closed and (worst := _misfit_between(u0, kept[1:], unit, len(tests))):
-            between = *worst, H
+            between = misfit(*worst)
         kept = [(i, group) for i, group in kept if len(group) >= MIN_TRIALS]
-        if not kept:
-            continue
         errors = _errors_of_groups(u0, [group for _, group in kept])
         for (i, group), error in zip(kept, errors, strict=True):
             mean, noises = float(u0[group].mean()), [u0[group]]
@@ -438,19 +439,17 @@ def check_starts(
             if rare or any(few_events(w) for w in noises):
                 largest = max(float(np.abs(w).max()) for w in noises)
                 if largest / len(group) > least:  # one more event would matter
-                    unknown.add(i)
+                    unknown = True
             elif abs(mean) > max(z * error, least):
-                ratio = abs(mean) / max(error, _TINY)
-                predicted = float(values[group, 0].mean())
                 # Longer horizons overwrite shorter ones: they ask less of the fitted values.
-                longest[i] = (ratio, Misfit(i, predicted, predicted + mean, error, H, closed))
-    if between and between[0] not in longest:
-        i, mean, error, H = between
-        predicted = float(values[groups[i], 0].mean())
-        misfit = Misfit(i, predicted, predicted + mean, error, H, True)
-        longest[i] = abs(mean) / max(error, _TINY), misfit
-    ordered = sorted(longest.values(), key=lambda pair: -pair[0])
-    return [misfit for _, misfit in ordered], sorted(unknown), C[:, T]
+                found[i] = misfit(i, mean, error)
+    if between:
+        found.setdefault(between.group, between)
+
+    def sureness(misfit: Misfit) -> float:
+        return abs(misfit.direct - misfit.predicted) / max(misfit.error, _TINY)
+
+    return sorted(found.values(), key=sureness, reverse=True), unknown, C[:, T]
 
 
 def _misfit_between(

@@ -126,7 +126,7 @@ class Jackknife:
         gain, subsets = self.fitted.gain, self.subsets
         if self.options.gain is not None:
             return [gain] * self.n_batches
-        if gain.rows in ("given", "mean"):
+        if gain.rows == "given" or gain.rows == "mean":
             return [Gain(mean_reward(self.source, each), "mean") for each in subsets.segments]
         return subsets.gains(gain.rows)
 
