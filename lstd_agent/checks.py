@@ -203,8 +203,7 @@ def start_groups(starts: Any) -> list[IntArray]:
 def earned_range(R: FloatArray, groups: Sequence[IntArray]) -> float:
     """Return E: the largest range of sums of a group's mean rewards above the last quarter's."""
     last = float(mean_of(R[:, -max(1, R.shape[1] // 4) :], axis=(0, 1)))
-    sums = [np.append(0.0, np.cumsum(mean_of(R[group]) - last)) for group in groups]
-    return float(max(np.ptp(s) for s in sums))
+    return max(float(np.ptp(np.append(0, np.cumsum(mean_of(R[k]) - last)))) for k in groups)
 
 
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
@@ -465,11 +464,12 @@ def _misfit_between(
     number = np.full(len(u), -1)
     for i, group in groups:
         number[group] = i
-    inside = np.flatnonzero(number >= 0)
-    names, k, n = np.unique(number[inside], return_inverse=True, return_counts=True)
-    m, x = len(names) - 1, u[inside] - u[inside].mean() if len(inside) else u[:0]
+    x = u[number >= 0]
+    names, k, n = np.unique(number[number >= 0], return_inverse=True, return_counts=True)
+    m = len(names) - 1
     if m < 1 or len(x) - m < FEWEST_TRIALS:
         return None
+    x = x - x.mean()
     means = np.bincount(k, x) / n
     rest = x - means[k]
     within, all_between = float(rest @ rest) / (len(x) - m - 1), float(n @ means**2)
@@ -491,11 +491,10 @@ def _errors_of_groups(u: FloatArray, groups: Sequence[IntArray]) -> list[float]:
     for group in groups[1:] or groups:
         away = np.abs(u[group] - np.median(u[group]))
         jumps[group] = np.maximum(away - 6 * 1.4826 * np.median(away), 0.0)
-    every = float((jumps**2).mean())
-    return [
-        float(np.sqrt((u[k].var(ddof=1) + max(0.0, every - (jumps[k] ** 2).mean())) / len(k)))
-        for k in groups
-    ]
+    every = (jumps**2).mean()
+    lacked = [max(0.0, every - (jumps[k] ** 2).mean()) for k in groups]
+    pairs = zip(groups, lacked, strict=True)
+    return [float(np.sqrt((u[k].var(ddof=1) + more) / len(k))) for k, more in pairs]
 
 
 def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
@@ -507,12 +506,10 @@ def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
     """
     T = states.shape[1]
     ended = np.flatnonzero(lengths < T)
-    if len(ended) < 10:
-        return 0.0
     on = states[np.arange(T) < lengths[:, None]]
+    if len(ended) < 10 or not len(on):
+        return float(len(ended) >= 10)
     last, alone = states[ended, lengths[ended]], np.zeros(len(ended), dtype=bool)
-    if not len(on):
-        return 1.0
     for j in range(states.shape[2]):
         x = np.sort(on[:, j])
         below = np.searchsorted(x, last[:, j], side="right")
@@ -544,13 +541,13 @@ def trial_weights(starts: Any, wanted: Any) -> FloatArray:
 
 
 def direct_difference(
-    R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray | None = None
+    R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray
 ) -> tuple[float, float, bool]:
     """Return how much more trials from a earned than those from b, its error, if that is known.
 
-    a and b (N,) are weights of trials in either mean; trials that were cut short are left out. With
-    the numbers of trials' starts, ``kind`` (N,), the error is of given starts, without the spread
-    of these. It is not known where few rare events make it up, or trials are few. The horizon is
+    a and b (N,) are weights of trials in either mean, and ``kind`` (N,) numbers of trials' starts:
+    the error is of given starts, without the spread of these. Trials that were cut short are left
+    out. The error is not known where few rare events make it up, or trials are few. The horizon is
     half as long again as the first of 16 from which no longer one differs by more than one of its
     own standard errors. That is right where the tail has settled: later rewards are alike.
     """
@@ -560,7 +557,7 @@ def direct_difference(
     if min(np.count_nonzero(w) for w in sides) < 2:
         return np.nan, np.inf, False
     sides = [w / w.sum() for w in sides]
-    number = np.zeros(len(C), dtype=np.int64) if kind is None else np.asarray(kind)[whole]
+    number = kind[whole]
 
     def seen(start: int, stop: int) -> tuple[float, float, bool]:
         x = C[:, stop] - C[:, start]
@@ -608,19 +605,16 @@ def drawn_trials(
         first = np.append(0, upto)[np.searchsorted(source, np.arange(S + 1))]
         visits = np.diff(first)
         if t == 0:
-            total = int(first[-1])
-            every = np.arange(S)
-            states[:, 0] = (
-                rng.permutation(np.repeat(every, visits))
-                if n == total
-                else rng.choice(every, n, p=visits / total)
-            )
+            is_all = n == first[-1]
+            if is_all:
+                states[:, 0] = rng.permutation(np.repeat(np.arange(S), visits))
+            else:
+                states[:, 0] = rng.choice(S, n, p=visits / first[-1])
         here = states[:, t]
-        rank = np.zeros(n, dtype=np.int64)
-        mixed = rng.permutation(n)
+        rank, mixed = np.zeros(n, dtype=np.int64), rng.permutation(n)
         mixed = mixed[np.argsort(here[mixed], kind="stable")]
         place = np.arange(n) - np.searchsorted(here[mixed], here[mixed])
-        rank[mixed] = place if n == total else rng.random(n) * visits[here[mixed]]
+        rank[mixed] = place if is_all else rng.random(n) * visits[here[mixed]]
         on = (here >= 0) & (rank < visits[here])
         number = first[here[on]] + rank[on]
         states[on, t + 1] = reached[np.searchsorted(upto, number, side="right")]

@@ -291,14 +291,13 @@ def _returns_of(
     R = np.where(np.arange(T) < lengths[:, None], trials.rewards[:, :T], np.nan)
     of_a, of_b = (trial_weights(first, encoding.encode_any(each)[0]) for each in (a, b))
     _, kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)
-    difference, error, known = direct_difference(R, of_a, of_b, kind.ravel())
-    if not np.isfinite(difference):
+    found = direct_difference(R, of_a, of_b, kind.ravel())
+    if not np.isfinite(found[0]):
         raise NotFittedError(
             "compare(by='returns') needs at least two whole trials that start at, or close to, "
             "each of the observations: collect trials from these starts, or use by='fit'"
         )
-    n = min(int(np.count_nonzero(side)) for side in (of_a, of_b))
-    return (difference, error, known), n
+    return found, min(int(np.count_nonzero(side)) for side in (of_a, of_b))
 
 
 def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
@@ -311,10 +310,10 @@ def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
     gain, mean = fit.system.gain if gain is None else gain, _mean_duration(source)
     trials = source.whole_trials
     if trials is not None and (not source.are_places or trials.n_trials >= MIN_TRIALS):
-        if trials.durations is not None:
-            rewards = trials.rewards - gain * (trials.durations - mean)
-            trials = replace(trials, rewards=rewards, durations=None)
-        return trials, False
+        if trials.durations is None:
+            return trials, False
+        rewards = trials.rewards - gain * (trials.durations - mean)
+        return replace(trials, rewards=rewards, durations=None), False
     counts = source.total
     n, rng = min(counts.n_trials, _N_DRAWN), np.random.default_rng(0)
     sums = _sums_of_rewards(counts, gain, mean)
