@@ -382,13 +382,14 @@ def check_starts(
     u(H) = Σ_{t<H} (r_t - g + v(s_{t+1}) - v(s_t)) has mean 0 from any start, if values are right.
     A trial that was cut short counts up to its end. Transitions that the policy did not choose,
     ``skipped`` (N, T), are left out. H is T/8, T/4, T/2 and T. If the tail has settled, T is also
-    tested without the fitted value at the end. A wrong gain adds the same to all trials: groups
-    are tested without that amount, and only the group of all trials with it, and with the gain's
-    noise. A given gain differs from the trials' own gain by their noise, at each of T timesteps.
-    Small groups are tested together, see `_misfit_between`.
+    tested without fitted values but the start's; rewards of the tail count less and less, so that
+    the phase of a period in which trials end does not matter. A wrong gain adds the same to all
+    trials: groups are tested without that amount, and only the group of all trials with it, and
+    with the gain's noise. A given gain differs from the trials' own gain by their noise, at each of
+    T timesteps. Small groups are tested together, see `_misfit_between`.
 
-    Returns the misfit of the longest horizon of each group, the surest first; whether few
-    rare events make up the noise of some group, so that its size is not known; and u(T).
+    Returns the misfit of the longest horizon of each group, the surest first; whether few rare
+    events make up the noise of some group, so that its size is not known; and u(T).
     """
     T = R.shape[1]
     taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
@@ -414,7 +415,7 @@ def check_starts(
     for H, closed in tests:
         u, steps = C[:, H], n[:, H]
         if not closed:
-            u = u - values[:, T]
+            u = np.where(whole, (R - gain) @ _fade(T) - values[:, 0], 0.0)
         ok = (steps > 0) if closed else whole
         kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
         u0 = np.where(ok, u - steps * (u[ok].sum() / max(float(steps[ok].sum()), 1.0)), 0.0)
@@ -449,6 +450,12 @@ def check_starts(
         return abs(misfit.direct - misfit.predicted) / max(misfit.error, _TINY)
 
     return sorted(found.values(), key=sureness, reverse=True), unknown, C[:, T]
+
+
+def _fade(T: int) -> FloatArray:
+    """Return weights (T,): 1 up to the tail, and down to 0 along two parabolas there."""
+    x = np.clip((np.arange(T) + 0.5 - T // 2) / (T - T // 2), 0.0, 1.0)
+    return np.where(x < 0.5, 1.0 - 2.0 * x**2, 2.0 * (1.0 - x) ** 2)
 
 
 def _misfit_between(
