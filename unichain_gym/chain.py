@@ -276,19 +276,9 @@ class MarkovChain:
         return report_solution(self._limits, self.reward - self._charge, self.bias, size)
 
     def reachable(self, from_: ArrayLike | None = None) -> MarkovChain:
-        """Return the chain restricted to the states that can be reached.
+        """Return the chain restricted to what a start can reach; see `TabularMDP.reachable`.
 
-        Parameters
-        ----------
-        from_ : states, optional
-            Where to start, by number, name or mask: the new initial distribution is uniform over
-            these states. By default the chain keeps its own.
-
-        Returns
-        -------
-        MarkovChain
-            Its `state_names` are those the states have here. Its `mdp` has the same states, and
-            of the actions those that do not lead out of them.
+        Its `mdp` has the same states, and of the actions those that do not lead out of them.
         """
         P, initial, mdp = self.transition_matrix, self.initial_distribution, self.mdp
         states, start = restriction.reach(P, initial, from_, self.state_names)

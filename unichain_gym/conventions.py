@@ -111,18 +111,6 @@ def read_reset(seed: Any, options: Any) -> tuple[int | None, dict[str, Any]]:
     return seed, dict(options or {})
 
 
-def read_mask(mask: ArrayLike, n: int) -> BoolArray:
-    """Return which of n environments to reset, or raise `InvalidArgumentError`."""
-    what = "options['reset_mask']"
-    array = read_array(mask, what, InvalidArgumentError)
-    if array.dtype != np.bool_ or array.shape != (n,):
-        got = f"{array.dtype} of shape {array.shape}"
-        raise InvalidArgumentError(f"{what} must be bool of shape ({n},); got {got}")
-    if not array.any():
-        raise InvalidArgumentError(f"{what} names no environment; leave reset() out then")
-    return array
-
-
 def draw_start(
     mdp: TabularMDP,
     thresholds: FloatArray,

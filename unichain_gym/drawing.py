@@ -169,10 +169,8 @@ def draw_mdp(
 
     Raises
     ------
-    InvalidArgumentError
-        If ``values``, ``above``, ``state`` or ``action`` do not fit the MDP.
-    MissingDependencyError
-        If matplotlib is not installed.
+    InvalidArgumentError, MissingDependencyError
+        If an argument does not fit the MDP, or matplotlib is not installed.
     """
     diagram = Diagram.of_mdp(mdp, policy).above(above)
     ax = ax or _make_axes(diagram, with_colorbar=values is not None)
@@ -191,23 +189,7 @@ def draw_chain(
     above: float | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw a chain, its states colored by their bias, by matplotlib.
-
-    Parameters
-    ----------
-    chain : MarkovChain
-    path, above, ax
-        As in `TabularMDP.plot`.
-    values : array_like of float, shape (S,), optional
-        Colors the states instead of the bias.
-    value_label : str, optional
-        What the color bar calls the values.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A notebook shows it.
-    """
+    """Draw a chain, its states colored by their bias or by ``values``; see `TabularMDP.plot`."""
     label = value_label or ("bias" if values is None else "value")
     diagram = Diagram.of_chain(chain).above(above)
     ax = ax or _make_axes(diagram, with_colorbar=True)
