@@ -166,7 +166,7 @@ def _read_values(values: Any, what: str, of: Outcomes, order: str) -> FloatArray
 
 
 def _sparse_matrices(values: Any, what: str) -> list[Any] | None:
-    """Return the matrices of a list of which at least one is sparse; None of anything else."""
+    """Return the matrices of a list that has a sparse one; None for anything else."""
     if not isinstance(values, list | tuple) or not any(map(sparse.issparse, values)):
         return None
     return [

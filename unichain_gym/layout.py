@@ -1,6 +1,6 @@
 """Where the states of an MDP go in a picture: recurrent classes in the middle, the rest around.
 
-Transient states form a forest: each hangs from the next state on its shortest way into a
+Transient states form a forest: the parent of a state is the next one on its shortest way into a
 recurrent class. Short trees are drawn radially, a ring for each distance, which puts streams on
 rays into the core; streams too long for a ray wind around the core as arms of one spiral.
 Lengths are in units of `SPACING`, the distance between a state and its successor.

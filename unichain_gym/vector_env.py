@@ -134,7 +134,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[IntArray, dict[str, Any]]:
-        """Start all environments again, or those that a mask names.
+        """Start all environments again, or the environments that a mask names.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         -------
         observations : ndarray of int64, shape (num_envs,)
         infos : dict
-            Of those that were started; ``mdp.allowed_actions[observations]`` is of all.
+            Of the environments that were started.
 
         Raises
         ------
