@@ -1,10 +1,9 @@
 """`TabularMDP`: the one representation of a finite Markov decision process.
 
-A *padded outcome table*: taking action ``a`` in state ``s`` has up to ``K`` outcomes, the
-``k``-th of which has probability ``probability[s, a, k]``, leads to ``next_state[s, a, k]``
-and pays ``reward[s, a, k]``. Rows with fewer outcomes are padded with probability zero; a row
-of zeros alone is an action that the state lacks.
-Memory is linear in the outcomes; dense and sparse matrices are derived from the table.
+A *padded outcome table*: action ``a`` in state ``s`` has up to ``K`` outcomes. Outcome ``k`` has
+probability ``probability[s, a, k]``, leads to ``next_state[s, a, k]`` and pays ``reward[s, a, k]``.
+Rows with fewer outcomes are padded with probability zero; a row of zeros alone is an action that
+the state lacks. Memory is linear in the outcomes.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ class TabularMDP:
     ----------
     next_state, probability, reward : array_like, shape (S, A, K)
         Where each outcome leads, how likely it is, what it pays. The probabilities of a state and
-        action sum to 1 (those of float32 as well as it can), or are all 0: then the state lacks
-        the action. Every state has at least one.
+        action sum to 1, as well as their precision allows, or are all 0: then the state lacks the
+        action. Every state has at least one action.
     initial_distribution : array_like of float, shape (S,)
         The distribution of the first state.
     name : str
@@ -87,8 +86,8 @@ class TabularMDP:
     InvalidModelError
         If shapes disagree, a state is out of range, a number is not finite, a probability or a
         duration is negative, a row does not sum to 1, a state has no action, a policy can stay
-        among states where steps take no time, or names do not fit. The functions that make MDPs,
-        and those that are given a policy or states of it, raise it likewise.
+        among states where steps take no time, or names do not fit. Methods raise it too, for
+        states and policies that do not fit.
 
     Attributes
     ----------
@@ -212,7 +211,7 @@ class TabularMDP:
         allowed = self.allowed_actions
         return self.induce(allowed / np.count_nonzero(allowed, axis=1)[:, None])
 
-    # Functions of the files of their methods, of which the MDP is the first argument.
+    # Functions whose first argument is the MDP.
     check_policy = check_policy
     random_policy = draw_policy
     induce = induce
@@ -411,7 +410,7 @@ class TabularMDP:
             What a state does that ends an episode: stay for ever with reward 0, or move to the
             initial distribution with reward 0, as Gymnasium's vector environments do by default.
         initial : array_like, shape (S,), optional
-            By default the environment's ``initial_state_distrib``, or that of its ``mdp``.
+            By default the environment's ``initial_state_distrib``, or its MDP's.
         name, drop_below
             As for the class; the name by default is the id of the environment.
 
