@@ -268,8 +268,8 @@ def mixing_time(
             f"tol is {tol!r}, but rounding of the stationary distribution hides distances "
             f"below {SMALLEST_DISTANCE:.2g}; that is the smallest tol that works"
         )
-    # It is the difference itself that is multiplied, not p^t, so that it keeps its digits however
-    # small it becomes. It never grows, so it can be searched for.
+    # The difference itself is multiplied, not p^t, so that it keeps its digits however small it
+    # becomes. It never grows, so that the time can be bisected.
     excess = None if is_worst else (initial[seen] - limits.distribution(initial)[seen])[None]
     limits_ahead = absorption = None
     if limits.n_states * limits.n_classes <= MAX_DENSE_STATES**2:
