@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from unichain_gym import hitting, horizon, mixing, moments, restriction, spectrum, stepwise
+from unichain_gym import hitting, horizon, moments, restriction, spectrum, stepwise
 from unichain_gym.action_values import action_values, bisimulation_distances
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.drawing import draw_chain
@@ -559,7 +559,7 @@ class MarkovChain:
         return -1.0 / math.log1p(-gap) if 0.0 < gap < 1.0 else (0.0 if gap else float("inf"))
 
     def mixing_time(
-        self, tol: float = 1e-10, start: mixing.MixingStart = "initial", *, averaged: bool = False
+        self, tol: float = 1e-10, start: stepwise.MixingStart = "initial", *, averaged: bool = False
     ) -> int:
         """Return the first t at which the total variation ½ ‖p^t - p*‖₁ is at most tol.
 
@@ -583,7 +583,7 @@ class MarkovChain:
         """
         if isinstance(start, str) and start == "worst":
             self._require_unichain("a worst-case mixing time", "start='initial'")
-        return mixing.mixing_time(self._limits, self.initial_distribution, start, tol, averaged)
+        return stepwise.mixing_time(self._limits, self.initial_distribution, start, tol, averaged)
 
     @cached_property
     def _reached(self) -> IntArray:
