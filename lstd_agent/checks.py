@@ -49,6 +49,9 @@ _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 # is. Groups differ surely if chance makes them differ so much less often than this.
 _MISFIT, _SPREAD, _BETWEEN = 0.05, 0.1, 0.001
 
+# A smaller correlation of surprises does not matter.
+_ALIKE = 0.05
+
 # A standard error that fewer trials make up is not known.
 _EVENTS = 10.0
 
@@ -450,6 +453,28 @@ def check_starts(
         return abs(misfit.direct - misfit.predicted) / max(misfit.error, _TINY)
 
     return sorted(found.values(), key=sureness, reverse=True), unknown, C[:, T]
+
+
+def check_hidden(
+    R: FloatArray, values: FloatArray, gain: float, unit: float, skipped: BoolArray | None = None
+) -> float:
+    """Return the correlation of surprises in adjacent timesteps; 0 where it does not matter.
+
+    If observations are states and values are right, a surprise r_t - g + v(s_{t+1}) - v(s_t) has
+    mean 0 whatever came before. A hidden state that lasts makes adjacent ones correlated. Alarms if
+    the correlation is surely positive, and both it and the amount in units of E matter.
+    """
+    taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
+    if skipped is not None:
+        taken &= ~skipped
+    delta = np.where(taken, R - gain + values[:, 1:] - values[:, :-1], np.nan)
+    delta = np.where(taken, delta - mean_of(delta), 0.0)
+    one, other = delta[:, :-1], delta[:, 1:]
+    u, square = (one * other).sum(axis=1), float((one**2 + other**2).sum()) / 2
+    alike = float(u.sum()) / max(square, _TINY)
+    amount = np.sqrt(max(0.0, 2.0 * float(u.mean())))
+    surely = float(self_normalized(u)) > critical(1) and not few_events(u)
+    return alike if surely and alike > _ALIKE and amount > _SPREAD * unit else 0.0
 
 
 def _fade(T: int) -> FloatArray:

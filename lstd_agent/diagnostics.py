@@ -62,6 +62,9 @@ class Diagnostics:
         How many trials and timesteps the checks look at; the tail is the second half of these.
     own_means : float
         Standard deviation of trials' own mean rewards; 0 if trials share one gain.
+    hidden : float
+        Correlation of what trials earn beyond their values in adjacent timesteps; 0 if it does not
+        matter.
     ends : float
         The share of trials that end early in states from which hardly any trial went on.
     drawn : bool
@@ -108,6 +111,7 @@ class Diagnostics:
     n_checked: int
     stop: int
     own_means: float
+    hidden: float
     ends: float
     drawn: bool
     n_trials: int
@@ -174,6 +178,12 @@ class Diagnostics:
                 f"trials keep mean rewards of their own, {self.own_means:.2g} (one standard "
                 f"deviation) off {self.gain:.4g}, so that there is no one gain: evaluate each kind "
                 "of trials by itself or, if trials only mix slowly, collect with a larger t_max"
+            )
+        elif self.hidden and tail.settled and not self.misfits:
+            yield (
+                "something that lasts is hidden: what trials earn beyond their values is alike in "
+                f"adjacent timesteps (correlation {self.hidden:.2g}): use features, or "
+                "observations, that tell more states apart"
             )
         n, last, t_max = self.n_trials, int(self.trials_at[-1]), len(self.trials_at) - 1
         middle = int(self.trials_at[(t_max + 1) // 2])
