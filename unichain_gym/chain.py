@@ -190,8 +190,6 @@ class MarkovChain:
         """Number of states S."""
         return int(self.reward.size)
 
-    # Structure
-
     @cached_property
     def _structure(self) -> Structure:
         return find_structure(self.transition_matrix)
@@ -304,8 +302,6 @@ class MarkovChain:
             drop_below=0.0,
             **{k: None if array is None else array[states] for k, array in arrays.items()},
         )
-
-    # The long run
 
     @cached_property
     def stationary_distribution(self) -> FloatArray:
@@ -480,8 +476,6 @@ class MarkovChain:
         following = discount * self.discounted_value(discount)
         return bisimulation_distances(action_values(self.mdp, following))
 
-    # Absorption
-
     def absorption_probabilities(self) -> FloatArray:
         """Return the probability of ending in each class.
 
@@ -553,8 +547,6 @@ class MarkovChain:
     simulate = simulate
     plot = draw_chain
 
-    # Mixing
-
     @cached_property
     def spectral_gap(self) -> float:
         """The absolute spectral gap, 1 - max |λ| over all eigenvalues λ of P but the 1 of P*.
@@ -602,8 +594,6 @@ class MarkovChain:
         if isinstance(start, str) and start == "worst":
             self._require_unichain("a worst-case mixing time", "start='initial'")
         return mixing.mixing_time(self._limits, self.initial_distribution, start, tol, averaged)
-
-    # What the methods above share
 
     @cached_property
     def _reached(self) -> IntArray:

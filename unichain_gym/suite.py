@@ -122,9 +122,11 @@ def register_mnemonics(mnemonics: Iterable[str]) -> None:
     InvalidArgumentError
         If they are no list, such as one mnemonic alone.
     """
-    is_list = isinstance(mnemonics, Iterable) and not isinstance(mnemonics, str)
-    given = list(mnemonics) if is_list else []
-    if not is_list or not all(isinstance(each, str) for each in given):
+    try:
+        given: list[Any] = [None] if isinstance(mnemonics, str) else list(mnemonics)
+    except TypeError:
+        given = [None]
+    if not all(isinstance(each, str) for each in given):
         raise InvalidArgumentError(f"needs a list of mnemonics, such as ['h6']; got {mnemonics!r}")
     for mnemonic in given:
         _register(f"Unichain-{mnemonic}-v0", id_mnemonic=mnemonic)

@@ -24,7 +24,7 @@ from lstd_agent.results import WorkerError
 from unichain_gym.errors import UnichainError
 
 MOST_TRIALS, MOST_FEATURES = 10**12, 10**6
-"""No machine has memory for more. What takes far more than memory fails unpredictably."""
+"""Larger numbers are refused: no machine has memory for them."""
 
 
 class Terminated(KeyboardInterrupt):

@@ -21,14 +21,14 @@ from unichain_gym import MarkovChain, TabularMDP, TabularVectorEnv
 from unichain_gym.errors import ConvergenceError, PeriodicChainError
 from unichain_gym.optimal import OptimalPolicy
 
-# Copies that step together: many make NumPy's overhead small; objects cost memory and a reset each.
-# Ctrl-C keeps the trials of finished rounds, so a round must not take long either. Standard errors
-# come from rounds, of which there should be twenty.
+# How many copies step together. Many copies make NumPy's overhead small, but a copy that is an
+# object costs memory and a reset. Ctrl-C keeps the trials of finished rounds, so a round must be
+# short. Standard errors compare rounds: twenty are wanted.
 NATIVE_COPIES = 2000
 SINGLE_COPIES = 32
 N_ROUNDS = 20
 
-# Fewer steps than these are done before their cost could be told.
+# The cost of fewer steps is not measured: they take less time than measuring.
 _CHEAP_STEPS = 300_000
 
 

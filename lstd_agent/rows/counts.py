@@ -232,9 +232,9 @@ class CountRows:
         moves = self._moves.between(start, self.t_max + 1 if stop is None else stop, None)
         return sparse.csr_array((moves.number, np.divmod(moves.place, S)), shape=(S, S))
 
-    def pooled(self) -> tuple[FloatArray, FloatArray, FloatArray, sparse.csr_array]:
-        """Return visits, mean rewards and durations (S,) over all timesteps, and frequencies."""
-        return self._sums(0, self.t_max + 1, None, by_time=False)
+    def pooled(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return visits, mean rewards and mean durations (S,) over all timesteps."""
+        return self._sums(0, self.t_max + 1, None, by_time=False)[:3]
 
     @cached_property
     def starts(self) -> IntArray:

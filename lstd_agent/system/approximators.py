@@ -137,7 +137,7 @@ class System:
         Returns
         -------
         ndarray of int
-            From 0; of the shape of ``t``.
+            Of the shape of ``t``.
 
         Raises
         ------

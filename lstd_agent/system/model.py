@@ -66,8 +66,8 @@ def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
 
     That is the main reference state, or the terminal one.
     """
-    _, rewards, durations, P = source.pooled()
-    until, values = SumsUntil(P, main), np.zeros(len(rewards))
+    visits, rewards, durations = source.pooled()
+    until, values = SumsUntil(source.transitions(), main, visits), np.zeros(len(visits))
     values[until.states] = until.of((rewards - gain * durations)[until.states])
     return PooledModel(values, until.open_share)
 

@@ -6,9 +6,8 @@ of its last timestep lead into the next window, where values are known numbers v
 .. math:: X w = y, \quad X = F^T D (F - G'), \quad y = F^T D (r - g τ + v),
 
 with G' = G but for the last timestep, where G' = 0. The minimizer of Thm ``epb_minimizer`` solves
-them where they have a solution. The last window leads into itself, so that X maps
-constants to 0. One unknown and one equation more make it regular: what is left of the gain, and the
-mean value 0,
+them where they have a solution. The last window leads into itself, so that X maps constants to 0.
+One unknown and one equation more make it regular: what is left of the gain, and the mean value 0,
 
 .. math:: M = \begin{pmatrix} X & F^T D τ \\ m^T & 0 \end{pmatrix} .
 
@@ -435,11 +434,7 @@ def _window(
     """Leave out what is lost and what tells nothing, and return the window of the other samples."""
     number = float(steps.weight.sum())
     has, leads_to = abs(steps.f), abs(steps.g)
-    before, kept, leading = np.ones(len(lost), dtype=bool), ~lost, np.ones(has.shape[1], dtype=bool)
-    sums, root = (
-        None if whole is None else [whole.Z, whole.H],
-        None if whole is None else whole.root,
-    )
+    kept, leading = ~lost, np.ones(has.shape[1], dtype=bool)
     while True:
         while True:
             known = leading & (has.T @ kept > 0.0)
@@ -452,17 +447,14 @@ def _window(
         if not kept.any():
             raise EvaluationError(str(left_out))
         inside = steps if kept.all() else steps.at(kept)
-        if sums is None or root is None:
+        if whole is None:
             squares = np.asarray(inside.f.power(2).T @ inside.weight)
             root = np.where(squares > 0.0, np.sqrt(np.maximum(squares, 1e-300)), 1.0)
-            sums = _products(inside, exits[kept], root)
-        else:
-            away, only = before & ~kept, sparse.diags_array(known.astype(np.float64))
-            less = _products(steps.at(away), exits[away], root)
-            sums = [
-                sparse.csr_array(only @ (A - B) @ only) for A, B in zip(sums, less, strict=True)
-            ]
-        Z, H = sums
+            Z, H = _products(inside, exits[kept], root)
+        else:  # few are taken away
+            root, only = whole.root, sparse.diags_array(known.astype(np.float64))
+            less = _products(steps.at(~kept), exits[~kept], root)
+            Z, H = (only @ (A - B) @ only for A, B in zip((whole.Z, whole.H), less, strict=True))
         window = Window(inside, exits[kept], known, border, left_out, root, Z, H, whole)
         leading = window.leading(to_main)
         lost = np.zeros(len(window.exits), dtype=bool)
@@ -474,7 +466,6 @@ def _window(
             if not lost.any():
                 return window
             leading = np.ones_like(leading)
-        before = kept
         kept = kept.copy()
         kept[kept] = ~lost
 
@@ -505,13 +496,14 @@ class SparseSystem:
 
         The visiting frequency of one feature a sample; else the empirical Christoffel function.
         """
-        window, x = self.windows[k], _resized(features, len(self.windows[k].known))
-        n, shares = window.left_out.of, np.zeros(x.shape[0])
+        window = self.windows[k]
+        x, n = _resized(features, len(window.known)), window.left_out.of
         if window.one_hot:
             visits = np.bincount(window.steps.f.indices, window.steps.weight, x.shape[1])
             has = sparse.csr_array((np.ones(x.nnz), x.indices, x.indptr), shape=x.shape)
             return np.asarray(has @ np.where(window.known, visits, 0.0) / n)
-        inside, size = np.flatnonzero(self.determined(features, k)), max(1, _CHUNK // x.shape[1])
+        inside, size = np.flatnonzero(~window.are_open(x)), max(1, _CHUNK // x.shape[1])
+        shares = np.zeros(x.shape[0])
         for first in range(0, len(inside), size):
             rows = inside[first : first + size]
             number = window.samples(x[rows])

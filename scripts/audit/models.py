@@ -282,10 +282,9 @@ def start_bias(model: Model) -> float:
 
 
 def mixing_time(model: Model, share: float = 0.05, most: int = 400) -> int:
-    """Return the first h from which on states differ by at most a share of what they did.
+    """Return the first h with max v_h - min v_h <= share (max v_0 - min v_0).
 
-    Of what is still to come: max v_h - min v_h <= share (max v_0 - min v_0), over the states that
-    trials may come to (of a Gaussian process, its starts).
+    Over the states that trials may come to; of a Gaussian process, over its starts.
     """
     at_first = np.ptp(model.values(model.reached))
     for h in range(1, most):

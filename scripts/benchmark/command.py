@@ -1,7 +1,7 @@
 """Speed and memory as ratios, each measured against its yardstick in the same run.
 
 A ratio of times is the median over interleaved pairs of measurements, shown with the smallest
-and the largest: what else the machine does meanwhile slows both down. Memory is a process's
+and the largest: other work of the machine slows both down. Memory is a process's
 peak, measured in a process of its own. Competitors that are not installed are named and left
 out. Ratios are "ours / yardstick" for costs, and exponents where a row says how a cost grows.
 """

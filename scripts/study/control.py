@@ -3,7 +3,7 @@
 Each method gets so many transitions, in trials from the starts. Its greedy policy is compared with
 the exact optimum of the model: in the gain; if that is optimal, in the mean bias of the start, as a
 share of the span of the optimal bias; and in the share of transient states with a bias-optimal
-action. A policy without the optimal gain has no shortfall of the start, since it loses for ever.
+action. Without the optimal gain there is no shortfall of the start: a policy loses at every step.
 
 Learners start over with each trial, as the evaluator's trials do. One method learns in one run, as
 is usual in tasks that never end. It sees transient states once and learns nothing there.

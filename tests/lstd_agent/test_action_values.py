@@ -238,7 +238,7 @@ def one_hot(x: np.ndarray) -> np.ndarray:
     return np.eye(12)[np.asarray(x)[:, 0].astype(int)]
 
 
-def of_vectors(policy: np.ndarray, n_trials: int = 1500, **options: Any) -> SeminormLSTDAgent:
+def of_vectors(policy: np.ndarray, n_trials: int = 4000, **options: Any) -> SeminormLSTDAgent:
     agent = SeminormLSTDAgent(one_hot)
     agent.collect(
         as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], n_trials, 60, seed=0,
@@ -247,6 +247,7 @@ def of_vectors(policy: np.ndarray, n_trials: int = 1500, **options: Any) -> Semi
     return agent
 
 
+@pytest.mark.slow
 def test_lstdq_in_one_hot_features_of_vectors_is_right_too(tmp_path: Path) -> None:
     mdp = make_mdp("h12c")
     policy = mdp.random_policy(3)

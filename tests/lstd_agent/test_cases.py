@@ -225,7 +225,7 @@ def test_the_tail_determines_the_gain_by_many_samples(
 @pytest.mark.parametrize(
     ("features", "data"),
     [
-        (OneHot(), plateau),
+        pytest.param(OneHot(), plateau, marks=pytest.mark.slow),
         (Polynomial(3), lambda: with_clock(short_line())),
         (bumps(8), lambda: backlog(0, t_max=12)),
     ],
@@ -392,6 +392,7 @@ def in_another_order(data: Any, seed: int) -> Any:
     return data[0][order], data[1][order]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", ["vectors", "counts"])
 def test_the_same_trials_in_another_order_or_merged_have_the_same_values(kind: str) -> None:
     seen, paid = far_start(80)

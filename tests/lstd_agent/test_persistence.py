@@ -60,6 +60,7 @@ def discrete(**options: Any) -> SeminormLSTDAgent:
     return SeminormLSTDAgent(**options).collect(env, POLICY, 200, 30, seed=0).fit()
 
 
+@pytest.mark.first(4)
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 # Two random features tell little, and a gain of 3 is not right.
 @pytest.mark.filterwarnings("ignore:.*mean value of the start:lstd_agent.errors.FitWarning")
@@ -308,6 +309,7 @@ def test_a_loaded_agent_knows_its_policy_and_its_options(tmp_path: Path) -> None
         loaded.collect(env, 1 - np.asarray(POLICY), 5, 30)
 
 
+@pytest.mark.first(2)
 # Coarse features, whose values are off, which is said.
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
 @pytest.mark.parametrize(

@@ -70,16 +70,6 @@ def test_updates_are_those_of_the_papers(rule: Any) -> None:
         assert np.abs(Q).max() > 1.0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES[:3])
-def test_greedy_policies_reach_the_optimal_gain(rule: Any) -> None:
-    mdp = make_mdp("h6")
-    tables = learn(rule, h6(10), [20_000], 40, 0)
-    best = mdp.optimal_policy("gain").chain.gain
-    gains = [mdp.induce(table.argmax(axis=1)).gain for table in tables[0]]
-    assert np.mean(np.isclose(gains, best)) >= 0.9
-
-
 def test_discounted_values_are_those_of_the_discounted_optimum() -> None:
     mdp = make_mdp("h6")
     tables = learn("discounted", h6(20), [6_000], 40, 0, discount=0.8)[0]

@@ -10,7 +10,6 @@ import pytest
 from numpy.testing import assert_allclose
 from study import tables
 from study.exact_systems import ExactSchemes
-from study.references import ReferenceSettings, reference_rows
 from study.sampling import CHECKPOINTS, Engine, SamplingSettings, sampling_rows
 from study.store import Task
 
@@ -145,22 +144,6 @@ def test_sampled_errors_approach_the_exact_ones(monkeypatch: pytest.MonkeyPatch)
     exact = errors.repb(schemes.fit("p01", features, 2)).sum()
     (row,) = sampling_rows(Task("h6", 1, frozenset({(2, 10**8, "p01")}), settings))
     assert row["total_repb"] == pytest.approx(exact, rel=1e-2)
-
-
-@pytest.mark.slow
-def test_reference_rows_are_repeatable_and_reported() -> None:
-    task = Task("h6", 0, None, ReferenceSettings(n_trials=200))
-    rows = reference_rows(task)
-    assert rows == reference_rows(task)
-    assert {(r["calibration"], r["reference"], r["backup"]) for r in rows} == {
-        ("linked", "none", "auto"),
-        ("linked", "none", "one_step"),
-        ("references", "occupancy", "one_step"),
-        ("references", "most_common", "one_step"),
-    }
-    text = tables.markdown_references(rows)
-    assert "| p02md h6 ρ=0.19 |" in text
-    assert "Median over the 4 rows" in text
 
 
 # Tables

@@ -156,6 +156,7 @@ def stop_after_one(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Non
     monkeypatch.setattr(RowStore, "add", fail)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("error", "status", "last"),
     [
@@ -191,6 +192,7 @@ def test_what_stops_a_study_is_told_with_what_is_kept(
     assert computed == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_under_stdout_is_one_line() -> None:
     command = [sys.executable, str(SCRIPTS / "evaluate_policy.py"), "Unichain-h3-v0"]
@@ -203,8 +205,8 @@ def test_a_full_disk_under_stdout_is_one_line() -> None:
     assert done.stderr == "error: [Errno 28] No space left on device\n"
 
 
-def test_a_text_that_cannot_be_printed_does_not_lose_the_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_text_and_files_are_put_out_even_if_the_other_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
@@ -214,11 +216,7 @@ def test_a_text_that_cannot_be_printed_does_not_lose_the_files(
     with pytest.raises(BrokenPipeError):
         put_out("values of many states", {tmp_path / "values.csv": b"1,2\n"})
     assert (tmp_path / "values.csv").read_bytes() == b"1,2\n"
-
-
-def test_files_that_cannot_be_written_do_not_lose_the_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    monkeypatch.undo()
     with pytest.raises(FileNotFoundError):
         put_out("values", {tmp_path / "gone" / "values.csv": b""})
     assert capsys.readouterr().out == "values\n"

@@ -82,12 +82,6 @@ def test_a_state_set_replays_what_followed_it_resets_included(env):
         UnichainEnv("h6").set_state({**snapshot, "state": 30})
 
 
-def test_a_state_taken_before_the_first_reset_is_before_the_first_reset():
-    env, other = UnichainEnv("h6"), UnichainEnv("h6")
-    other.set_state(env.get_state())
-    assert env.reset() == other.reset()
-
-
 @pytest.mark.parametrize("action", [np.int64(1), np.int32(1), np.array(1), True])
 def test_integers_of_any_kind_are_actions(env, action):
     snapshot = env.get_state()
