@@ -32,7 +32,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.baselines.traces import TIMED
+from lstd_agent.baselines import TIMED
 from lstd_agent.errors import InvalidInputError, check_choice, check_integer
 
 Rule = Literal["differential", "r_learning", "rvi", "discounted"]
