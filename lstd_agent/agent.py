@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.actions.evidence import ActionEvidence
-from lstd_agent.actions.pair_rows import PairFeatures
+from lstd_agent.actions.vector_pairs import PairFeatures
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
 from lstd_agent.diagnostics import Diagnostics

@@ -114,8 +114,7 @@ def graph_of(package: str, without: str | None = None) -> dict[str, list[str]]:
 # to them, and the collector what a user hands in.
 KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials"}
 MADE_BY_KIND = {
-    *("actions.task", "rows.of_trials"),
-    *("trials.batches", "trials.counts", "trials.kept", "trials.store"),
+    *("rows.of_trials", "trials.batches", "trials.counts", "trials.kept", "trials.store"),
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 UNKNOWN = -1
 """The action of a state for which the policy has none."""
 
-TOLD = 3.0
-"""By so many standard errors an action must be worse to be told from the best."""
+# By so many standard errors an action must be worse to be told from the best.
+_TOLD = 3.0
 
 # So many undecided pairs are shown in an account.
 _SHOWN = 5
@@ -28,20 +27,11 @@ def better_actions(
     error: Callable[[IntArray, IntArray], FloatArray],
     rounding: float = 0.0,
 ) -> IntArray:
-    """Return an action for each row: a better one where there is one, or else the same.
+    """Return an action for each row of action values (n, A): a better one, or else the same.
 
-    Parameters
-    ----------
-    q : ndarray, shape (n, A)
-        Action values, NaN where they are not known.
-    actions : ndarray of int, shape (n,)
-        The policy's, `UNKNOWN` where it has none.
-    n_errors : float
-        By how many standard errors an action has to be better.
-    error : callable
-        Of rows (m,) and actions (m,) to standard errors (m,) of their advantages.
-    rounding : float
-        Advantages of this size are rounding.
+    An action is better if its advantage over the policy's exceeds ``n_errors`` standard errors:
+    ``error`` gives those of rows (m,) and actions (m,). Smaller advantages than ``rounding`` are
+    none. Where the policy has no action, the best of known value (not NaN) is taken.
     """
     row, known = np.arange(len(q)), actions != UNKNOWN
     has_value = ~np.isnan(q)
@@ -95,18 +85,10 @@ class Undecided:
 
 @dataclass(frozen=True, eq=False)
 class Advantages:
-    """What all actions are worth beside those of a policy, in states that were met.
+    """What actions (n, A) are worth beside those that a policy takes (n,) in states that were met.
 
-    Attributes
-    ----------
-    states : ndarray, shape (n,) or (n, k)
-    taken : ndarray of int, shape (n,)
-        The policy's actions.
-    differences, errors : ndarray, shape (n, A)
-        q(s, a) - q(s, π(s)), NaN where that is not known, with standard errors; both are 0 where
-        actions are alike but for rounding.
-    tried : ndarray of bool, shape (n, A)
-        Which actions were taken at all.
+    Differences are q(s, a) - q(s, π(s)), NaN where they are not known. Both they and their standard
+    errors are 0 where actions differ by rounding alone. ``tried`` says which actions were taken.
     """
 
     states: States
@@ -115,32 +97,34 @@ class Advantages:
     errors: FloatArray
     tried: BoolArray
 
-    @property
-    def _others(self) -> BoolArray:
-        return np.asarray(np.arange(self.tried.shape[1]) != self.taken[:, None])
+    @classmethod
+    def of(
+        cls,
+        states: States,
+        taken: IntArray,
+        q: FloatArray,
+        errors: FloatArray,
+        tried: BoolArray,
+        rounding: float = 0.0,
+    ) -> Advantages:
+        """Return the advantages by action values (n, A), with the errors of their differences."""
+        difference = q - q[np.arange(len(q)), taken][:, None]
+        errors = np.where(np.isnan(difference), np.inf, errors)
+        for part in (difference, errors):
+            part[np.abs(part) <= rounding] = 0.0
+        return cls(states, taken, difference, errors, tried)
 
-    @cached_property
-    def _worse_by(self) -> FloatArray:
-        """By how many standard errors actions are worse than the policy's, (n, A)."""
+    def _others_worse_by(self) -> tuple[BoolArray, FloatArray]:
+        """Return which actions are not the policy's, and by how many errors each is worse."""
+        others = np.arange(self.tried.shape[1]) != self.taken[:, None]
         is_exact = self.errors == 0.0
         ratio = -self.differences / np.where(is_exact, 1.0, self.errors)
         exact = np.where(self.differences <= 0.0, np.inf, -np.inf)
-        return np.nan_to_num(np.where(is_exact, exact, ratio), nan=0.0, posinf=np.inf)
-
-    @property
-    def told_by(self) -> FloatArray:
-        """By how many standard errors every other action that was tried is worse, (n,)."""
-        others = self._others & self.tried
-        return np.asarray(np.where(others, self._worse_by, np.inf).min(axis=1, initial=np.inf))
-
-    @property
-    def n_untried(self) -> int:
-        """How many pairs of these states and actions were never tried."""
-        return int(np.count_nonzero(~self.tried))
+        return others, np.nan_to_num(np.where(is_exact, exact, ratio), nan=0.0, posinf=np.inf)
 
     def undecided(self, decode: Callable[[Any], Any], first_action: int) -> list[Undecided]:
         """Return the pairs that are not told from the policy's."""
-        open_pairs = self._others & ((self._worse_by < TOLD) | ~self.tried)
+        others, worse_by = self._others_worse_by()
         return [
             Undecided(
                 decode(self.states[i]),
@@ -149,13 +133,14 @@ class Advantages:
                 float(self.differences[i, a]),
                 float(self.errors[i, a]),
             )
-            for i, a in np.argwhere(open_pairs).tolist()
+            for i, a in np.argwhere(others & ((worse_by < _TOLD) | ~self.tried)).tolist()
         ]
 
     def account(self, undecided: list[Undecided]) -> list[str]:
         """Return how sure the policy's actions are, as lines of text."""
-        told_by = self.told_by
-        told = told_by[told_by >= TOLD]
+        others, worse_by = self._others_worse_by()
+        told_by = np.where(others & self.tried, worse_by, np.inf).min(axis=1, initial=np.inf)
+        told = told_by[told_by >= _TOLD]
         lines = [f"best actions told in {len(told)} of {len(told_by)} states that were met"]
         finite = told[np.isfinite(told)]
         if len(finite):
@@ -163,10 +148,10 @@ class Advantages:
             lines[0] += f"{np.median(finite):.1f})"
         pairs = [each for each in undecided if np.isfinite(each.standard_error)]
         if pairs:
-            lines.append(f"undecided pairs, by {TOLD:g} standard errors: {len(pairs)}")
+            lines.append(f"undecided pairs, by {_TOLD:g} standard errors: {len(pairs)}")
             pairs.sort(key=lambda each: -each.difference / each.standard_error)
             lines += [f"  {each}" for each in pairs[:_SHOWN]]
             lines += ["  ..."] if len(pairs) > _SHOWN else []
-        if self.n_untried:
-            lines.append(f"pairs that were never tried, or do not exist: {self.n_untried}")
+        if n_untried := int(np.count_nonzero(~self.tried)):
+            lines.append(f"pairs that were never tried, or do not exist: {n_untried}")
         return lines

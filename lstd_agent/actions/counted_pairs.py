@@ -4,9 +4,8 @@ r"""Action values where states are counted: pairs have one-hot features.
           v(s) = \sum_a \pi(a | s)\, q(s, a), \quad v(s_0) = 0,
 
 with frequencies and means of all transitions in place of P, r and the duration τ, whoever chose
-the actions: what follows a state and an action is the same for every policy. This is LSTDQ
-(`lstd_agent.actions.vector_pairs`) in one-hot features of pairs, solved for v alone as a sparse
-chain. It takes observations to be Markov states.
+the actions. This is LSTDQ (`lstd_agent.actions.vector_pairs`) in one-hot features of pairs, solved
+for v alone as a sparse chain. It takes observations to be Markov states.
 
 Where π takes an action that was never seen in a state, or where nothing was seen to leave a
 state, there is no value. The *open share* of any other value is the probability of getting there
@@ -18,29 +17,34 @@ pair has variance σ²/n, these means are independent, and the equations carry t
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from scipy import sparse
 
-from lstd_agent.actions.pair_rows import NO_ACTIONS, SuccessorValues, checked_actions
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray
+from lstd_agent.actions.advantages import UNKNOWN, better_actions
+from lstd_agent.actions.vector_pairs import NO_ACTIONS, SuccessorValues, checked_actions
+from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
 from lstd_agent.rows.classes import closed_classes
 from lstd_agent.rows.factors import without_each
 from lstd_agent.system.absorption import SumsUntil
-from lstd_agent.trials.action_counts import ActionCounts, together
+from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.kept import NO_TIME
 from lstd_agent.trials.policies import Policy, make_actor
 
-OPEN = 0.05
-"""Values that are open by a larger share than this are not determined."""
+# Values that are open by a larger share than this are not determined.
+_OPEN = 0.05
 
-ENOUGH = 100
-"""Fewer transitions do not show that a class of states is never left."""
+# Fewer transitions do not show that a class of states is never left.
+_ENOUGH = 100
+
+# What is smaller beside values is rounding.
+_ROUNDING = 1e-9
 
 # The noise of more states than this is drawn, in so many directions.
 _MOST_STATES, _DIRECTIONS = 500, 400
@@ -49,10 +53,10 @@ _CHUNK_SIZE = 2**21
 
 
 class PolicyChain:
-    """The chain of a policy by counts of any behaviour: frequencies, some of them unknown.
+    """The chain of a policy (S, A), by counts of any behaviour: frequencies, some unknown.
 
-    The policy is a table (S, A) of action probabilities, with rows of zeros where it has nothing to
-    say. Those of actions that were never taken lead to where nothing is known.
+    Rows of the policy are zero where it has no action. Actions that were never taken lead to where
+    nothing is known.
     """
 
     def __init__(self, counts: ActionCounts, policy: FloatArray) -> None:
@@ -72,12 +76,6 @@ class PolicyChain:
             for each in (self.mean_rewards, self.mean_durations)
         )
 
-    def reachable(self, start: IntArray) -> BoolArray:
-        """Return which states lead from the start, those among them."""
-        from scipy.sparse.csgraph import dijkstra  # takes long to import
-
-        return np.isfinite(dijkstra(self.matrix, indices=start, unweighted=True, min_only=True))
-
     def main_state(self, starts: IntArray | None = None) -> int:
         """Return a state to which values are relative: the recurrent one that was seen most.
 
@@ -86,10 +84,12 @@ class PolicyChain:
         there are any.
         """
         visits = self.n_samples.sum(axis=1)
-        classes = [found for found in closed_classes(self.matrix) if visits[found].sum() >= ENOUGH]
+        classes = [found for found in closed_classes(self.matrix) if visits[found].sum() >= _ENOUGH]
         if starts is not None:
-            reachable = self.reachable(starts)
-            classes = [found for found in classes if reachable[found].any()] or classes
+            from scipy.sparse.csgraph import dijkstra  # takes long to import
+
+            steps = dijkstra(self.matrix, indices=starts, unweighted=True, min_only=True)
+            classes = [found for found in classes if np.isfinite(steps[found]).any()] or classes
         if not classes:
             return int(np.argmax(visits))
         # Of each class the state that was seen most.
@@ -100,29 +100,17 @@ class PolicyChain:
 class ActionValues:
     """What states and actions are worth under a policy, and how well that is known.
 
-    Rewards and time until ``main`` is met, h_r and h_τ, give v = h_r - g h_τ; the equation of
-    ``main`` itself gives the gain, g = (rewards of a cycle) / (its time).
-
-    Parameters
-    ----------
-    chain : PolicyChain
-    main : int
-        The state whose value is 0: a recurrent one, or the terminal one.
-    gain : float, optional
-        Without it that of the chain.
-
-    Attributes
-    ----------
-    gain : float
-        The gain used.
-    settled_value : float
-        The mean of v in the long run: v less this is the bias.
+    Values are relative to ``main``, a recurrent state or the terminal one. Rewards and time until
+    it is met, h_r and h_τ, give v = h_r - g h_τ. Unless a gain is given, the equation of ``main``
+    itself gives it: g = (rewards of a cycle) / (its time). ``settled_value`` is the mean of v in
+    the long run: v less this is the bias.
     """
 
     def __init__(self, chain: PolicyChain, main: int, gain: float | None = None) -> None:
         self._chain, self._main, self._given = chain, main, gain
         S = chain.matrix.shape[0]
         self._until = SumsUntil(chain.matrix, main, np.ones(S))
+        self._open_share = self._until.open_share
         row, others = chain.matrix[[main]].toarray()[0], self._until.states
         total = row[others].sum() + row[main]
         if gain is None and total <= 0.0:
@@ -152,10 +140,6 @@ class ActionValues:
         return found
 
     @cached_property
-    def _open_share(self) -> FloatArray:
-        return self._until.open_share
-
-    @cached_property
     def _ahead(self) -> sparse.csr_array:
         """Frequencies of next states (S A, S); those without a value are left out."""
         known = (self._open_share < 1.0).astype(np.float64)
@@ -166,9 +150,14 @@ class ActionValues:
     @cached_property
     def values(self) -> FloatArray:
         """State values (S,), NaN where they are not determined."""
-        found = np.where(self._open_share > OPEN, np.nan, self._v)
+        found = np.where(self._open_share > _OPEN, np.nan, self._v)
         found[self._main] = 0.0
         return found
+
+    @property
+    def rounding(self) -> float:
+        """What is rounding beside the values."""
+        return float(_ROUNDING * (np.nanmax(np.abs(self.values), initial=0.0) + abs(self.gain)))
 
     @cached_property
     def determined_shares(self) -> FloatArray:
@@ -182,7 +171,7 @@ class ActionValues:
         rewards = self._chain.mean_rewards
         above = rewards - self.gain * self._chain.mean_durations
         q = above + (self._ahead @ self._v).reshape(rewards.shape)
-        return np.where(self.determined_shares >= 1.0 - OPEN, q, np.nan)
+        return np.where(self.determined_shares >= 1.0 - _OPEN, q, np.nan)
 
     @cached_property
     def standard_errors(self) -> FloatArray:
@@ -191,11 +180,30 @@ class ActionValues:
         variances = self._chain.counts.variances(self._v, self.gain)
         return np.sqrt(variances / np.where(n > 0, n, np.nan))
 
-    def advantage_errors(self, actions: IntArray) -> FloatArray:
-        """Return the standard errors (S, A) of q(s, a) - q(s, π(s)) of a policy's actions (S,).
+    def better_than(self, actions: IntArray, n_errors: float) -> IntArray:
+        """Return better actions (S,) than some, by the errors of `standard_errors`.
 
-        Errors of successors' values are part of them. They are exact to first order, but for more
-        than some hundred states: there they are a mean over random directions of the noise.
+        Where the policy leads from a state to none that is evaluated, it takes what leads there
+        most likely.
+        """
+        errors, every, taken = self.standard_errors, np.arange(len(actions)), np.maximum(actions, 0)
+
+        def error(state: IntArray, action: IntArray) -> FloatArray:
+            return np.hypot(errors[state, action], errors[state, taken[state]])
+
+        better = better_actions(self.action_values, actions, n_errors, error, self.rounding)
+        share = self.determined_shares
+        stuck = (actions != UNKNOWN) & np.isnan(self.values)
+        stuck &= self._chain.n_samples[every, taken] > 0
+        leads = stuck & (share.max(axis=1) > share[every, taken] + _ROUNDING)
+        better[leads] = np.argmax(share[leads], axis=1)
+        return better
+
+    def advantage_errors(self, actions: IntArray) -> FloatArray:
+        """Return the standard errors (S, A) of q(s, a) - q(s, π(s)) for the policy's actions (S,).
+
+        Errors of successors' values are part of them, exactly to first order. For more than some
+        hundred states they are a mean over random directions of the noise.
         """
         S, A = self._chain.policy.shape
         every, own = np.arange(S), np.nan_to_num(self.standard_errors)
@@ -215,27 +223,24 @@ class ActionValues:
             q = (self._ahead @ self._by_state(h)).reshape(S, A, -1)
             change = q - q[every, actions][:, None] - part[:, None]
             variance += np.square(change).sum(axis=2)
-        known = ~np.isnan(self.action_values)
-        errors = np.where(known & known[every, actions][:, None], np.sqrt(variance), np.inf)
-        errors[every, actions] = 0.0
-        return errors
+        variance[every, actions] = 0.0
+        return np.sqrt(variance)
 
 
 class CountedPairs:
     """What an agent's trials and its latest fit tell of pairs of counted states and actions.
 
-    Under the policy of the trials, or another one.
+    The policy is theirs by default.
     """
 
     def __init__(self, trials: Any, fit: Fit | None, policy: Policy | None) -> None:
         self._trials, self._fit, self._other = trials, fit, policy
         self._encoding = trials.encoding
-        self._counts = self._counts_of(None)
-
-    @property
-    def needs_fit(self) -> bool:
-        """Whether the policy is a function of observations, whose values only a fit tells."""
-        return self._policy is None
+        self._parts = self._counts_by_batch()
+        self._counts = reduce(add, self._parts)
+        self._policy = self._probabilities()
+        # The values of a policy that is a function of observations are told by a fit alone.
+        self.needs_fit = self._policy is None
 
     def coverage(self, states: IntArray) -> FloatArray:
         """Return how many transitions tell of each action, shape (n, A)."""
@@ -255,7 +260,7 @@ class CountedPairs:
         share = (P @ told.astype(np.float64)).reshape(rewards.shape)
         mean = (P @ np.where(told, v, 0.0)).reshape(rewards.shape)
         q = rewards - gain * counts.mean_durations + mean / np.where(share > 0.0, share, 1.0)
-        return np.where((counts.n_samples > 0) & (share >= 1.0 - OPEN), q, np.nan)[states]
+        return np.where((counts.n_samples > 0) & (share >= 1.0 - _OPEN), q, np.nan)[states]
 
     def without_each(self, states: IntArray, gains: list[float]) -> tuple[FloatArray, IntArray]:
         """Return action values (B, n, A) by all batches but each, and their numbers of trials."""
@@ -264,13 +269,12 @@ class CountedPairs:
                 "standard errors of action values need the policy itself: give it by policy="
             )
         batches = self._trials.batches.sums
-        parts = [self._counts_of(i) for i in range(len(batches))]
-        tells = [i for i, part in enumerate(parts) if len(part.key)]
+        tells = [i for i, part in enumerate(self._parts) if len(part.key)]
         if len(tells) < 2:
             raise NotFittedError(
                 "actions are known of a single batch of trials: collect or add them in several"
             )
-        others = without_each([parts[i] for i in tells])
+        others = without_each([self._parts[i] for i in tells])
         each = [gains[i] if gains else None for i in tells]
         q = [self._solved(counts, gain)[states] for counts, gain in zip(others, each, strict=True)]
         return np.stack(q), np.array([batches[i].n_trials for i in tells])
@@ -300,41 +304,32 @@ class CountedPairs:
         assert self._policy is not None
         return PolicyChain(self._counts, self._policy).main_state()
 
-    def _counts_of(self, batch: int | None) -> ActionCounts:
-        """Return what actions led to: as recorded, or as a deterministic policy's states tell.
-
-        In all trials, or those of a batch.
-        """
-        trials, encoding = self._trials, self._encoding
+    def _counts_by_batch(self) -> list[ActionCounts]:
+        """Return what actions led to: as recorded, or as a deterministic policy's states tell."""
+        trials, S = self._trials, self._encoding.n_states
         taken, policy = trials.batches.taken, trials.policy
-        recorded = together(*taken)
-        if recorded is not None:
-            here = recorded if batch is None else taken[batch]
-            if here is None:
-                return ActionCounts.none(encoding.n_states, recorded.n_actions)
-            return here
-        table: Any = None if callable(policy) else policy
-        if np.ndim(table) != 1 or trials.actions is None:
+        known = [each for each in taken if each is not None]
+        if known:
+            none = ActionCounts.none(S, known[0].n_actions)
+            return [none if each is None else each for each in taken]
+        if callable(policy) or np.ndim(policy) != 1 or trials.actions is None:
             raise NotFittedError(NO_ACTIONS)
         n_actions, first = trials.actions
-        S = encoding.n_states
-        counts = trials.counts if batch is None else trials.batches.sums[batch]
-        actions = np.append(np.asarray(table) - first, [0] * (S - encoding.n)).astype(np.int64)
-        N, held = counts.transition_counts, (counts.reward_sums, counts.duration_sums)
-        rewards, durations = (
-            None if M is None else np.bincount(M.indices, M.data, S).astype(np.float64)
-            for M in held
-        )
-        assert rewards is not None
-        state, next_state = np.divmod(N.indices.astype(np.int64), S)
-        living = state != (encoding.terminal if encoding.ends else -1)
-        moves = state[living], next_state[living]
-        sums = rewards, durations
-        return ActionCounts.of_policy(n_actions, actions, moves, N.data[living], *sums)
+        actions = np.asarray(policy) - first
+        actions = np.append(actions, [0] * (S - self._encoding.n)).astype(np.int64)
+        found = []
+        for counts in trials.batches.sums:
+            N, held = counts.transition_counts, (counts.reward_sums, counts.duration_sums)
+            sums = [None if M is None else np.bincount(M.indices, M.data, S) for M in held]
+            state, next_state = np.divmod(N.indices.astype(np.int64), S)
+            living = state != (self._encoding.terminal if self._encoding.ends else -1)
+            moves = state[living], next_state[living]
+            of_policy: Any = ActionCounts.of_policy
+            found.append(of_policy(n_actions, actions, moves, N.data[living], *sums))
+        return found
 
-    @cached_property
-    def _policy(self) -> FloatArray | None:
-        """The policy as probabilities (n_states, A); None of one that only a function tells."""
+    def _probabilities(self) -> FloatArray | None:
+        """Return the policy as probabilities (n_states, A); None where only a function tells it."""
         encoding, own = self._encoding, self._trials.policy
         n_actions, first = self._trials.actions or (self._counts.n_actions, 0)
         if self._other is not None:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lstd_agent.actions.counted_pairs import CountedPairs
-from lstd_agent.actions.pair_rows import PairFeatures, SuccessorValues, ended
-from lstd_agent.actions.vector_pairs import VectorPairs
+from lstd_agent.actions.vector_pairs import PairFeatures, SuccessorValues, VectorPairs, ended
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.fit import Fit
@@ -22,16 +21,8 @@ from lstd_agent.trials.policies import Policy
 class ActionEvidence:
     """Action values, their standard errors, and how well they were seen.
 
-    Attributes
-    ----------
-    trials : TrialStore
-        Of the agent.
-    source : CountRows or TrialRows
-        Their rows.
-    n_batches : int
-        Of trials, for standard errors.
-    fit : Fit or None
-        The latest, if there is one.
+    By the trials of an agent (`TrialStore`), the source of their rows, the number of batches for
+    standard errors, and the latest fit, if there is one.
     """
 
     trials: Any
@@ -51,13 +42,17 @@ class ActionEvidence:
         states, shape = self.trials.encoding.encode_any(observations)
         time = None if t is None else self._checked_time(t, shape, policy)
         pairs = self._pairs(policy, pair_features)
-        if time is not None:
-            q = self._at(pairs, states, np.broadcast_to(time, states.shape[:1]))
-        elif pairs.needs_fit:
-            fit = self._fitted
-            q = pairs.ahead(states, self._successor_values(fit, None), fit.system.gain)
-        else:
+        if time is None and not pairs.needs_fit:
             q = pairs.values(states, self._gain(policy))
+        else:
+            fit, at = self._fitted, np.zeros(len(states), dtype=np.int64)
+            # A step later successors have the values of `predict`.
+            after = at if time is None else fit.system.neighborhood_at(time + 1) + at
+            q = np.empty(0)
+            for k in np.unique(after).tolist() or [0]:
+                value = self._successor_values(fit, None if time is None else k)
+                found = pairs.ahead(states, value, fit.system.gain)
+                q = np.where((after == k)[:, None], found, q) if q.size else found
         return q.reshape(*shape, q.shape[1])
 
     def action_standard_errors(
@@ -136,16 +131,6 @@ class ActionEvidence:
             )
         self._fitted.system.neighborhood_at(time)  # raises unless these are timesteps
         return time.ravel()
-
-    def _at(self, pairs: CountedPairs | VectorPairs, states: States, time: IntArray) -> FloatArray:
-        """Return action values (n, A), with successors as `predict` values them a step later."""
-        fit = self._fitted
-        after = fit.system.neighborhood_at(time + 1)
-        found: FloatArray = np.empty(0)
-        for k in np.unique(after).tolist():
-            q = pairs.ahead(states, self._successor_values(fit, k), fit.system.gain)
-            found = q if not found.size else np.where((after == k)[:, None], q, found)
-        return found
 
     def _successor_values(self, fit: Fit, k: int | None) -> SuccessorValues:
         """Return the values of successors by one neighbourhood; by default the most sampled one."""

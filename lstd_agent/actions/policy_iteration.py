@@ -1,11 +1,8 @@
 """`PolicyIteration`: from samples to policies that are best from the start on.
 
-Run trials of the policy with a few exploratory actions, evaluate it, improve it, repeat until
-nothing changes. The bias tells which action is better *during the start* too, of which a gain
-does not know.
-
-Howard's policy iteration with frequencies in place of probabilities. One-step equations hold for
-transitions of any behaviour, so that the samples of earlier policies stay of use for later ones.
+Howard's policy iteration with frequencies in place of probabilities: run trials of the policy with
+a few exploratory actions, evaluate it, improve it, repeat until nothing changes. The bias tells
+which action is better *during the start* too, which a gain does not.
 """
 
 from __future__ import annotations
@@ -14,22 +11,17 @@ import numbers
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, get_args
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from lstd_agent.actions.advantages import Advantages, Undecided
-from lstd_agent.actions.counted_improver import CountedSamples
-from lstd_agent.actions.record import (
-    Iteration,
-    SavedSearch,
-    best_of,
-    checked_iteration,
-    draw_learning,
-)
-from lstd_agent.actions.task import Task, make_improver
-from lstd_agent.actions.vector_improver import VectorSamples
+from lstd_agent.actions.improver import CountedSamples, VectorSamples, WholeTrials, make_improver
+from lstd_agent.actions.record import Iteration, SavedSearch, best_of, draw_learning
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
 from lstd_agent.features.tables import Features
@@ -39,7 +31,7 @@ from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.encoding import ObservationKind
 from lstd_agent.trials.exploration import Explore, check_explore
 from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.shards import EnvSource
+from lstd_agent.trials.shards import EnvSource, make_env, runner_of, spaces_of
 from lstd_agent.trials.store import Termination
 
 if TYPE_CHECKING:
@@ -49,24 +41,23 @@ if TYPE_CHECKING:
 _OPTIONS = "t_max", "n_trials", "n_errors", "on_termination", "observations"
 
 # What its file may hold, beside what an agent's may.
-_MAKERS: Makers = {
-    **MAKERS,
-    SavedSearch: SavedSearch,
-    Iteration: checked_iteration,
-    CountedSamples: CountedSamples,
-    VectorSamples: VectorSamples,
-}
+_KINDS = SavedSearch, Iteration, CountedSamples, VectorSamples
+_MAKERS: Makers = {**MAKERS, **{kind: kind for kind in _KINDS}}
+
+# A vector environment that is made here runs so many trials at a time, and more if that makes more
+# shards: its copies are slow where they are few.
+_FEWEST_COPIES, _SHARDS = 1000, 20
 
 
 class PolicyIteration:
-    """Searches for a policy of the largest gain and, with that, of the largest bias.
+    """Searches for a policy of the largest gain and, with that gain, of the largest bias.
 
     Parameters
     ----------
     env : Env, VectorEnv, str or callable
         A continuing task with Discrete actions; an id, or a function that makes an environment.
         Where states lack actions, ``info["action_mask"]`` tells which they have; where steps take
-        time, ``info["duration"]`` tells how long, and the gain is that of a unit of time.
+        time, ``info["duration"]`` tells how long, and the gain is per unit of time.
     t_max : int
         The last timestep of a trial, well beyond the time that the task takes to settle.
     n_trials : int
@@ -79,15 +70,13 @@ class PolicyIteration:
         Of vector observations (n, k) and actions (n,) from 0, to features of pairs (n, d). By
         default ``features`` and a constant, apart for each action.
     n_errors : float
-        By how many standard errors the advantage of an action must exceed 0: those of the mean of
-        r - g τ + v(s') over the transitions of the two actions. With 0, what is better by all
-        samples is taken, which makes most of so many, and chance may go on changing what is alike.
+        By how many standard errors the advantage of an action must exceed 0: errors of the mean of
+        r - g τ + v(s') over the transitions of the two actions. With 0, the action that is best by
+        all samples is taken; then chance may go on changing actions that are alike.
     policy : array_like, optional
         Actions (S,) of Discrete observations to begin with. Without it the first iteration tries
         out all actions alike, at all timesteps.
-    on_termination : {"raise", "absorb"}
-        As for `SeminormLSTDAgent`.
-    observations : {"auto", "counted", "vectors"}
+    on_termination, observations : str
         As for `SeminormLSTDAgent`.
     seed : int, optional
         The same seed and environment give the same search, interrupted or not.
@@ -99,34 +88,19 @@ class PolicyIteration:
     converged : bool
         Whether the last iteration changed nothing: by all samples no action is better by more than
         ``n_errors`` standard errors. (Of vectors, it changed at most 10 of 1000 observations.)
-        That the policy is the best is another matter: see ``undecided``.
+        Whether the policy is the best is another matter: see ``undecided``.
     undecided : list of Undecided
-        The actions that 3 standard errors, those of successors' values included, do not tell to be
-        worse than the current policy's, with difference and error: those that are alike, those
-        that were tried too little, and those that were never tried, or do not exist. Of vectors,
-        at up to 1000 observations that were met. Run `iterate` to tell more of them apart.
+        The actions that 3 standard errors, including errors of successors' values, do not tell to
+        be worse than the current policy's: actions that are alike, that were tried too little, and
+        that were never tried, or do not exist. Of vectors, at up to 1000 observations that were
+        met. Run `iterate` to tell more of them apart.
     policy_ : ndarray or callable
         The best policy so far.
 
     Notes
     -----
-    Memory: of counted observations 32 bytes for each different (s, a, s') that was met; of vectors
-    all trials so far, with 17 bytes a timestep beside the observation.
-
-    Methods
-    -------
-    run(n_iterations)
-        Iterate until nothing changes.
-    iterate()
-        Run, evaluate and improve once.
-    action_values
-        What actions are worth under the current policy.
-    save, load
-        To go on later.
-    summary
-        How sure the current policy is, as text; ``print(search)`` shows it.
-    plot
-        The record as a figure.
+    Memory: the trials that run at a time, with 10 bytes or more a timestep. Of counted observations
+    32 bytes for each different (s, a, s') that was met; of vectors all trials so far.
 
     Examples
     --------
@@ -159,7 +133,9 @@ class PolicyIteration:
         self.t_max = check_integer("t_max", t_max, 1)
         self.n_trials = check_integer("n_trials", n_trials, 2)
         self.explore = check_explore(explore, t_max)
-        self.n_errors = _check_n_errors(n_errors)
+        if not isinstance(n_errors, numbers.Real) or not 0.0 <= float(n_errors) < np.inf:
+            raise InvalidInputError(f"n_errors must be a number of at least 0; got {n_errors!r}")
+        self.n_errors = float(n_errors)
         self.on_termination = check_choice("on_termination", on_termination, get_args(Termination))
         self.observations = observations
         seed = None if seed is None else check_integer("seed", seed, 0)
@@ -169,10 +145,14 @@ class PolicyIteration:
         self._tried: list[Any] = []
         self._judged: tuple[int, Advantages] | None = None
         self._begins_with_policy = policy is not None
-        self._task = Task(env, self.n_trials)
-        ends = on_termination == "absorb"
         self._improver = make_improver(
-            self._task.spaces, ends, observations, self.n_errors, features, pair_features, policy
+            spaces_of(env),
+            on_termination == "absorb",
+            observations,
+            self.n_errors,
+            features,
+            pair_features,
+            policy,
         )
 
     def run(
@@ -223,19 +203,25 @@ class PolicyIteration:
         """
         number, improver = len(self.iterations), self._improver
         source = np.random.SeedSequence(self.entropy, spawn_key=(number,))
+        policy = improver.policy()
         request = Request(
             self.n_trials,
             self.t_max,
             int(source.generate_state(1, np.uint64)[0]) >> 1,
-            batched=True if callable(improver.policy()) else None,
+            batched=True if callable(policy) else None,
             progress=progress,
             workers=workers,
             executor=executor,
+            shard_size=self._shard_size(),
             explore=self.explore,
             wherever=improver.unknown(),
         )
         # Whole iterations only, so that a search that was interrupted goes on as if it was not.
-        earned = improver.add(self._task.run(improver, request))
+        rounds: list[Any] = []
+        recording = WholeTrials(improver.encoding)
+        keep = lambda trials: rounds.append(improver.reduced(trials))  # noqa: E731
+        runner_of(self.env, request)(recording, policy, keep, request)
+        earned = improver.add(rounds)
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())
         changes = improver.improve()
@@ -252,6 +238,14 @@ class PolicyIteration:
         self.iterations.append(done)
         self.converged = changes <= improver.few_changes
         return done
+
+    def _shard_size(self) -> int | None:
+        """Return how many trials a vector environment that is made here runs at a time."""
+        if isinstance(self.env, gym.Env | VectorEnv):
+            return None
+        with closing(make_env(self.env, 1)) as sample:
+            is_vector = isinstance(sample, VectorEnv)
+        return max(_FEWEST_COPIES, -(-self.n_trials // _SHARDS)) if is_vector else None
 
     @property
     def policy_(self) -> Policy:
@@ -423,7 +417,6 @@ class PolicyIteration:
                 "it as load(path, env, explore=...)"
             )
         with refusing(path):
-            saved.check()
             check_explore(explore, check_integer("t_max", saved.options["t_max"], 1))
             if set(saved.options) != set(_OPTIONS):
                 raise InvalidInputError(f"its options are {', '.join(map(str, saved.options))}")
@@ -441,9 +434,3 @@ class PolicyIteration:
         with refusing(path):
             search._improver.restore(saved.samples, saved.tried)
         return search
-
-
-def _check_n_errors(n_errors: Any) -> float:
-    if isinstance(n_errors, numbers.Real) and 0.0 <= float(n_errors) < np.inf:
-        return float(n_errors)
-    raise InvalidInputError(f"n_errors must be a number of at least 0; got {n_errors!r}")

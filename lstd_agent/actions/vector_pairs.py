@@ -7,7 +7,7 @@ solved as `lstd_agent.system.minimizer` solves the equations of states, q(s, a) 
 Whoever chose a, the expectation of r and s' given (s, a) is the same. Constants are left open by
 X (a bias is known up to one), and the smallest of all solutions is taken.
 
-The covariance of w is that of X† Σ f e, with temporal differences e.
+The covariance of w is the covariance of X† Σ f e, with temporal differences e.
 
 Source: Lagoudakis & Parr (2003), Least-squares policy iteration, JMLR 4; with r - g in place of
 discounting.
@@ -15,59 +15,170 @@ discounting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import ArrayLike
 
-from lstd_agent.actions.pair_rows import (
-    NO_ACTIONS,
-    PairFeatureRows,
-    PairFeatures,
-    Rows,
-    SuccessorValues,
-    checked_actions,
-    have_actions,
-    pairs_alone,
-    pairs_and_next,
-)
-from lstd_agent.arrays import FloatArray, IntArray, States
+from lstd_agent.actions.advantages import better_actions
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.features.rows import with_ones
 from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.rows.factors import Factor, Gathering, without_each
 from lstd_agent.system.minimizer import basis_of_range, minimize, reduced
+from lstd_agent.trials.exploration import are_none, in_words
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 from lstd_agent.trials.policies import Policy, make_actor
 
-RCOND = 1e-5
-"""Relative cutoff of the size of features."""
+NO_ACTIONS = (
+    "the trials do not tell which actions were taken: collect(..., explore=k) records them, and "
+    "takes k exploratory ones in each trial; so does add_trials(..., actions=...) of Discrete "
+    "ones, numbered from 0 or by an action_space"
+)
 
-DIFFERENCES = 1e-10
-"""Relative cutoff of the size of their differences."""
+PairFeatures = Callable[[Any, Any], ArrayLike]
+"""Features (n, d) of vectors (n, k) and actions (n,) from 0."""
+
+AllPairs = Callable[[Any], FloatArray]
+"""Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
+
+SuccessorValues = Callable[[States], tuple[FloatArray, BoolArray]]
+"""Values (n,) of encoded observations, and which of them are determined."""
+
+Rows: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+"""Of some transitions: features f (n, D), f less what follows, rewards (n,), durations (n,)."""
+
+# Features of about this many numbers are held at a time.
+_CHUNK_SIZE = 2**21
+
+# Relative cutoffs of the size of features, and of their differences.
+_RCOND, _DIFFERENCES = 1e-5, 1e-10
 
 # Of a constant that features can represent this would be 1.
 _CONSTANT = 1e-6
 
-# As many observations are enough for a mean value of the long run.
-_N_SETTLED = 20_000
+N_SETTLED = 20_000
+"""As many observations are enough for a mean value of the long run."""
+
+
+def checked_actions(chosen: Any, n_actions: int, first: int) -> IntArray:
+    """Return a policy's actions from 0, or raise `InvalidInputError` if one of them is none."""
+    taken = np.asarray(chosen)
+    wrong = are_none(taken, (n_actions, first))
+    if wrong.any():
+        raise InvalidInputError(
+            f"the policy takes action {taken[wrong][0]}; actions are {in_words((n_actions, first))}"
+        )
+    return (taken - first).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class PairFeatureRows:
+    """Features of observations with each of A actions, as `AllPairs`.
+
+    By default the encoding's features and a constant, apart for each action.
+    """
+
+    encoding: Any
+    n_actions: int
+    given: PairFeatures | None
+
+    def __call__(self, states: States) -> FloatArray:
+        """Return features (n, A, D) of encoded observations (n, k)."""
+        n, A = len(states), self.n_actions
+        living = ~ended(states)
+        if self.given is None:
+            f = with_ones(self.encoding.features(states))
+            apart = np.zeros((n, A, A, f.shape[1]))
+            apart[:, np.arange(A), np.arange(A)] = f[:, None]
+            rows: FloatArray = apart.reshape(n, A, -1)
+        else:
+            finite = np.where(living[:, None], states, 0.0)
+            rows = np.stack([self._of_action(finite, a) for a in range(A)], axis=1)
+        rows[~living] = 0.0
+        return rows
+
+    def _of_action(self, states: FloatArray, action: int) -> FloatArray:
+        assert self.given is not None
+        # Copies: a function may compute in place, and return the same array for each action.
+        rows = np.array(self.given(states.copy(), np.full(len(states), action)), np.float64)
+        if rows.ndim != 2 or len(rows) != len(states) or not np.isfinite(rows).all():
+            raise InvalidInputError(
+                f"pair_features of {len(states)} observations and actions must be {len(states)} "
+                f"rows of finite numbers; got shape {rows.shape}"
+            )
+        return rows
+
+
+def ended(states: Any) -> BoolArray:
+    """Return which encoded observations (..., k) are the end of a trial."""
+    if states.dtype.kind != "f":
+        return np.zeros(states.shape[:-1], dtype=bool)
+    return np.asarray(np.isnan(states).any(axis=-1))
+
+
+def parts_of(trials: KeptTrials, pairs: AllPairs) -> Iterator[tuple[slice, KeptTrials]]:
+    """Yield slices of trials, and these, whose features fit in bounded memory."""
+    size = pairs(trials.observations[:1, 0])[0].size * trials.observations.shape[1]
+    step = max(1, _CHUNK_SIZE // size)
+    for start in range(0, trials.n_trials, step):
+        part = slice(start, start + step)
+        yield part, trials.take(part)
+
+
+def have_actions(trials: KeptTrials, *, own: bool = False) -> BoolArray:
+    """Return which transitions (m, t_max + 1) have known actions, or the policy's own."""
+    if trials.actions is None:
+        raise NotFittedError(NO_ACTIONS)
+    known: BoolArray = (trials.actions >= 0) & ~ended(trials.observations[:, :-1])
+    known &= np.arange(trials.t_max + 1) < trials.all_lengths[:, None]
+    return known if not own or trials.explored is None else known & ~trials.explored
+
+
+def pair_rows(
+    trials: KeptTrials,
+    pairs: AllPairs,
+    policy: IntArray | None = None,
+    value: Callable[[States], Any] | None = None,
+) -> Iterator[Rows]:
+    """Yield f(s, a), f(s, a) - f(s', π(s')), r and τ, of some transitions at a time.
+
+    The policy has actions (m, t_max + 1) in the states that follow. Where it has none, -1, the one
+    that was taken next stands for it, unless that was exploratory. If successors have values (n,),
+    these add to the rewards, and no features follow.
+    """
+    for block, part in parts_of(trials, pairs):
+        use, actions = have_actions(part), part.part("actions").astype(np.int64)
+        chosen = np.zeros(actions.shape, dtype=np.int64)
+        if value is None:
+            chosen[:, :-1] = np.where(have_actions(part, own=True), actions, -1)[:, 1:]
+            chosen[:, -1] = -1
+            if policy is not None:
+                chosen = np.where(policy[block] < 0, chosen, policy[block])
+            chosen[ended(part.observations[:, 1:])] = 0  # no action matters there
+            use &= chosen >= 0
+        m, n, k = part.observations.shape
+        every = pairs(part.observations.reshape(m * n, k))
+        every = every.reshape(m, n, *every.shape[1:])
+        trial, t = np.nonzero(use)
+        f, rewards = every[trial, t, actions[use]], part.rewards[use]
+        less = f if value is not None else f - every[trial, t + 1, chosen[use]]
+        if value is not None:
+            rewards = rewards + value(part.observations[trial, t + 1])
+        yield f, less, rewards, part.part("durations")[use]
 
 
 @dataclass(frozen=True, eq=False)
 class PairFit:
-    """Fitted action values.
+    """Fitted action values q = f^T w of features f (..., D).
 
-    Attributes
-    ----------
-    weights : ndarray, shape (D,)
-    root : ndarray, shape (D, k)
-        A root of their covariance: the variance of x^T w is the squared norm of x^T root.
-    christoffel : Christoffel
-        How many samples tell of pairs with features of size 1.
-    scale : ndarray, shape (D,)
-        Sizes of the features.
+    The variance of f^T w is the squared norm of f^T root; ``scale`` has the sizes of features, by
+    which they are divided for the Christoffel function.
     """
 
     weights: FloatArray
@@ -84,116 +195,112 @@ class PairFit:
         """Return the standard errors of x^T w of features or their differences (..., D)."""
         return np.asarray(np.linalg.norm(features @ self.root, axis=-1))
 
+    def better_than(self, actions: IntArray, features: FloatArray, n_errors: float) -> IntArray:
+        """Return better actions (n,) than some, in states with features (n, A, D) of pairs."""
 
-@dataclass(frozen=True, eq=False)
+        def error(state: IntArray, action: IntArray) -> FloatArray:
+            return self.standard_errors(features[state, action] - features[state, actions[state]])
+
+        return better_actions(self.values(features), actions, n_errors, error)
+
+
 class PairEquations:
-    """The factor of transitions' rows, of which LSTDQ is made.
+    """LSTDQ by the factor of transitions' rows f, f - f', r, τ, 1 with features of pairs."""
 
-    Attributes
-    ----------
-    factor : Factor
-        Of rows f, f - f', r, τ, 1, with f' the features of what follows and the policy's action.
-    """
-
-    factor: Factor
+    def __init__(self, factor: Factor) -> None:
+        if factor.n == 0:
+            raise NotFittedError("there is no transition of which the action that follows is known")
+        D, self._n = factor.p, factor.n
+        own, less = factor.held[:, :D], factor.held[:, D : 2 * D]
+        size = np.linalg.norm(own, axis=0) / np.sqrt(factor.n)
+        self._scale = np.where(size > 0.0, size, 1.0)
+        self._A, self._B = own / self._scale, less / self._scale
+        self._numbers = factor.held[:, 2 * D :]
 
     @classmethod
     def of(cls, rows: Iterable[Rows], D: int) -> PairEquations:
         """Return the equations of rows of D features."""
-        gathering = Gathering(D, 3)
-        for f, less, rewards, durations in rows:
-            one = np.ones(len(f))
-            gathering.add(np.column_stack((f, less, rewards, durations, one)), one)
-        return cls(gathering.factor())
+        return cls(factor_of_pairs(rows, D))
+
+    def _solved(self, sides: FloatArray) -> FloatArray:
+        """Return weights (D, q) of features for root-weighted sides (k, q)."""
+        equations = reduced(self._A, self._B, sides, _RCOND)
+        return np.asarray(minimize(equations, _RCOND).weights / self._scale[:, None])
 
     def weights(self, gain: float) -> FloatArray:
-        """Return the weights of action values, with a gain that is given."""
-        A, B, scale = self._scaled
-        return np.asarray(
-            minimize(reduced(A, B, self._above(gain), RCOND), RCOND).weights[:, 0] / scale
-        )
+        """Return the weights (D,) of action values, with a gain that is given."""
+        return self._solved(self._numbers[:, :1] - gain * self._numbers[:, 1:2])[:, 0]
 
     def bias(self) -> tuple[FloatArray, float]:
         r"""Return weights, and the mean value in the long run, of whatever behaviour.
 
         What constants add to the equations lies outside the range of X by a part; the function
-        :math:`f(s, a)^T u` of it turns the behaviour's frequencies of pairs into those of the
-        policy's long run. They give the gain too.
-
-        Raises
-        ------
-        NotFittedError
-            If the features do not hold a constant: then X tells no gain.
+        :math:`f(s, a)^T u` of it turns the behaviour's frequencies of pairs into the policy's
+        in the long run. They give the gain too.
         """
-        A, B, scale = self._scaled
-        L, _ = basis_of_range(A, RCOND)
-        one = L.T @ self._numbers[:, 2]
-        of_B, _ = basis_of_range(L.T @ B, DIFFERENCES)
-        outside = one - of_B @ (of_B.T @ one)
-        share = float(outside @ one)
-        if share < _CONSTANT * self.factor.n:
+        L, _ = basis_of_range(self._A, _RCOND)
+        numbers = L.T @ self._numbers
+        of_B, _ = basis_of_range(L.T @ self._B, _DIFFERENCES)
+        outside = numbers[:, 2] - of_B @ (of_B.T @ numbers[:, 2])
+        paid, time, share = (outside @ numbers).tolist()
+        if share < _CONSTANT * self._n:
             raise NotFittedError(
                 "the gain cannot be told: features of pairs must be able to represent a constant"
             )
-        paid, time = (float(outside @ (L.T @ self._numbers[:, i])) for i in (0, 1))
         if time == 0.0:
             raise NotFittedError(NO_TIME)
-        gain = paid / time
-        weights = self.weights(gain)
-        settled = float(outside @ (L.T @ (A @ (weights * scale)))) / share
-        return weights, settled
+        weights = self.weights(paid / time)
+        return weights, float(outside @ (L.T @ (self._A @ (weights * self._scale)))) / share
 
     def fit(self, rows: Iterable[Rows], gain: float, gain_error: float = 0.0) -> PairFit:
         """Return the fit, its covariance by the root of the sum of (f e)(f e)^T over the rows.
 
         The standard error of the gain, which other samples tell, adds to it.
         """
-        A, B, scale = self._scaled
-        # The equations as a function of sums over f: c stands for (A^+)^T of them.
-        times = self._numbers[:, 1:2]
-        sides = np.hstack((self._above(gain), times, np.linalg.pinv(A, rcond=RCOND).T))
-        found = minimize(reduced(A, B, sides, RCOND), RCOND).weights / scale[:, None]
-        weights, by_gain, inverse = found[:, 0], found[:, 1:2], found[:, 2:] / scale
+        # The equations as a function of sums over f: (A^+)^T of these sums is a side.
+        above, times = self._numbers[:, :1] - gain * self._numbers[:, 1:2], self._numbers[:, 1:2]
+        found = self._solved(np.hstack((above, times, np.linalg.pinv(self._A, rcond=_RCOND).T)))
+        weights, by_gain, inverse = found[:, 0], found[:, 1:2], found[:, 2:] / self._scale
         noise: FloatArray = np.zeros((0, len(weights)))
         for f, less, rewards, durations in rows:
             error = rewards - gain * durations - less @ weights
             noise = np.asarray(np.linalg.qr(np.vstack((noise, f * error[:, None])), mode="r"))
         root = np.hstack((inverse @ noise.T, gain_error * by_gain))
-        return PairFit(weights, root, self.christoffel, scale)
+        return PairFit(weights, root, self._christoffel, self._scale)
 
     @cached_property
-    def christoffel(self) -> Christoffel:
-        """How many samples tell of pairs with scaled features (..., D)."""
-        return Christoffel.of(self._scaled[0])
+    def _christoffel(self) -> Christoffel:
+        return Christoffel.of(self._A)
 
     def n_samples(self, features: FloatArray) -> FloatArray:
         """Return how many samples tell of pairs with features (..., D)."""
-        return self.christoffel.samples(features / self._scaled[2])
+        return self._christoffel.samples(features / self._scale)
 
-    @cached_property
-    def _scaled(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """A and B of features of size 1, and their sizes."""
-        if self.factor.n == 0:
-            raise NotFittedError("there is no transition of which the action that follows is known")
-        D = self.factor.p
-        own, less = self.factor.held[:, :D], self.factor.held[:, D : 2 * D]
-        scale = np.linalg.norm(own, axis=0) / np.sqrt(self.factor.n)
-        scale = np.where(scale > 0.0, scale, 1.0)
-        return own / scale, less / scale, scale
 
-    @property
-    def _numbers(self) -> FloatArray:
-        return self.factor.held[:, 2 * self.factor.p :]
+def factor_of_pairs(rows: Iterable[Rows], D: int) -> Factor:
+    """Return the factor of rows of D features, of which `PairEquations` are made."""
+    gathering = Gathering(D, 3)
+    for f, less, rewards, durations in rows:
+        one = np.ones(len(f))
+        gathering.add(np.column_stack((f, less, rewards, durations, one)), one)
+    return gathering.factor()
 
-    def _above(self, gain: float) -> FloatArray:
-        """Return rewards above the gain as a column."""
-        return self._numbers[:, :1] - gain * self._numbers[:, 1:2]
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A factor of pairs, and sums of (f, 1) over late pairs of the policy, of some trials."""
+
+    factor: Factor
+    late: FloatArray
+
+    def __add__(self, other: _Part) -> _Part:
+        return _Part(self.factor + other.factor, self.late + other.late)
 
 
 class VectorPairs:
-    """What an agent's trials, whose rows are a source, tell of pairs of vectors and actions.
+    """What an agent's trials tell of pairs of vectors and actions under a policy.
 
-    Under the policy of the trials, or another one.
+    The trials are those of a source of rows, the policy is theirs by default.
     """
 
     needs_fit = False  # but for the gain
@@ -217,23 +324,18 @@ class VectorPairs:
 
     def coverage(self, states: States) -> FloatArray:
         """Return how many transitions tell of each action, shape (n, A)."""
-        seen = ((f, f, r, time) for f, _, r, time in pairs_alone(self._all, self._pairs))
-        return PairEquations.of(seen, self._D).n_samples(self._pairs(states))
+        return self._valued(lambda following: 0.0).n_samples(self._pairs(states))
 
     def values(self, states: States, gain: float | None) -> FloatArray:
         """Return action values (n, A): of the trials' own policy, or those of another's bias."""
-        asked, equations = self._pairs(states), self._equations(self._all)
-        q = self._solved(equations, asked, gain, self._settled(self._all))
-        return np.where(equations.n_samples(asked) >= MIN_SAMPLES, q, np.nan)
+        asked, whole = self._pairs(states), self._part(self._all)
+        q, n = self._solved(whole, asked, gain), PairEquations(whole.factor).n_samples(asked)
+        return np.where(n >= MIN_SAMPLES, q, np.nan)
 
     def ahead(self, states: States, value: SuccessorValues, gain: float) -> FloatArray:
         """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
-        rows = (
-            (f, f, rewards - gain * durations + value(following)[0], durations)
-            for f, following, rewards, durations in pairs_alone(self._all, self._pairs)
-        )
-        asked, equations = self._pairs(states), PairEquations.of(rows, self._D)
-        q = asked @ equations.weights(0.0)
+        asked, equations = self._pairs(states), self._valued(lambda following: value(following)[0])
+        q = asked @ equations.weights(gain)
         return np.where(equations.n_samples(asked) >= MIN_SAMPLES, q, np.nan)
 
     def least_errors(self, states: States) -> FloatArray:
@@ -243,41 +345,33 @@ class VectorPairs:
     def without_each(self, states: States, gains: list[float]) -> tuple[FloatArray, IntArray]:
         """Return action values (B, n, A) by all batches but each, and their numbers of trials."""
         groups = self._source.groups(self._n_batches)
-        batches = [self._all.take(group) for group in groups]
-        factors = without_each([self._equations(each).factor for each in batches])
-        settled = [self._settled(each) for each in batches]
-        features, n = sum(f for f, _ in settled), sum(n for _, n in settled)
-        each: list[Any] = gains or [None] * len(groups)
-        asked, q = self._pairs(states), []
-        for factor, gain, (own, n_own) in zip(factors, each, settled, strict=True):
-            mean = features - own, n - n_own
-            q.append(self._solved(PairEquations(factor), asked, gain, mean))
+        others = without_each([self._part(self._all.take(group)) for group in groups])
+        asked, each = self._pairs(states), gains or [None] * len(groups)
+        q = [self._solved(part, asked, gain) for part, gain in zip(others, each, strict=True)]
         return np.stack(q), self._source.sizes(groups)
 
-    def _equations(self, trials: KeptTrials) -> PairEquations:
-        rows = pairs_and_next(trials, self._pairs, self._chosen(trials))
-        return PairEquations.of(rows, self._D)
+    def _valued(self, value: Callable[[States], Any]) -> PairEquations:
+        """Return the equations of all transitions, with given values of successors."""
+        return PairEquations.of(pair_rows(self._all, self._pairs, value=value), self._D)
 
-    def _solved(
-        self,
-        equations: PairEquations,
-        asked: FloatArray,
-        gain: float | None,
-        settled: tuple[FloatArray, int],
-    ) -> FloatArray:
+    def _part(self, trials: KeptTrials) -> _Part:
+        rows = pair_rows(trials, self._pairs, self._chosen(trials))
+        return _Part(factor_of_pairs(rows, self._D), self._late(trials))
+
+    def _solved(self, part: _Part, asked: FloatArray, gain: float | None) -> FloatArray:
         """Return q of features (n, A, D), relative to the long run; total rewards if trials end."""
+        equations = PairEquations(part.factor)
         if self._encoding.ends:
             return np.asarray(asked @ equations.weights(gain or 0.0))
         if gain is None:
             weights, mean = equations.bias()
             return np.asarray(asked @ weights - mean)
-        features, n = settled
-        if n == 0:
+        if part.late[-1] == 0.0:
             raise NotFittedError(
                 "no trial has actions of the second half of all timesteps, which tell of the long "
                 "run: lower t_max"
             )
-        return np.asarray((asked - features / n) @ equations.weights(gain))
+        return np.asarray((asked - part.late[:-1] / part.late[-1]) @ equations.weights(gain))
 
     def _chosen(self, trials: KeptTrials) -> IntArray | None:
         """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""
@@ -298,18 +392,18 @@ class VectorPairs:
         chosen = np.asarray(actor(observed, np.random.default_rng(0)))
         return checked_actions(chosen, self._n_actions, self._first).reshape(m, T)
 
-    def _settled(self, trials: KeptTrials) -> tuple[FloatArray, int]:
-        """Return the sum of features (D,) over the second half of all timesteps, and of how many.
+    def _late(self, trials: KeptTrials) -> FloatArray:
+        """Return sums of (f, 1), (D + 1,), over the policy's pairs of the second half of timesteps.
 
-        Only where actions are the policy's; of nothing, where the mean is not asked for.
+        They are 0 for another policy, and where trials end: there they are not asked for.
         """
         if self._policy is not None or self._encoding.ends:
-            return np.zeros(self._D), 0
+            return np.zeros(self._D + 1)
         own = have_actions(trials, own=True)
         own[:, : own.shape[1] // 2] = False
         trial, t = np.nonzero(own)
-        step = max(1, len(trial) // _N_SETTLED)
+        step = max(1, len(trial) // N_SETTLED)
         some, at = trial[::step], t[::step]
         every = self._pairs(trials.observations[some, at])
         taken = every[np.arange(len(some)), trials.part("actions")[some, at].astype(np.int64)]
-        return taken.sum(axis=0) * (len(trial) / max(1, len(some))), len(trial)
+        return np.append(taken.sum(axis=0) * (len(trial) / max(1, len(some))), len(trial))

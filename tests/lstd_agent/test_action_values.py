@@ -17,8 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import FitWarning, KeptTrials, LambdaReturn, OneHot, RadialBasis, SeminormLSTDAgent
 from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
-from lstd_agent.actions.pair_rows import pairs_and_next
-from lstd_agent.actions.vector_pairs import PairEquations
+from lstd_agent.actions.vector_pairs import PairEquations, pair_rows
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.trials.action_counts import ActionCounts
 from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
@@ -586,7 +585,7 @@ def test_advantages_by_counts_have_the_errors_of_lstdq_in_one_hot_features() -> 
     pairs = np.eye(24).reshape(12, 2, 24)
     trials = KeptTrials(states[..., None].astype(np.float64), rewards, actions=actions)
     policy = TARGET[states[:, 1:]]
-    rows = list(pairs_and_next(trials, lambda s: pairs[s[:, 0].astype(int)], policy))
+    rows = list(pair_rows(trials, lambda s: pairs[s[:, 0].astype(int)], policy))
     fit = PairEquations.of(rows, 24).fit(rows, found.gain)
     difference = pairs - pairs[every, TARGET][:, None]
     assert_allclose(difference @ fit.weights, q - q[every, TARGET][:, None], atol=1e-8)

@@ -1,0 +1,462 @@
+"""Improvement of a policy by the samples of this and other policies.
+
+What actions lead to is the same for every policy, so that the samples of earlier policies stay of
+use. An action replaces another where its advantage q(s, a) - q(s, π(s)) exceeds so many of its
+standard errors. Of counted states, a policy is evaluated and improved on the same counts until
+nothing changes, and only then tried out. Of vectors, trials are kept, and fitted anew for each
+policy: a policy is one fit after another, each of which takes better actions than those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import ArrayLike
+
+from lstd_agent.actions.advantages import UNKNOWN, Advantages
+from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
+from lstd_agent.actions.record import Earned
+from lstd_agent.actions.vector_pairs import (
+    N_SETTLED,
+    PairEquations,
+    PairFeatureRows,
+    PairFeatures,
+    PairFit,
+    Rows,
+    pair_rows,
+    parts_of,
+)
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.features.tables import Features
+from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.encoding import ObservationKind, make_encoding
+from lstd_agent.trials.exploration import discrete_actions
+from lstd_agent.trials.kept import KeptTrials, check_both_timed
+from lstd_agent.trials.policies import make_actor
+from lstd_agent.trials.recording import Recording
+
+Reduced: TypeAlias = tuple[Any, FloatArray]
+"""What is kept of some trials, and what they earned (`Earned.means`)."""
+
+# Of vectors, changes are looked for at so many observations.
+_N_STATES = 1000
+
+# Policy iteration on finite counts ends by itself, after a few rounds; this is for what noise does.
+_MOST_ROUNDS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class WholeTrials(Recording):
+    """Trials are kept whole, those of counted observations too."""
+
+    def recorder(self, first: int) -> None:
+        """Return nothing that counts them."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImprovedPolicy:
+    """Takes the actions that a rule has for encoded observations, and the first where it has none.
+
+    The rule counts actions from 0; `UNKNOWN` is none.
+    """
+
+    encoding: Any
+    first_action: int
+    rule: Callable[[States], IntArray]
+
+    def __call__(self, observations: Any) -> IntArray:
+        """Return the task's actions (n,) for a batch."""
+        return np.maximum(self.rule(self.encoding.encode(observations)), 0) + self.first_action
+
+    def is_unknown(self, observations: Any) -> BoolArray:
+        """Return for which of a batch the rule has no action."""
+        return np.asarray(self.rule(self.encoding.encode(observations)) == UNKNOWN)
+
+
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """The rule of vectors: each fit takes better actions than those before it."""
+
+    pairs: PairFeatureRows
+    fits: tuple[PairFit, ...]
+    n_errors: float
+
+    def __call__(self, states: States) -> IntArray:
+        """Return actions (n,), unknown where nothing like a state was seen."""
+        unknown = np.full(len(states), UNKNOWN)
+        return self.better_than(unknown, self.pairs(states)) if self.fits else unknown
+
+    def better_than(self, actions: IntArray, features: FloatArray, first: int = 0) -> IntArray:
+        """Return the actions (n,) that the fits from number ``first`` on take in place of some."""
+        for fit in self.fits[first:]:
+            actions = fit.better_than(actions, features, self.n_errors)
+        return actions
+
+
+@dataclass(frozen=True, eq=False)
+class CountedSamples:
+    """What a file holds of a `CountedImprover`: some of its attributes."""
+
+    counts: ActionCounts
+    starts: FloatArray
+    actions: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class VectorSamples:
+    """What a file holds of a `VectorImprover`: the trials of each iteration."""
+
+    rounds: tuple[tuple[KeptTrials, ...], ...]
+
+
+class CountedImprover:
+    """A deterministic policy of counted states, improved by counts.
+
+    The policy to begin with has actions (S,) from 0; without it, actions are tried out uniformly.
+    """
+
+    few_changes = 0
+    """A search is over where no more states than so many change their actions."""
+
+    def __init__(
+        self,
+        encoding: Any,
+        n_actions: int,
+        first_action: int,
+        n_errors: float,
+        actions: IntArray | None,
+    ) -> None:
+        S = encoding.n_states
+        self.encoding, self.first_action, self.n_errors = encoding, first_action, n_errors
+        self.actions = np.full(S, UNKNOWN) if actions is None else actions
+        self.counts = ActionCounts.none(S, n_actions)  # of all behaviours so far
+        self.starts: FloatArray = np.zeros(S)  # in how many trials each state was the first
+
+    def reduced(self, trials: KeptTrials) -> Reduced:
+        """Return what is kept of trials: counts and starts."""
+        states = trials.observations.astype(np.int64)
+        living = states[:, :-1] != (self.encoding.terminal if self.encoding.ends else UNKNOWN)
+        parts: Any = states[:, :-1], trials.part("actions").astype(np.int64), states[:, 1:]
+        numbers = trials.rewards, trials.durations
+        columns = [None if part is None else part[living] for part in (*parts, *numbers)]
+        S, of = self.counts.n_states, ActionCounts.of
+        counts = of(S, self.counts.n_actions, *columns)  # type: ignore[arg-type]
+        return (counts, np.bincount(states[:, 0], minlength=S)), Earned.means(trials)
+
+    def add(self, rounds: Sequence[Reduced]) -> Earned:
+        """Add trials of any behaviour; return what they earned."""
+        earned = Earned.of([numbers for _, numbers in rounds])
+        for (counts, starts), _ in rounds:
+            self.counts = self.counts + counts
+            self.starts += starts
+        return earned
+
+    def evaluate(self, *, from_start: bool = False) -> ActionValues:
+        """Return the action values of the policy by all counts.
+
+        Where it has no action, it takes them as often as they were taken. Of several recurrent
+        classes, values are relative to the one of the largest gain, or one that the start leads to.
+        """
+        n = np.asarray(self.counts.n_samples, dtype=np.float64)
+        policy = n / np.maximum(n.sum(axis=1, keepdims=True), 1.0)
+        known = np.flatnonzero(self.actions != UNKNOWN)
+        policy[known] = np.eye(self.counts.n_actions)[self.actions[known]]
+        chained = PolicyChain(self.counts, policy)
+        if self.encoding.ends:
+            return ActionValues(chained, self.encoding.terminal, 0.0)
+        starts = np.flatnonzero(self.starts) if from_start else None
+        return ActionValues(chained, chained.main_state(starts))
+
+    def evaluate_start(self) -> tuple[float, float]:
+        """Return the policy's gain, and its mean bias of the start, NaN if not determined."""
+        found = self.evaluate(from_start=True)
+        started = self.starts > 0
+        mean = np.average(found.values[started], weights=self.starts[started])
+        return found.gain, float(mean - found.settled_value)
+
+    def improve(self) -> int:
+        """Improve the policy until nothing changes; return in how many states it changed."""
+        before = self.actions
+        for _ in range(_MOST_ROUNDS):
+            better = self.evaluate().better_than(self.actions, self.n_errors)
+            if np.array_equal(better, self.actions):
+                break
+            self.actions = better
+        return int(np.count_nonzero(before != self.actions))
+
+    def advantages(self) -> Advantages:
+        """Return what all actions are worth beside the policy's, in states that were met."""
+        found, taken, n = self.evaluate(), np.maximum(self.actions, 0), self.counts.n_samples
+        met = np.flatnonzero((self.actions != UNKNOWN) & (n.sum(axis=1) > 0))
+        q, errors = found.action_values[met], found.advantage_errors(taken)[met]
+        return Advantages.of(met, taken[met], q, errors, n[met] > 0, found.rounding)
+
+    def action_values(self, states: IntArray) -> FloatArray:
+        """Return the policy's action values, shape (m, A)."""
+        return self.evaluate().action_values[states]
+
+    def snapshot(self) -> IntArray:
+        """Return the actions of the policy."""
+        return self.actions.copy()
+
+    @property
+    def samples(self) -> CountedSamples:
+        """What a file holds."""
+        return CountedSamples(self.counts, self.starts, self.actions)
+
+    def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
+        """Take the samples of a saved search, and check the policies that it tried."""
+        S, A = self.counts.n_states, self.counts.n_actions
+        if not isinstance(samples, CountedSamples):
+            raise InvalidInputError("its samples are not counted")
+        counts, starts, actions = samples.counts, samples.starts, samples.actions
+        if (counts.n_states, counts.n_actions) != (S, A):
+            raise InvalidInputError(f"its counts are not of {S} states and {A} actions")
+        for each in (actions, *tried):
+            is_policy = each.shape == (S,) and each.dtype.kind == "i"
+            if not is_policy or each.min() < UNKNOWN or each.max() >= A:
+                raise InvalidInputError(f"a policy of {S} states and {A} actions is not {each}")
+        if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
+            raise InvalidInputError(f"its starts are not of {S} states")
+        self.counts, self.starts, self.actions = counts, starts, actions
+
+    def policy(self, snapshot: IntArray | None = None) -> Any:
+        """Return the policy, or the one of a snapshot, as `SeminormLSTDAgent.collect` takes it.
+
+        Actions (S,) of Discrete observations, or else a function of batches.
+        """
+        actions = self.actions if snapshot is None else snapshot
+        if self.encoding.is_discrete:
+            return np.maximum(actions, 0)[: self.encoding.n] + self.first_action
+        return ImprovedPolicy(self.encoding, self.first_action, partial(np.take, actions))
+
+    def unknown(self) -> Callable[[Any], BoolArray] | None:
+        """Return what tells of observations whether the policy has no action for them."""
+        if (self.actions[: self.encoding.n] != UNKNOWN).all():
+            return None
+        rule = partial(np.take, self.actions)
+        return ImprovedPolicy(self.encoding, self.first_action, rule).is_unknown
+
+
+class VectorImprover:
+    """A policy of vectors, improved by kept trials, of each iteration in several rounds."""
+
+    few_changes = _N_STATES // 100
+    """A search is over where no more observations than so many change their actions."""
+
+    def __init__(
+        self,
+        encoding: Any,
+        n_actions: int,
+        first_action: int,
+        n_errors: float,
+        features: PairFeatures | None,
+    ) -> None:
+        self.encoding, self.first_action, self.n_errors = encoding, first_action, n_errors
+        self.rounds: list[tuple[KeptTrials, ...]] = []
+        self.fits: tuple[PairFit, ...] = ()
+        self.fit: PairFit | None = None
+        self._pairs = PairFeatureRows(encoding, n_actions, features)
+        self._gain = np.full(2, np.nan)  # with its standard error
+        # In the states that follow, the actions of the policy made by the first so many fits.
+        self._following: list[IntArray] = []
+        self._n_followed = 0
+
+    def reduced(self, trials: KeptTrials) -> Reduced:
+        """Return what is kept of trials: all."""
+        return trials, Earned.means(trials)
+
+    def add(self, rounds: Sequence[Reduced]) -> Earned:
+        """Add trials of the policy; return what they earned."""
+        added = [kept for kept, _ in rounds]
+        for kept in added:
+            self.encoding.measure(kept.observations)
+            check_both_timed((self._portions or added)[0].durations, kept.durations)
+        # Whoever chose an action, it stands for the policy where that has none.
+        self.rounds.append(tuple(replace(kept, explored=None) for kept in added))
+        earned = Earned.of([numbers for _, numbers in rounds])
+        # The settled tail is the policy's own, exploration apart.
+        figures = earned.figures()
+        gain = [0.0, 0.0] if self.encoding.ends else [figures["tail_reward"], figures["tail_error"]]
+        self._gain = np.array(gain)
+        return earned
+
+    @property
+    def _portions(self) -> list[KeptTrials]:
+        """All trials so far."""
+        return list(chain.from_iterable(self.rounds))
+
+    @property
+    def _rule(self) -> Fits:
+        return Fits(self._pairs, self.fits, self.n_errors)
+
+    def evaluate(self) -> PairFit:
+        """Return the action values of the policy by all trials."""
+        self._update_following()
+        each = list(zip(self._portions, self._following, strict=True))
+
+        def rows() -> Iterator[Rows]:
+            return chain.from_iterable(
+                pair_rows(part, self._pairs, actions) for part, actions in each
+            )
+
+        D = self._pairs(self._portions[0].observations[:1, 0]).shape[2]
+        return PairEquations.of(rows(), D).fit(rows(), *self._gain.tolist())
+
+    def evaluate_start(self) -> tuple[float, float]:
+        """Return the policy's gain, and its mean bias of the start."""
+        self.fit = self.evaluate()
+        latest = self._portions[-1].observations
+        start = self._mean_value(np.concatenate([p.observations[:, 0] for p in self._portions]))
+        if self.encoding.ends:
+            return 0.0, start
+        tail = latest[:, latest.shape[1] // 2 : -1].reshape(-1, latest.shape[2])
+        every = max(1, len(tail) // N_SETTLED)
+        return float(self._gain[0]), start - self._mean_value(tail[::every])
+
+    def _update_following(self) -> None:
+        """Bring the policy's actions in all states that follow up to the latest fit."""
+        rule, known = self._rule, len(self._following)
+        for i, portion in enumerate(self._portions):
+            if i >= known:
+                self._following.append(np.full(portion.rewards.shape, UNKNOWN))
+            first = 0 if i >= known else self._n_followed
+            for block, part in parts_of(portion, self._pairs):
+                seen = part.observations[:, 1:]
+                features = self._pairs(seen.reshape(-1, seen.shape[2]))
+                better = rule.better_than(self._following[i][block].ravel(), features, first)
+                self._following[i][block] = better.reshape(part.rewards.shape)
+        self._n_followed = len(self.fits)
+
+    def _mean_value(self, states: States) -> float:
+        """Return the mean value of states under the policy, all actions alike where it has none."""
+        assert self.fit is not None
+        features = self._pairs(states)
+        q = features @ self.fit.weights
+        action = self._actions(features)
+        own = q[np.arange(len(q)), np.maximum(action, 0)]
+        return float(np.where(action == UNKNOWN, q.mean(axis=1), own).mean())
+
+    def _actions(self, features: FloatArray) -> IntArray:
+        return self._rule.better_than(np.full(len(features), UNKNOWN), features)
+
+    def improve(self) -> int:
+        """Improve the policy; return of how many of 1000 observations the action changed."""
+        assert self.fit is not None
+        features = self._pairs(self._some_states())
+        before = self._actions(features)
+        self.fits = (*self.fits, self.fit)
+        return round(_N_STATES * float((before != self._actions(features)).mean()))
+
+    def advantages(self) -> Advantages:
+        """Return what all actions are worth beside the policy's, of at most 1000 observations."""
+        fit, states = self.evaluate(), np.unique(self._some_states(), axis=0)
+        features = self._pairs(states)
+        actions = self._actions(features)
+        met = actions != UNKNOWN
+        states, features, actions = states[met], features[met], actions[met]
+        q, taken = fit.values(features), features[np.arange(len(actions)), actions][:, None]
+        errors = fit.standard_errors(features - taken)
+        return Advantages.of(states, actions, q, errors, ~np.isnan(q))
+
+    def _some_states(self) -> States:
+        """Return states spread over all trials and timesteps alike."""
+        seen = (portion.observations for portion in self._portions)
+        states = np.concatenate([x[:, :-1].reshape(-1, x.shape[2]) for x in seen])
+        states = states[np.isfinite(np.asarray(states, dtype=np.float64)).all(axis=1)]
+        some: States = states[np.linspace(0, len(states) - 1, _N_STATES).astype(np.int64)]
+        return some
+
+    def action_values(self, states: States) -> FloatArray:
+        """Return the action values of the policy that was evaluated last, shape (m, A)."""
+        if self.fit is None:
+            raise NotFittedError("there are no action values yet: call run first")
+        return self.fit.values(self._pairs(states))
+
+    def snapshot(self) -> IntArray:
+        """Return how many fits make the policy."""
+        return np.array(len(self.fits))
+
+    @property
+    def samples(self) -> VectorSamples:
+        """What a file holds: trials, from which all fits follow."""
+        return VectorSamples(tuple(self.rounds[: len(self.fits)]))
+
+    def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
+        """Take the trials of a saved search, and improve the policy by them as it did."""
+        if not isinstance(samples, VectorSamples):
+            raise InvalidInputError("its samples are not trials of vectors")
+        for rounds in samples.rounds:
+            for kept in rounds:
+                self.encoding.encode_logged(kept.observations)
+                n = self._pairs.n_actions
+                if kept.actions is None or kept.actions.min() < 0 or kept.actions.max() >= n:
+                    raise InvalidInputError(f"its actions are not all from 0 to {n - 1}")
+            self.add([self.reduced(kept) for kept in rounds])
+            self.evaluate_start()
+            self.improve()
+        for each in tried:
+            if each.shape != () or each.dtype.kind != "i" or not 0 <= each <= len(self.fits):
+                raise InvalidInputError(f"a policy of {len(self.fits)} fits is not {each}")
+
+    def policy(self, snapshot: IntArray | None = None) -> ImprovedPolicy:
+        """Return the policy, or the one of a snapshot, as a function of batches."""
+        fits = self.fits if snapshot is None else self.fits[: int(snapshot)]
+        rule = Fits(self._pairs, fits, self.n_errors)
+        return ImprovedPolicy(self.encoding, self.first_action, rule)
+
+    def unknown(self) -> Callable[[Any], BoolArray] | None:
+        """Return what tells of observations whether the policy has no action for them."""
+        return self.policy().is_unknown
+
+
+Improver: TypeAlias = CountedImprover | VectorImprover
+"""A policy, and samples of this and other policies by which it is improved."""
+
+
+def make_improver(
+    task_spaces: tuple[Space[Any], Space[Any]],
+    ends: bool,
+    observations: ObservationKind,
+    n_errors: float,
+    features: Features | None,
+    pair_features: PairFeatures | None,
+    policy: ArrayLike | None,
+) -> Improver:
+    """Return what improves a policy of a task, or raise if features or a policy do not fit it."""
+    space, action_space = task_spaces
+    n_actions, first_action = discrete_actions(action_space)
+    given = _constant if features is None else features
+    encoding: Any = make_encoding(space, given, ends, observations)
+    if not encoding.is_counted:
+        if policy is not None:
+            raise InvalidInputError("policy= is an array of actions of Discrete observations")
+        if features is None and pair_features is None:
+            raise InvalidInputError(
+                f"observations of {space} cannot be counted: give features= of them, such as "
+                "RadialBasis.grid(low, high, n)"
+            )
+        return VectorImprover(encoding, n_actions, first_action, n_errors, pair_features)
+    if features is not None or pair_features is not None:
+        raise InvalidInputError(
+            "observations that are counted have values of their own and need no features: "
+            "leave them out, or give observations='vectors'"
+        )
+    actions = None
+    if policy is not None:
+        make_actor(policy, space, action_space, None)
+        actions = np.append(np.asarray(policy) - first_action, [0] * ends).astype(np.int64)
+    slim = encoding.without_features()
+    return CountedImprover(slim, n_actions, first_action, n_errors, actions)
+
+
+def _constant(observations: Any) -> FloatArray:
+    """Return one feature that tells nothing: counted states need none."""
+    return np.ones((len(observations), 1))
