@@ -19,8 +19,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.evidence import ActionEvidence
-from lstd_agent.actions.vector_pairs import PairFeatures
+from lstd_agent.actions.evidence import ActionEvidence, action_evidence
+from lstd_agent.actions.pair_equations import PairFeatures
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
 from lstd_agent.diagnostics import Diagnostics
@@ -857,8 +857,8 @@ class SeminormLSTDAgent:
 
         They come from transitions of recorded actions, whoever chose them: see ``explore`` of
         `collect`, and `add_trials`. Of counted observations they are those of the pooled counts
-        (see `lstd_agent.actions.counted_pairs`), whatever the features; of vectors, LSTDQ in
-        features of pairs (see `lstd_agent.actions.vector_pairs`).
+        (see `lstd_agent.actions.chain_values`), whatever the features; of vectors, LSTDQ in
+        features of pairs (see `lstd_agent.actions.pair_equations`).
 
         Parameters
         ----------
@@ -888,9 +888,7 @@ class SeminormLSTDAgent:
         InvalidInputError
             If an argument does not fit, or a timestep is no integer from 0 on.
         """
-        return self._action_evidence.action_values(
-            observations, t, policy=policy, pair_features=pair_features
-        )
+        return self._evidence(policy, pair_features).action_values(observations, t)
 
     def action_standard_errors(
         self,
@@ -922,9 +920,7 @@ class SeminormLSTDAgent:
             Where `action_values` does; if there are fewer than two batches of trials; of counted
             trials of a function, unless it is given as ``policy``.
         """
-        return self._action_evidence.action_standard_errors(
-            observations, policy=policy, pair_features=pair_features
-        )
+        return self._evidence(policy, pair_features).standard_errors(observations)
 
     def action_coverage(self, observations: Any) -> FloatArray:
         """Return how many transitions tell of each action.
@@ -939,7 +935,7 @@ class SeminormLSTDAgent:
             Numbers of transitions; of vectors, how many what was seen amounts to, by default
             features of pairs.
         """
-        return self._action_evidence.action_coverage(observations)
+        return self._evidence().coverage(observations)
 
     def diagnostics(self) -> Diagnostics:
         """Return how far the fit may be relied on; ``print`` it.
@@ -1047,10 +1043,11 @@ class SeminormLSTDAgent:
             raise NotFittedError("the agent is not fitted yet: call fit first")
         return self._fitted
 
-    @property
-    def _action_evidence(self) -> ActionEvidence:
+    def _evidence(self, *of: Any) -> ActionEvidence:
         source, _ = self._source
-        return ActionEvidence(self.collector, source, self._n_batches_of(source), self._fitted)
+        n_batches, (policy, pair_features) = self._n_batches_of(source), of or (None, None)
+        how = self.collector, source, n_batches, self._fitted
+        return action_evidence(*how, policy, pair_features)
 
     @property
     def _fit_options(self) -> FitOptions:

@@ -20,18 +20,19 @@ from gymnasium import Space
 from numpy.typing import ArrayLike
 
 from lstd_agent.actions.advantages import UNKNOWN, Advantages
-from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
-from lstd_agent.actions.record import Earned
-from lstd_agent.actions.vector_pairs import (
+from lstd_agent.actions.chain_values import ActionValues, PolicyChain
+from lstd_agent.actions.pair_equations import (
     N_SETTLED,
     PairEquations,
     PairFeatureRows,
     PairFeatures,
     PairFit,
     Rows,
+    factor_of_pairs,
     pair_rows,
     parts_of,
 )
+from lstd_agent.actions.record import Earned
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.tables import Features
@@ -307,8 +308,8 @@ class VectorImprover:
                 pair_rows(part, self._pairs, actions) for part, actions in each
             )
 
-        D = self._pairs(self._portions[0].observations[:1, 0]).shape[2]
-        return PairEquations.of(rows(), D).fit(rows(), *self._gain.tolist())
+        factor = factor_of_pairs(rows(), self._pairs.D(self._portions[0]))
+        return PairEquations(factor).fit(rows(), *self._gain.tolist())
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start."""

@@ -16,8 +16,8 @@ from gymnasium.wrappers.vector import TransformObservation
 from numpy.testing import assert_allclose, assert_array_equal
 
 from lstd_agent import FitWarning, KeptTrials, LambdaReturn, OneHot, RadialBasis, SeminormLSTDAgent
-from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
-from lstd_agent.actions.vector_pairs import PairEquations, pair_rows
+from lstd_agent.actions.chain_values import ActionValues, PolicyChain
+from lstd_agent.actions.pair_equations import PairEquations, factor_of_pairs, pair_rows
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.trials.action_counts import ActionCounts
 from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
@@ -568,7 +568,7 @@ def test_many_states_have_nearly_the_errors_of_few(monkeypatch: Any) -> None:
     of: Any = ActionCounts.of
     chain = PolicyChain(of(12, 2, *moves, rewards), np.eye(2)[TARGET])
     exact = ActionValues(chain, chain.main_state()).advantage_errors(TARGET)
-    monkeypatch.setattr("lstd_agent.actions.counted_pairs._MOST_STATES", 2)
+    monkeypatch.setattr("lstd_agent.actions.chain_values._MOST_STATES", 2)
     drawn = ActionValues(chain, chain.main_state()).advantage_errors(TARGET)
     assert_allclose(drawn, exact, rtol=0.15)
 
@@ -586,7 +586,7 @@ def test_advantages_by_counts_have_the_errors_of_lstdq_in_one_hot_features() -> 
     trials = KeptTrials(states[..., None].astype(np.float64), rewards, actions=actions)
     policy = TARGET[states[:, 1:]]
     rows = list(pair_rows(trials, lambda s: pairs[s[:, 0].astype(int)], policy))
-    fit = PairEquations.of(rows, 24).fit(rows, found.gain)
+    fit = PairEquations(factor_of_pairs(rows, 24)).fit(rows, found.gain)
     difference = pairs - pairs[every, TARGET][:, None]
     assert_allclose(difference @ fit.weights, q - q[every, TARGET][:, None], atol=1e-8)
     # The gain of the counts has an error too, and each pair has one more sample of mean variance.

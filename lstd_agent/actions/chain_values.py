@@ -4,7 +4,7 @@ r"""Action values where states are counted: pairs have one-hot features.
           v(s) = \sum_a \pi(a | s)\, q(s, a), \quad v(s_0) = 0,
 
 with frequencies and means of all transitions in place of P, r and the duration τ, whoever chose
-the actions. This is LSTDQ (`lstd_agent.actions.vector_pairs`) in one-hot features of pairs, solved
+the actions. This is LSTDQ (`lstd_agent.actions.pair_equations`) in one-hot features of pairs, solved
 for v alone as a sparse chain. It takes observations to be Markov states.
 
 Where π takes an action that was never seen in a state, or where nothing was seen to leave a
@@ -17,28 +17,22 @@ pair has variance σ²/n, these means are independent, and the equations carry t
 
 from __future__ import annotations
 
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from scipy import sparse
 
 from lstd_agent.actions.advantages import UNKNOWN, better_actions
-from lstd_agent.actions.vector_pairs import NO_ACTIONS, SuccessorValues, checked_actions
 from lstd_agent.arrays import FloatArray, IntArray
-from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.fit import Fit
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.classes import closed_classes
-from lstd_agent.rows.factors import without_each
 from lstd_agent.system.absorption import SumsUntil
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.kept import NO_TIME
-from lstd_agent.trials.policies import Policy, make_actor
 
-# Values that are open by a larger share than this are not determined.
-_OPEN = 0.05
+OPEN = 0.05
+"""Values that are open by a larger share than this are not determined."""
 
 # Fewer transitions do not show that a class of states is never left.
 _ENOUGH = 100
@@ -150,7 +144,7 @@ class ActionValues:
     @cached_property
     def values(self) -> FloatArray:
         """State values (S,), NaN where they are not determined."""
-        found = np.where(self._open_share > _OPEN, np.nan, self._v)
+        found = np.where(self._open_share > OPEN, np.nan, self._v)
         found[self._main] = 0.0
         return found
 
@@ -171,7 +165,7 @@ class ActionValues:
         rewards = self._chain.mean_rewards
         above = rewards - self.gain * self._chain.mean_durations
         q = above + (self._ahead @ self._v).reshape(rewards.shape)
-        return np.where(self.determined_shares >= 1.0 - _OPEN, q, np.nan)
+        return np.where(self.determined_shares >= 1.0 - OPEN, q, np.nan)
 
     @cached_property
     def standard_errors(self) -> FloatArray:
@@ -225,142 +219,3 @@ class ActionValues:
             variance += np.square(change).sum(axis=2)
         variance[every, actions] = 0.0
         return np.sqrt(variance)
-
-
-class CountedPairs:
-    """What an agent's trials and its latest fit tell of pairs of counted states and actions.
-
-    The policy is theirs by default.
-    """
-
-    def __init__(self, trials: Any, fit: Fit | None, policy: Policy | None) -> None:
-        self._trials, self._fit, self._other = trials, fit, policy
-        self._encoding = trials.encoding
-        self._parts = self._counts_by_batch()
-        self._counts = reduce(add, self._parts)
-        self._policy = self._probabilities()
-        # The values of a policy that is a function of observations are told by a fit alone.
-        self.needs_fit = self._policy is None
-
-    def coverage(self, states: IntArray) -> FloatArray:
-        """Return how many transitions tell of each action, shape (n, A)."""
-        return np.asarray(self._counts.n_samples, dtype=np.float64)[states]
-
-    def values(self, states: IntArray, gain: float | None) -> FloatArray:
-        """Return action values (n, A)."""
-        return self._solved(self._counts, gain)[states]
-
-    def ahead(self, states: IntArray, value: SuccessorValues, gain: float) -> FloatArray:
-        """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
-        counts, n = self._counts, self._encoding.n
-        v, told = value(np.arange(n))
-        n_ends = self._encoding.n_states - n
-        v, told = np.append(v, [0.0] * n_ends), np.append(told, [True] * n_ends)
-        P, rewards = counts.transition_matrix, counts.mean_rewards
-        share = (P @ told.astype(np.float64)).reshape(rewards.shape)
-        mean = (P @ np.where(told, v, 0.0)).reshape(rewards.shape)
-        q = rewards - gain * counts.mean_durations + mean / np.where(share > 0.0, share, 1.0)
-        return np.where((counts.n_samples > 0) & (share >= 1.0 - _OPEN), q, np.nan)[states]
-
-    def without_each(self, states: IntArray, gains: list[float]) -> tuple[FloatArray, IntArray]:
-        """Return action values (B, n, A) by all batches but each, and their numbers of trials."""
-        if self.needs_fit:
-            raise NotFittedError(
-                "standard errors of action values need the policy itself: give it by policy="
-            )
-        batches = self._trials.batches.sums
-        tells = [i for i, part in enumerate(self._parts) if len(part.key)]
-        if len(tells) < 2:
-            raise NotFittedError(
-                "actions are known of a single batch of trials: collect or add them in several"
-            )
-        others = without_each([self._parts[i] for i in tells])
-        each = [gains[i] if gains else None for i in tells]
-        q = [self._solved(counts, gain)[states] for counts, gain in zip(others, each, strict=True)]
-        return np.stack(q), np.array([batches[i].n_trials for i in tells])
-
-    def least_errors(self, states: IntArray) -> FloatArray:
-        """Return standard errors (n, A) of r - g τ + v(s') alone, which a few like samples hide."""
-        return self._found(self._counts, None).standard_errors[states]
-
-    def _solved(self, counts: ActionCounts, gain: float | None) -> FloatArray:
-        """Return action values (S, A) of the policy by some counts."""
-        found = self._found(counts, gain)
-        is_bias = self._other is not None and not self._encoding.ends
-        return found.action_values - (found.settled_value if is_bias else 0.0)
-
-    def _found(self, counts: ActionCounts, gain: float | None) -> ActionValues:
-        assert self._policy is not None
-        chain = PolicyChain(counts, self._policy)
-        if self._encoding.ends:
-            return ActionValues(chain, self._encoding.terminal, 0.0)
-        return ActionValues(chain, self._main, gain)
-
-    @cached_property
-    def _main(self) -> int:
-        """The state whose value is 0: the one of the fit, or the one by all counts."""
-        if self._fit is not None and self._other is None:
-            return self._fit.system.references.main
-        assert self._policy is not None
-        return PolicyChain(self._counts, self._policy).main_state()
-
-    def _counts_by_batch(self) -> list[ActionCounts]:
-        """Return what actions led to: as recorded, or as a deterministic policy's states tell."""
-        trials, S = self._trials, self._encoding.n_states
-        taken, policy = trials.batches.taken, trials.policy
-        known = [each for each in taken if each is not None]
-        if known:
-            none = ActionCounts.none(S, known[0].n_actions)
-            return [none if each is None else each for each in taken]
-        if callable(policy) or np.ndim(policy) != 1 or trials.actions is None:
-            raise NotFittedError(NO_ACTIONS)
-        n_actions, first = trials.actions
-        actions = np.asarray(policy) - first
-        actions = np.append(actions, [0] * (S - self._encoding.n)).astype(np.int64)
-        found = []
-        for counts in trials.batches.sums:
-            N, held = counts.transition_counts, (counts.reward_sums, counts.duration_sums)
-            sums = [None if M is None else np.bincount(M.indices, M.data, S) for M in held]
-            state, next_state = np.divmod(N.indices.astype(np.int64), S)
-            living = state != (self._encoding.terminal if self._encoding.ends else -1)
-            moves = state[living], next_state[living]
-            of_policy: Any = ActionCounts.of_policy
-            found.append(of_policy(n_actions, actions, moves, N.data[living], *sums))
-        return found
-
-    def _probabilities(self) -> FloatArray | None:
-        """Return the policy as probabilities (n_states, A); None where only a function tells it."""
-        encoding, own = self._encoding, self._trials.policy
-        n_actions, first = self._trials.actions or (self._counts.n_actions, 0)
-        if self._other is not None:
-            table = np.asarray(_table_of(self._other, encoding, n_actions, first))
-        elif own is not None and not callable(own):
-            table = np.asarray(own)
-        else:
-            return None
-        if table.ndim == 1:
-            table = np.eye(n_actions)[table - first]
-        ended = np.zeros((encoding.n_states - encoding.n, n_actions))
-        return np.concatenate((table.astype(np.float64), ended))
-
-
-def _table_of(policy: Any, encoding: Any, n_actions: int, first: int) -> Any:
-    """Return a policy that is given as a table: actions (S,), or probabilities (S, A)."""
-    actions = spaces.Discrete(n_actions, start=first)
-    actor = make_actor(policy, encoding.space, actions, True if callable(policy) else None)
-    if not callable(policy) and np.ndim(policy):
-        return policy
-    if isinstance(encoding.space, spaces.Dict | spaces.Tuple):
-        raise InvalidInputError(
-            f"action values of another policy need observations in one array; got {encoding.space}"
-        )
-    shape = encoding.space.shape or ()
-    observed = encoding.observed(np.arange(encoding.n)).reshape(encoding.n, *shape)
-    rng = np.random.default_rng(0)  # for the interface: a function draws from its own
-    answer = np.asarray(actor(observed, rng))
-    if not np.array_equal(answer, actor(observed, rng)):
-        raise InvalidInputError(
-            "the policy answers differently from one call to the next: give its probabilities "
-            "(S, A)"
-        )
-    return checked_actions(answer, n_actions, first) + first

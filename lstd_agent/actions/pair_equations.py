@@ -21,7 +21,6 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from lstd_agent.actions.advantages import better_actions
@@ -29,11 +28,9 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import with_ones
 from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
-from lstd_agent.rows.factors import Factor, Gathering, without_each
+from lstd_agent.rows.factors import Factor, Gathering
 from lstd_agent.system.minimizer import basis_of_range, minimize, reduced
-from lstd_agent.trials.exploration import are_none, in_words
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
-from lstd_agent.trials.policies import Policy, make_actor
 
 NO_ACTIONS = (
     "the trials do not tell which actions were taken: collect(..., explore=k) records them, and "
@@ -46,9 +43,6 @@ PairFeatures = Callable[[Any, Any], ArrayLike]
 
 AllPairs = Callable[[Any], FloatArray]
 """Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
-
-SuccessorValues = Callable[[States], tuple[FloatArray, BoolArray]]
-"""Values (n,) of encoded observations, and which of them are determined."""
 
 Rows: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 """Of some transitions: features f (n, D), f less what follows, rewards (n,), durations (n,)."""
@@ -64,17 +58,6 @@ _CONSTANT = 1e-6
 
 N_SETTLED = 20_000
 """As many observations are enough for a mean value of the long run."""
-
-
-def checked_actions(chosen: Any, n_actions: int, first: int) -> IntArray:
-    """Return a policy's actions from 0, or raise `InvalidInputError` if one of them is none."""
-    taken = np.asarray(chosen)
-    wrong = are_none(taken, (n_actions, first))
-    if wrong.any():
-        raise InvalidInputError(
-            f"the policy takes action {taken[wrong][0]}; actions are {in_words((n_actions, first))}"
-        )
-    return (taken - first).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +85,10 @@ class PairFeatureRows:
             rows = np.stack([self._of_action(finite, a) for a in range(A)], axis=1)
         rows[~living] = 0.0
         return rows
+
+    def D(self, trials: KeptTrials) -> int:
+        """Return the number of features."""
+        return int(self(trials.observations[:1, 0]).shape[2])
 
     def _of_action(self, states: FloatArray, action: int) -> FloatArray:
         assert self.given is not None
@@ -217,11 +204,6 @@ class PairEquations:
         self._A, self._B = own / self._scale, less / self._scale
         self._numbers = factor.held[:, 2 * D :]
 
-    @classmethod
-    def of(cls, rows: Iterable[Rows], D: int) -> PairEquations:
-        """Return the equations of rows of D features."""
-        return cls(factor_of_pairs(rows, D))
-
     def _solved(self, sides: FloatArray) -> FloatArray:
         """Return weights (D, q) of features for root-weighted sides (k, q)."""
         equations = reduced(self._A, self._B, sides, _RCOND)
@@ -284,126 +266,3 @@ def factor_of_pairs(rows: Iterable[Rows], D: int) -> Factor:
         one = np.ones(len(f))
         gathering.add(np.column_stack((f, less, rewards, durations, one)), one)
     return gathering.factor()
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A factor of pairs, and sums of (f, 1) over late pairs of the policy, of some trials."""
-
-    factor: Factor
-    late: FloatArray
-
-    def __add__(self, other: _Part) -> _Part:
-        return _Part(self.factor + other.factor, self.late + other.late)
-
-
-class VectorPairs:
-    """What an agent's trials tell of pairs of vectors and actions under a policy.
-
-    The trials are those of a source of rows, the policy is theirs by default.
-    """
-
-    needs_fit = False  # but for the gain
-
-    def __init__(
-        self,
-        trials: Any,
-        source: Any,
-        n_batches: int,
-        policy: Policy | None,
-        features: PairFeatures | None,
-    ) -> None:
-        if trials.actions is None:
-            raise NotFittedError(NO_ACTIONS)
-        self._encoding, self._policy = trials.encoding, policy
-        self._source, self._n_batches = source, n_batches
-        self._n_actions, self._first = trials.actions
-        self._pairs = PairFeatureRows(trials.encoding, self._n_actions, features)
-        self._all: KeptTrials = source.trials
-        self._D = self._pairs(self._all.observations[:1, 0]).shape[2]
-
-    def coverage(self, states: States) -> FloatArray:
-        """Return how many transitions tell of each action, shape (n, A)."""
-        return self._valued(lambda following: 0.0).n_samples(self._pairs(states))
-
-    def values(self, states: States, gain: float | None) -> FloatArray:
-        """Return action values (n, A): of the trials' own policy, or those of another's bias."""
-        asked, whole = self._pairs(states), self._part(self._all)
-        q, n = self._solved(whole, asked, gain), PairEquations(whole.factor).n_samples(asked)
-        return np.where(n >= MIN_SAMPLES, q, np.nan)
-
-    def ahead(self, states: States, value: SuccessorValues, gain: float) -> FloatArray:
-        """Return r - g τ + E v(s'), shape (n, A), with given values of successors."""
-        asked, equations = self._pairs(states), self._valued(lambda following: value(following)[0])
-        q = asked @ equations.weights(gain)
-        return np.where(equations.n_samples(asked) >= MIN_SAMPLES, q, np.nan)
-
-    def least_errors(self, states: States) -> FloatArray:
-        """Return standard errors (n, A) below which none is: of vectors, 0."""
-        return np.zeros((len(states), self._n_actions))
-
-    def without_each(self, states: States, gains: list[float]) -> tuple[FloatArray, IntArray]:
-        """Return action values (B, n, A) by all batches but each, and their numbers of trials."""
-        groups = self._source.groups(self._n_batches)
-        others = without_each([self._part(self._all.take(group)) for group in groups])
-        asked, each = self._pairs(states), gains or [None] * len(groups)
-        q = [self._solved(part, asked, gain) for part, gain in zip(others, each, strict=True)]
-        return np.stack(q), self._source.sizes(groups)
-
-    def _valued(self, value: Callable[[States], Any]) -> PairEquations:
-        """Return the equations of all transitions, with given values of successors."""
-        return PairEquations.of(pair_rows(self._all, self._pairs, value=value), self._D)
-
-    def _part(self, trials: KeptTrials) -> _Part:
-        rows = pair_rows(trials, self._pairs, self._chosen(trials))
-        return _Part(factor_of_pairs(rows, self._D), self._late(trials))
-
-    def _solved(self, part: _Part, asked: FloatArray, gain: float | None) -> FloatArray:
-        """Return q of features (n, A, D), relative to the long run; total rewards if trials end."""
-        equations = PairEquations(part.factor)
-        if self._encoding.ends:
-            return np.asarray(asked @ equations.weights(gain or 0.0))
-        if gain is None:
-            weights, mean = equations.bias()
-            return np.asarray(asked @ weights - mean)
-        if part.late[-1] == 0.0:
-            raise NotFittedError(
-                "no trial has actions of the second half of all timesteps, which tell of the long "
-                "run: lower t_max"
-            )
-        return np.asarray((asked - part.late[:-1] / part.late[-1]) @ equations.weights(gain))
-
-    def _chosen(self, trials: KeptTrials) -> IntArray | None:
-        """Return another policy's actions, from 0, in all states that follow, (m, t_max + 1)."""
-        if self._policy is None:
-            return None
-        space = self._encoding.space
-        if not isinstance(space, spaces.Box):
-            raise InvalidInputError(
-                f"action values of another policy need Box observations; got {space}"
-            )
-        actions = spaces.Discrete(self._n_actions, start=self._first)
-        actor = make_actor(self._policy, space, actions, True)
-        m, T = trials.rewards.shape
-        following = trials.observations[:, 1:].reshape(m * T, -1)
-        if following.dtype.kind == "f":
-            following = np.nan_to_num(following)  # where trials are over no action matters
-        observed = following.reshape(m * T, *space.shape).astype(space.dtype)
-        chosen = np.asarray(actor(observed, np.random.default_rng(0)))
-        return checked_actions(chosen, self._n_actions, self._first).reshape(m, T)
-
-    def _late(self, trials: KeptTrials) -> FloatArray:
-        """Return sums of (f, 1), (D + 1,), over the policy's pairs of the second half of timesteps.
-
-        They are 0 for another policy, and where trials end: there they are not asked for.
-        """
-        if self._policy is not None or self._encoding.ends:
-            return np.zeros(self._D + 1)
-        own = have_actions(trials, own=True)
-        own[:, : own.shape[1] // 2] = False
-        trial, t = np.nonzero(own)
-        step = max(1, len(trial) // N_SETTLED)
-        some, at = trial[::step], t[::step]
-        every = self._pairs(trials.observations[some, at])
-        taken = every[np.arange(len(some)), trials.part("actions")[some, at].astype(np.int64)]
-        return np.append(taken.sum(axis=0) * (len(trial) / max(1, len(some))), len(trial))
