@@ -1043,11 +1043,10 @@ class SeminormLSTDAgent:
             raise NotFittedError("the agent is not fitted yet: call fit first")
         return self._fitted
 
-    def _evidence(self, *of: Any) -> ActionEvidence:
+    def _evidence(self, policy: Any = None, pair_features: Any = None) -> ActionEvidence:
         source, _ = self._source
-        n_batches, (policy, pair_features) = self._n_batches_of(source), of or (None, None)
-        how = self.collector, source, n_batches, self._fitted
-        return action_evidence(*how, policy, pair_features)
+        known = self.collector, source, self._n_batches_of(source), self._fitted
+        return action_evidence(*known, policy, pair_features)
 
     @property
     def _fit_options(self) -> FitOptions:

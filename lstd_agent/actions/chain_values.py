@@ -4,8 +4,8 @@ r"""Action values where states are counted: pairs have one-hot features.
           v(s) = \sum_a \pi(a | s)\, q(s, a), \quad v(s_0) = 0,
 
 with frequencies and means of all transitions in place of P, r and the duration τ, whoever chose
-the actions. This is LSTDQ (`lstd_agent.actions.pair_equations`) in one-hot features of pairs, solved
-for v alone as a sparse chain. It takes observations to be Markov states.
+the actions. This is LSTDQ (`lstd_agent.actions.pair_equations`) in one-hot features of pairs,
+solved for v alone as a sparse chain. It takes observations to be Markov states.
 
 Where π takes an action that was never seen in a state, or where nothing was seen to leave a
 state, there is no value. The *open share* of any other value is the probability of getting there

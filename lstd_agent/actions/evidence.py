@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -69,13 +69,17 @@ class ActionEvidence:
     source: Any
     n_batches: int
     fit: Fit | None
-    policy: Policy | None
+    policy: Any
+
+    if TYPE_CHECKING:  # what counts and vectors differ in
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def action_values(self, observations: Any, t: ArrayLike | None = None) -> FloatArray:
         """See `SeminormLSTDAgent.action_values`."""
         states, shape = self.trials.encoding.encode_any(observations)
         if t is None and not self._needs_fit:
-            q = self._values(states, self._gain)
+            q: FloatArray = self._values(states, self._gain)
             return q.reshape(*shape, q.shape[1])
         # A step later successors have the values of `predict`.
         after = None if t is None else self._checked_time(t, shape) + 1
@@ -111,7 +115,7 @@ class ActionEvidence:
             for i, others in zip(parts, without_each(list(parts.values())), strict=True)
         ]
         n_trials = self.source.sizes(self.source.groups(self.n_batches))[list(parts)]
-        q = self._values(states, self._gain)
+        q: FloatArray = self._values(states, self._gain)
         errors = batch_standard_errors(q.ravel(), np.stack(without), n_trials)
         errors = np.maximum(errors, self._least_errors(states))
         return np.where(np.isnan(errors), np.inf, errors).reshape(*shape, q.shape[1])
@@ -119,7 +123,7 @@ class ActionEvidence:
     def coverage(self, observations: Any) -> FloatArray:
         """See `SeminormLSTDAgent.action_coverage`."""
         states, shape = self.trials.encoding.encode_any(observations)
-        n = self._n_samples(states)
+        n: FloatArray = self._n_samples(states)
         return n.reshape(*shape, n.shape[1])
 
     @property

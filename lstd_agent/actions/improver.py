@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
-from typing import Any, TypeAlias
+from operator import add
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from gymnasium import Space
@@ -38,7 +39,7 @@ from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.tables import Features
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.encoding import ObservationKind, make_encoding
-from lstd_agent.trials.exploration import discrete_actions
+from lstd_agent.trials.exploration import ActionNumbers, discrete_actions
 from lstd_agent.trials.kept import KeptTrials, check_both_timed
 from lstd_agent.trials.policies import make_actor
 from lstd_agent.trials.recording import Recording
@@ -117,47 +118,64 @@ class VectorSamples:
     rounds: tuple[tuple[KeptTrials, ...], ...]
 
 
-class CountedImprover:
+class Improver:
+    """A policy, and samples of this and other policies by which it is improved."""
+
+    few_changes = 0
+    """A search is over where no more states than so many change their actions."""
+
+    if TYPE_CHECKING:  # what counts and vectors differ in
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, encoding: Any, actions: ActionNumbers, n_errors: float) -> None:
+        self.encoding, self.n_errors = encoding, n_errors
+        self.n_actions, self.first_action = actions
+
+    def add(self, rounds: Sequence[Reduced]) -> Earned:
+        """Add trials of any behaviour, as `reduced` keeps them; return what they earned."""
+        earned = Earned.of([numbers for _, numbers in rounds])
+        self._take([kept for kept, _ in rounds], earned)
+        return earned
+
+    def policy(self, snapshot: IntArray | None = None) -> Any:
+        """Return the policy, or the one of a snapshot, as `SeminormLSTDAgent.collect` takes it."""
+        return ImprovedPolicy(self.encoding, self.first_action, self._rule(snapshot))
+
+    def unknown(self) -> Callable[[Any], BoolArray] | None:
+        """Return what tells of observations whether the policy has no action for them."""
+        return ImprovedPolicy(self.encoding, self.first_action, self._rule(None)).is_unknown
+
+
+class CountedImprover(Improver):
     """A deterministic policy of counted states, improved by counts.
 
     The policy to begin with has actions (S,) from 0; without it, actions are tried out uniformly.
     """
 
-    few_changes = 0
-    """A search is over where no more states than so many change their actions."""
-
     def __init__(
-        self,
-        encoding: Any,
-        n_actions: int,
-        first_action: int,
-        n_errors: float,
-        actions: IntArray | None,
+        self, encoding: Any, actions: ActionNumbers, n_errors: float, policy: IntArray | None
     ) -> None:
+        super().__init__(encoding, actions, n_errors)
         S = encoding.n_states
-        self.encoding, self.first_action, self.n_errors = encoding, first_action, n_errors
-        self.actions = np.full(S, UNKNOWN) if actions is None else actions
-        self.counts = ActionCounts.none(S, n_actions)  # of all behaviours so far
+        self.actions = np.full(S, UNKNOWN) if policy is None else policy
+        self.counts = ActionCounts.none(S, self.n_actions)  # of all behaviours so far
         self.starts: FloatArray = np.zeros(S)  # in how many trials each state was the first
 
     def reduced(self, trials: KeptTrials) -> Reduced:
         """Return what is kept of trials: counts and starts."""
         states = trials.observations.astype(np.int64)
         living = states[:, :-1] != (self.encoding.terminal if self.encoding.ends else UNKNOWN)
-        parts: Any = states[:, :-1], trials.part("actions").astype(np.int64), states[:, 1:]
-        numbers = trials.rewards, trials.durations
-        columns = [None if part is None else part[living] for part in (*parts, *numbers)]
-        S, of = self.counts.n_states, ActionCounts.of
-        counts = of(S, self.counts.n_actions, *columns)  # type: ignore[arg-type]
-        return (counts, np.bincount(states[:, 0], minlength=S)), Earned.means(trials)
+        moves = states[:, :-1], trials.part("actions").astype(np.int64), states[:, 1:]
+        parts: Any = *moves, trials.rewards, trials.durations
+        columns: Any = [None if part is None else part[living] for part in parts]
+        counts = ActionCounts.of(len(self.actions), self.n_actions, *columns)
+        starts = np.bincount(states[:, 0], minlength=len(self.actions))
+        return (counts, starts), Earned.means(trials)
 
-    def add(self, rounds: Sequence[Reduced]) -> Earned:
-        """Add trials of any behaviour; return what they earned."""
-        earned = Earned.of([numbers for _, numbers in rounds])
-        for (counts, starts), _ in rounds:
-            self.counts = self.counts + counts
-            self.starts += starts
-        return earned
+    def _take(self, rounds: Sequence[Any], earned: Earned) -> None:
+        self.counts = reduce(add, [counts for counts, _ in rounds], self.counts)
+        self.starts = self.starts + np.sum([starts for _, starts in rounds], axis=0)
 
     def evaluate(self, *, from_start: bool = False) -> ActionValues:
         """Return the action values of the policy by all counts.
@@ -168,7 +186,7 @@ class CountedImprover:
         n = np.asarray(self.counts.n_samples, dtype=np.float64)
         policy = n / np.maximum(n.sum(axis=1, keepdims=True), 1.0)
         known = np.flatnonzero(self.actions != UNKNOWN)
-        policy[known] = np.eye(self.counts.n_actions)[self.actions[known]]
+        policy[known] = np.eye(self.n_actions)[self.actions[known]]
         chained = PolicyChain(self.counts, policy)
         if self.encoding.ends:
             return ActionValues(chained, self.encoding.terminal, 0.0)
@@ -214,7 +232,7 @@ class CountedImprover:
 
     def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
         """Take the samples of a saved search, and check the policies that it tried."""
-        S, A = self.counts.n_states, self.counts.n_actions
+        S, A = len(self.actions), self.n_actions
         if not isinstance(samples, CountedSamples):
             raise InvalidInputError("its samples are not counted")
         counts, starts, actions = samples.counts, samples.starts, samples.actions
@@ -228,44 +246,35 @@ class CountedImprover:
             raise InvalidInputError(f"its starts are not of {S} states")
         self.counts, self.starts, self.actions = counts, starts, actions
 
-    def policy(self, snapshot: IntArray | None = None) -> Any:
-        """Return the policy, or the one of a snapshot, as `SeminormLSTDAgent.collect` takes it.
+    def _rule(self, snapshot: IntArray | None) -> Callable[[States], IntArray]:
+        return partial(np.take, self.actions if snapshot is None else snapshot)
 
-        Actions (S,) of Discrete observations, or else a function of batches.
-        """
-        actions = self.actions if snapshot is None else snapshot
-        if self.encoding.is_discrete:
-            return np.maximum(actions, 0)[: self.encoding.n] + self.first_action
-        return ImprovedPolicy(self.encoding, self.first_action, partial(np.take, actions))
+    def policy(self, snapshot: IntArray | None = None) -> Any:
+        """Return actions (S,) of Discrete observations, or else a function of batches."""
+        if not self.encoding.is_discrete:
+            return super().policy(snapshot)
+        return np.maximum(self._rule(snapshot)(np.arange(self.encoding.n)), 0) + self.first_action
 
     def unknown(self) -> Callable[[Any], BoolArray] | None:
-        """Return what tells of observations whether the policy has no action for them."""
-        if (self.actions[: self.encoding.n] != UNKNOWN).all():
-            return None
-        rule = partial(np.take, self.actions)
-        return ImprovedPolicy(self.encoding, self.first_action, rule).is_unknown
+        """Return nothing where the policy has all actions."""
+        some = (self.actions[: self.encoding.n] == UNKNOWN).any()
+        return super().unknown() if some else None
 
 
-class VectorImprover:
+class VectorImprover(Improver):
     """A policy of vectors, improved by kept trials, of each iteration in several rounds."""
 
     few_changes = _N_STATES // 100
-    """A search is over where no more observations than so many change their actions."""
 
     def __init__(
-        self,
-        encoding: Any,
-        n_actions: int,
-        first_action: int,
-        n_errors: float,
-        features: PairFeatures | None,
+        self, encoding: Any, actions: ActionNumbers, n_errors: float, features: PairFeatures | None
     ) -> None:
-        self.encoding, self.first_action, self.n_errors = encoding, first_action, n_errors
+        super().__init__(encoding, actions, n_errors)
         self.rounds: list[tuple[KeptTrials, ...]] = []
         self.fits: tuple[PairFit, ...] = ()
         self.fit: PairFit | None = None
-        self._pairs = PairFeatureRows(encoding, n_actions, features)
-        self._gain = np.full(2, np.nan)  # with its standard error
+        self._pairs = PairFeatureRows(encoding, self.n_actions, features)
+        self._gain = 0.0, 0.0  # with its standard error
         # In the states that follow, the actions of the policy made by the first so many fits.
         self._following: list[IntArray] = []
         self._n_followed = 0
@@ -274,29 +283,25 @@ class VectorImprover:
         """Return what is kept of trials: all."""
         return trials, Earned.means(trials)
 
-    def add(self, rounds: Sequence[Reduced]) -> Earned:
-        """Add trials of the policy; return what they earned."""
-        added = [kept for kept, _ in rounds]
-        for kept in added:
+    def _take(self, rounds: Sequence[KeptTrials], earned: Earned) -> None:
+        for kept in rounds:
             self.encoding.measure(kept.observations)
-            check_both_timed((self._portions or added)[0].durations, kept.durations)
+            check_both_timed((self._portions or rounds)[0].durations, kept.durations)
         # Whoever chose an action, it stands for the policy where that has none.
-        self.rounds.append(tuple(replace(kept, explored=None) for kept in added))
-        earned = Earned.of([numbers for _, numbers in rounds])
-        # The settled tail is the policy's own, exploration apart.
-        figures = earned.figures()
-        gain = [0.0, 0.0] if self.encoding.ends else [figures["tail_reward"], figures["tail_error"]]
-        self._gain = np.array(gain)
-        return earned
+        self.rounds.append(tuple(replace(kept, explored=None) for kept in rounds))
+        if not self.encoding.ends:
+            # The settled tail is the policy's own, exploration apart.
+            figures = earned.figures()
+            self._gain = figures["tail_reward"], figures["tail_error"]
 
     @property
     def _portions(self) -> list[KeptTrials]:
         """All trials so far."""
         return list(chain.from_iterable(self.rounds))
 
-    @property
-    def _rule(self) -> Fits:
-        return Fits(self._pairs, self.fits, self.n_errors)
+    def _rule(self, snapshot: IntArray | None) -> Fits:
+        fits = self.fits if snapshot is None else self.fits[: int(snapshot)]
+        return Fits(self._pairs, fits, self.n_errors)
 
     def evaluate(self) -> PairFit:
         """Return the action values of the policy by all trials."""
@@ -309,7 +314,7 @@ class VectorImprover:
             )
 
         factor = factor_of_pairs(rows(), self._pairs.D(self._portions[0]))
-        return PairEquations(factor).fit(rows(), *self._gain.tolist())
+        return PairEquations(factor).fit(rows(), *self._gain)
 
     def evaluate_start(self) -> tuple[float, float]:
         """Return the policy's gain, and its mean bias of the start."""
@@ -320,11 +325,11 @@ class VectorImprover:
             return 0.0, start
         tail = latest[:, latest.shape[1] // 2 : -1].reshape(-1, latest.shape[2])
         every = max(1, len(tail) // N_SETTLED)
-        return float(self._gain[0]), start - self._mean_value(tail[::every])
+        return self._gain[0], start - self._mean_value(tail[::every])
 
     def _update_following(self) -> None:
         """Bring the policy's actions in all states that follow up to the latest fit."""
-        rule, known = self._rule, len(self._following)
+        rule, known = self._rule(None), len(self._following)
         for i, portion in enumerate(self._portions):
             if i >= known:
                 self._following.append(np.full(portion.rewards.shape, UNKNOWN))
@@ -346,7 +351,7 @@ class VectorImprover:
         return float(np.where(action == UNKNOWN, q.mean(axis=1), own).mean())
 
     def _actions(self, features: FloatArray) -> IntArray:
-        return self._rule.better_than(np.full(len(features), UNKNOWN), features)
+        return self._rule(None).better_than(np.full(len(features), UNKNOWN), features)
 
     def improve(self) -> int:
         """Improve the policy; return of how many of 1000 observations the action changed."""
@@ -397,7 +402,7 @@ class VectorImprover:
         for rounds in samples.rounds:
             for kept in rounds:
                 self.encoding.encode_logged(kept.observations)
-                n = self._pairs.n_actions
+                n = self.n_actions
                 if kept.actions is None or kept.actions.min() < 0 or kept.actions.max() >= n:
                     raise InvalidInputError(f"its actions are not all from 0 to {n - 1}")
             self.add([self.reduced(kept) for kept in rounds])
@@ -406,20 +411,6 @@ class VectorImprover:
         for each in tried:
             if each.shape != () or each.dtype.kind != "i" or not 0 <= each <= len(self.fits):
                 raise InvalidInputError(f"a policy of {len(self.fits)} fits is not {each}")
-
-    def policy(self, snapshot: IntArray | None = None) -> ImprovedPolicy:
-        """Return the policy, or the one of a snapshot, as a function of batches."""
-        fits = self.fits if snapshot is None else self.fits[: int(snapshot)]
-        rule = Fits(self._pairs, fits, self.n_errors)
-        return ImprovedPolicy(self.encoding, self.first_action, rule)
-
-    def unknown(self) -> Callable[[Any], BoolArray] | None:
-        """Return what tells of observations whether the policy has no action for them."""
-        return self.policy().is_unknown
-
-
-Improver: TypeAlias = CountedImprover | VectorImprover
-"""A policy, and samples of this and other policies by which it is improved."""
 
 
 def make_improver(
@@ -430,10 +421,10 @@ def make_improver(
     features: Features | None,
     pair_features: PairFeatures | None,
     policy: ArrayLike | None,
-) -> Improver:
+) -> CountedImprover | VectorImprover:
     """Return what improves a policy of a task, or raise if features or a policy do not fit it."""
     space, action_space = task_spaces
-    n_actions, first_action = discrete_actions(action_space)
+    numbers = discrete_actions(action_space)
     given = _constant if features is None else features
     encoding: Any = make_encoding(space, given, ends, observations)
     if not encoding.is_counted:
@@ -444,7 +435,7 @@ def make_improver(
                 f"observations of {space} cannot be counted: give features= of them, such as "
                 "RadialBasis.grid(low, high, n)"
             )
-        return VectorImprover(encoding, n_actions, first_action, n_errors, pair_features)
+        return VectorImprover(encoding, numbers, n_errors, pair_features)
     if features is not None or pair_features is not None:
         raise InvalidInputError(
             "observations that are counted have values of their own and need no features: "
@@ -453,9 +444,8 @@ def make_improver(
     actions = None
     if policy is not None:
         make_actor(policy, space, action_space, None)
-        actions = np.append(np.asarray(policy) - first_action, [0] * ends).astype(np.int64)
-    slim = encoding.without_features()
-    return CountedImprover(slim, n_actions, first_action, n_errors, actions)
+        actions = np.append(np.asarray(policy) - numbers[1], [0] * ends).astype(np.int64)
+    return CountedImprover(encoding.without_features(), numbers, n_errors, actions)
 
 
 def _constant(observations: Any) -> FloatArray:

@@ -133,7 +133,8 @@ class PolicyIteration:
         self.t_max = check_integer("t_max", t_max, 1)
         self.n_trials = check_integer("n_trials", n_trials, 2)
         self.explore = check_explore(explore, t_max)
-        if not isinstance(n_errors, numbers.Real) or not 0.0 <= float(n_errors) < np.inf:
+        least: Any = n_errors
+        if not isinstance(least, numbers.Real) or not 0.0 <= float(least) < np.inf:
             raise InvalidInputError(f"n_errors must be a number of at least 0; got {n_errors!r}")
         self.n_errors = float(n_errors)
         self.on_termination = check_choice("on_termination", on_termination, get_args(Termination))
@@ -145,15 +146,9 @@ class PolicyIteration:
         self._tried: list[Any] = []
         self._judged: tuple[int, Advantages] | None = None
         self._begins_with_policy = policy is not None
-        self._improver = make_improver(
-            spaces_of(env),
-            on_termination == "absorb",
-            observations,
-            self.n_errors,
-            features,
-            pair_features,
-            policy,
-        )
+        how = on_termination == "absorb", observations, self.n_errors
+        given = features, pair_features, policy
+        self._improver = make_improver(spaces_of(env), *how, *given)
 
     def run(
         self,
@@ -165,18 +160,14 @@ class PolicyIteration:
     ) -> Self:
         """Iterate until nothing changes.
 
-        An interrupt loses the trials of the iteration under way and nothing else; run again to go
-        on.
+        An interrupt loses the trials of the iteration under way alone: run again to go on.
 
         Parameters
         ----------
         n_iterations : int
             At most, those so far included.
-        progress : bool or None
-            Show a progress bar of each iteration; None shows one on a terminal only.
-        workers, executor
-            As in `SeminormLSTDAgent.collect`, of an environment that workers can make: an id or a
-            function. The search does not depend on them.
+        progress, workers, executor
+            See `SeminormLSTDAgent.collect`. The search does not depend on them.
         """
         check_integer("n_iterations", n_iterations, 1)
         while not self.converged and len(self.iterations) < n_iterations:
@@ -192,14 +183,7 @@ class PolicyIteration:
     ) -> Iteration:
         """Run the trials of one iteration, evaluate their policy, and improve it.
 
-        Parameters
-        ----------
-        progress, workers, executor
-            As in `run`.
-
-        Returns
-        -------
-        Iteration
+        Parameters are those of `run`; see `SeminormLSTDAgent.collect`.
         """
         number, improver = len(self.iterations), self._improver
         source = np.random.SeedSequence(self.entropy, spawn_key=(number,))
@@ -251,22 +235,22 @@ class PolicyIteration:
     def policy_(self) -> Policy:
         """The best policy so far, as `SeminormLSTDAgent.collect` takes it.
 
-        The latest one, unless its trials earned significantly less than those of another before:
-        then the latest of those that did not. A policy of Discrete observations
-        is an array of actions (S,), of others a function of batches. States that were never met
-        have the first action.
+        The latest one, unless its trials earned significantly less than the trials of another
+        before: then the latest of those that did not. A policy of Discrete observations is an array
+        of actions (S,), of others a function of batches. States never met have the first action.
         """
-        return self._improver.policy(self._best())
-
-    def _best(self) -> Any:
-        if not self.iterations:
-            raise NotFittedError("there is no policy yet: call run first")
-        latest, first = self._improver.snapshot(), 0 if self._begins_with_policy else 1
+        self._check_run("policy")
+        first = 0 if self._begins_with_policy else 1
         tried, records = self._tried[first:], self.iterations[first:]
         if not self.converged or not tried:
             # It has no trials of its own, and is better than the last by all samples.
-            tried, records = [*tried, latest], [*records, self.iterations[-1]]
-        return tried[best_of(records)]
+            tried, records = [*tried, self._improver.snapshot()], [*records, self.iterations[-1]]
+        policy: Policy = self._improver.policy(tried[best_of(records)])
+        return policy
+
+    def _check_run(self, what: str) -> None:
+        if not self.iterations:
+            raise NotFittedError(f"there is no {what} yet: call run first")
 
     def action_values(self, observations: Any) -> FloatArray:
         """Return action values of the current policy, relative to one state's value.
@@ -279,16 +263,10 @@ class PolicyIteration:
         -------
         ndarray, shape (m, A) or (A,)
             NaN where the samples do not tell.
-
-        Raises
-        ------
-        NotFittedError
-            Before `run`.
         """
-        if not self.iterations:
-            raise NotFittedError("there are no action values yet: call run first")
+        self._check_run("action value")
         states, shape = self._improver.encoding.encode_any(observations)
-        q = self._improver.action_values(states)
+        q: FloatArray = self._improver.action_values(states)
         return q.reshape(*shape, q.shape[1])
 
     def __repr__(self) -> str:
@@ -306,9 +284,8 @@ class PolicyIteration:
 
     @property
     def _advantages(self) -> Advantages:
+        self._check_run("policy")
         n = len(self.iterations)
-        if not n:
-            raise NotFittedError("there is no policy yet: call run first")
         if self._judged is None or self._judged[0] != n:
             self._judged = n, self._improver.advantages()
         return self._judged[1]
@@ -319,11 +296,6 @@ class PolicyIteration:
         Returns
         -------
         str
-
-        Raises
-        ------
-        NotFittedError
-            Before `run`.
         """
         advantages = self._advantages
         last = self.iterations[-1]
@@ -347,11 +319,6 @@ class PolicyIteration:
         Returns
         -------
         matplotlib.figure.Figure
-
-        Raises
-        ------
-        MissingDependencyError
-            Without matplotlib.
         """
         return draw_learning(self.iterations, optimum)
 
