@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.evidence import ActionEvidence, action_evidence
+from lstd_agent.actions.evidence import ActionEvidence, CountedEvidence, VectorEvidence
 from lstd_agent.actions.pair_equations import PairFeatures
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
@@ -1045,8 +1045,9 @@ class SeminormLSTDAgent:
 
     def _evidence(self, policy: Any = None, pair_features: Any = None) -> ActionEvidence:
         source, _ = self._source
+        of_kind = CountedEvidence if source.are_places else VectorEvidence
         known = self.collector, source, self._n_batches_of(source), self._fitted
-        return action_evidence(*known, policy, pair_features)
+        return of_kind(*known, policy, pair_features)
 
     @property
     def _fit_options(self) -> FitOptions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -33,43 +33,27 @@ from lstd_agent.standard_errors import batch_standard_errors
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.exploration import are_none, in_words
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.policies import Policy, make_actor
+from lstd_agent.trials.policies import make_actor
+from lstd_agent.trials.spaces import plain_array
 
 SuccessorValues: TypeAlias = Callable[[States], tuple[FloatArray, BoolArray]]
 """Values (n,) of encoded observations, and which of them are determined."""
 
 
-def action_evidence(
-    trials: Any,
-    source: Any,
-    n_batches: int,
-    fit: Fit | None,
-    policy: Policy | None,
-    pair_features: PairFeatures | None,
-) -> ActionEvidence:
-    """Return what a `TrialStore`, a source of its rows, and the latest fit tell of actions.
-
-    Under the policy of the trials, or another one.
-    """
-    if not source.are_places:
-        return VectorEvidence(trials, source, n_batches, fit, policy, pair_features)
-    if pair_features is not None:
-        raise InvalidInputError(
-            "pair_features are of vectors, and counted observations have action values of their "
-            "own: leave them out"
-        )
-    return CountedEvidence(trials, source, n_batches, fit, policy)
-
-
 @dataclass(frozen=True, eq=False)
 class ActionEvidence:
-    """Action values, their standard errors, and how well they were seen."""
+    """Action values, their standard errors, and how well they were seen.
+
+    By a `TrialStore`, a source of its rows, the number of batches, and the latest fit, if any; of
+    the policy of the trials unless there is another one.
+    """
 
     trials: Any
     source: Any
     n_batches: int
     fit: Fit | None
     policy: Any
+    pair_features: PairFeatures | None
 
     if TYPE_CHECKING:  # what counts and vectors differ in
 
@@ -81,13 +65,11 @@ class ActionEvidence:
         if t is None and not self._needs_fit:
             q: FloatArray = self._values(states, self._gain)
             return q.reshape(*shape, q.shape[1])
-        # A step later successors have the values of `predict`.
-        after = None if t is None else self._checked_time(t, shape) + 1
-        fit, q = self._fitted, np.empty(0)
-        k = np.zeros(len(states)) if after is None else fit.system.neighborhood_at(after)
-        for each in np.unique(k).tolist():
-            value = self._successor_values(fit, None if after is None else each)
-            found = self._ahead(states, value, fit.system.gain)
+        k: Any = None if t is None else self._neighborhood_after(t, shape)
+        q = np.empty(0)
+        for each in [None] if k is None else np.unique(k).tolist():
+            value = partial(self._successor_value, each)
+            found = self._ahead(states, value, self._fitted.system.gain)
             q = np.where((k == each)[..., None], found, q) if q.size else found
         return q.reshape(*shape, q.shape[1])
 
@@ -139,12 +121,9 @@ class ActionEvidence:
             return None
         return self._fitted.system.gain
 
-    def _checked_time(self, t: ArrayLike, shape: tuple[int, ...]) -> IntArray:
-        """Return the timesteps of observations of a shape, or raise."""
-        try:
-            time = np.asarray(t)
-        except ValueError as error:
-            raise InvalidInputError(f"t is one timestep, or one for each; got {t!r}") from error
+    def _neighborhood_after(self, t: ArrayLike, shape: tuple[int, ...]) -> IntArray:
+        """Return by which neighbourhood `predict` values what comes after timesteps t."""
+        time = plain_array(t, "t")
         if time.shape not in ((), shape):
             raise InvalidInputError(
                 f"t is one timestep, or one for each of the observations {shape}; got shape "
@@ -155,22 +134,19 @@ class ActionEvidence:
                 "at a timestep successors are worth what predict says, which is under the policy "
                 "of the trials: leave t= or policy= out"
             )
-        self._fitted.system.neighborhood_at(time)  # raises unless these are timesteps
-        return time.ravel()
+        system = self._fitted.system
+        system.neighborhood_at(time)  # raises unless these are timesteps
+        return system.neighborhood_at(time.ravel() + 1)
 
-    def _successor_values(self, fit: Fit, k: int | None) -> SuccessorValues:
-        """Return the values of successors by one neighbourhood; by default the most sampled one."""
-
-        def value(states: States) -> tuple[FloatArray, BoolArray]:
-            n = len(states)
-            neighborhood = fit.most_sampled(states) if k is None else np.full(n, k)
-            values = fit.system.values(fit.encoding.rows(states), neighborhood)
-            determined = np.ones(n, dtype=bool)
-            if fit.source.are_places:
-                determined = fit.states_determined(states, neighborhood)
-            return np.where(ended(states), 0.0, values), determined
-
-        return value
+    def _successor_value(self, k: int | None, states: States) -> tuple[FloatArray, BoolArray]:
+        """Return values by neighbourhood k, or the most sampled one, and which are determined."""
+        fit, n = self._fitted, len(states)
+        neighborhood = fit.most_sampled(states) if k is None else np.full(n, k)
+        values = fit.system.values(fit.encoding.rows(states), neighborhood)
+        determined = np.ones(n, dtype=bool)
+        if fit.source.are_places:
+            determined = fit.states_determined(states, neighborhood)
+        return np.where(ended(states), 0.0, values), determined
 
     def _chosen(self, observed: Any, actions: tuple[int, int]) -> IntArray:
         """Return the actions from 0 of another policy, a function of batches, for observations."""
@@ -189,6 +165,13 @@ class ActionEvidence:
 @dataclass(frozen=True, eq=False)
 class CountedEvidence(ActionEvidence):
     """Of counted states, by the chain of a policy; see `lstd_agent.actions.chain_values`."""
+
+    def __post_init__(self) -> None:
+        if self.pair_features is not None:
+            raise InvalidInputError(
+                "pair_features are of vectors, and counted observations have action values of "
+                "their own: leave them out"
+            )
 
     @cached_property
     def _by_batch(self) -> list[ActionCounts]:
@@ -319,8 +302,6 @@ class _Part:
 @dataclass(frozen=True, eq=False)
 class VectorEvidence(ActionEvidence):
     """Of vectors, by features of pairs; see `lstd_agent.actions.pair_equations`."""
-
-    pair_features: PairFeatures | None
 
     _needs_fit = False  # but for the gain
 

@@ -17,8 +17,6 @@ from operator import add
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from gymnasium import Space
-from numpy.typing import ArrayLike
 
 from lstd_agent.actions.advantages import UNKNOWN, Advantages
 from lstd_agent.actions.chain_values import ActionValues, PolicyChain
@@ -33,19 +31,16 @@ from lstd_agent.actions.pair_equations import (
     pair_rows,
     parts_of,
 )
-from lstd_agent.actions.record import Earned
+from lstd_agent.actions.record import earned, means_of
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.features.tables import Features
 from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.encoding import ObservationKind, make_encoding
-from lstd_agent.trials.exploration import ActionNumbers, discrete_actions
+from lstd_agent.trials.exploration import ActionNumbers
 from lstd_agent.trials.kept import KeptTrials, check_both_timed
-from lstd_agent.trials.policies import make_actor
 from lstd_agent.trials.recording import Recording
 
 Reduced: TypeAlias = tuple[Any, FloatArray]
-"""What is kept of some trials, and what they earned (`Earned.means`)."""
+"""What is kept of some trials, and what they earned (`means_of`)."""
 
 # Of vectors, changes are looked for at so many observations.
 _N_STATES = 1000
@@ -132,11 +127,11 @@ class Improver:
         self.encoding, self.n_errors = encoding, n_errors
         self.n_actions, self.first_action = actions
 
-    def add(self, rounds: Sequence[Reduced]) -> Earned:
+    def add(self, rounds: Sequence[Reduced]) -> dict[str, float]:
         """Add trials of any behaviour, as `reduced` keeps them; return what they earned."""
-        earned = Earned.of([numbers for _, numbers in rounds])
-        self._take([kept for kept, _ in rounds], earned)
-        return earned
+        figures = earned([means for _, means in rounds])
+        self._take([kept for kept, _ in rounds], figures)
+        return figures
 
     def policy(self, snapshot: IntArray | None = None) -> Any:
         """Return the policy, or the one of a snapshot, as `SeminormLSTDAgent.collect` takes it."""
@@ -171,9 +166,9 @@ class CountedImprover(Improver):
         columns: Any = [None if part is None else part[living] for part in parts]
         counts = ActionCounts.of(len(self.actions), self.n_actions, *columns)
         starts = np.bincount(states[:, 0], minlength=len(self.actions))
-        return (counts, starts), Earned.means(trials)
+        return (counts, starts), means_of(trials)
 
-    def _take(self, rounds: Sequence[Any], earned: Earned) -> None:
+    def _take(self, rounds: Sequence[Any], figures: dict[str, float]) -> None:
         self.counts = reduce(add, [counts for counts, _ in rounds], self.counts)
         self.starts = self.starts + np.sum([starts for _, starts in rounds], axis=0)
 
@@ -281,9 +276,9 @@ class VectorImprover(Improver):
 
     def reduced(self, trials: KeptTrials) -> Reduced:
         """Return what is kept of trials: all."""
-        return trials, Earned.means(trials)
+        return trials, means_of(trials)
 
-    def _take(self, rounds: Sequence[KeptTrials], earned: Earned) -> None:
+    def _take(self, rounds: Sequence[KeptTrials], figures: dict[str, float]) -> None:
         for kept in rounds:
             self.encoding.measure(kept.observations)
             check_both_timed((self._portions or rounds)[0].durations, kept.durations)
@@ -291,7 +286,6 @@ class VectorImprover(Improver):
         self.rounds.append(tuple(replace(kept, explored=None) for kept in rounds))
         if not self.encoding.ends:
             # The settled tail is the policy's own, exploration apart.
-            figures = earned.figures()
             self._gain = figures["tail_reward"], figures["tail_error"]
 
     @property
@@ -411,43 +405,3 @@ class VectorImprover(Improver):
         for each in tried:
             if each.shape != () or each.dtype.kind != "i" or not 0 <= each <= len(self.fits):
                 raise InvalidInputError(f"a policy of {len(self.fits)} fits is not {each}")
-
-
-def make_improver(
-    task_spaces: tuple[Space[Any], Space[Any]],
-    ends: bool,
-    observations: ObservationKind,
-    n_errors: float,
-    features: Features | None,
-    pair_features: PairFeatures | None,
-    policy: ArrayLike | None,
-) -> CountedImprover | VectorImprover:
-    """Return what improves a policy of a task, or raise if features or a policy do not fit it."""
-    space, action_space = task_spaces
-    numbers = discrete_actions(action_space)
-    given = _constant if features is None else features
-    encoding: Any = make_encoding(space, given, ends, observations)
-    if not encoding.is_counted:
-        if policy is not None:
-            raise InvalidInputError("policy= is an array of actions of Discrete observations")
-        if features is None and pair_features is None:
-            raise InvalidInputError(
-                f"observations of {space} cannot be counted: give features= of them, such as "
-                "RadialBasis.grid(low, high, n)"
-            )
-        return VectorImprover(encoding, numbers, n_errors, pair_features)
-    if features is not None or pair_features is not None:
-        raise InvalidInputError(
-            "observations that are counted have values of their own and need no features: "
-            "leave them out, or give observations='vectors'"
-        )
-    actions = None
-    if policy is not None:
-        make_actor(policy, space, action_space, None)
-        actions = np.append(np.asarray(policy) - numbers[1], [0] * ends).astype(np.int64)
-    return CountedImprover(encoding.without_features(), numbers, n_errors, actions)
-
-
-def _constant(observations: Any) -> FloatArray:
-    """Return one feature that tells nothing: counted states need none."""
-    return np.ones((len(observations), 1))

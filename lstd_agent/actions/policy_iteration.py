@@ -20,7 +20,14 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from lstd_agent.actions.advantages import Advantages, Undecided
-from lstd_agent.actions.improver import CountedSamples, VectorSamples, WholeTrials, make_improver
+from lstd_agent.actions.improver import (
+    CountedImprover,
+    CountedSamples,
+    Improver,
+    VectorImprover,
+    VectorSamples,
+    WholeTrials,
+)
 from lstd_agent.actions.record import Iteration, SavedSearch, best_of, draw_learning
 from lstd_agent.arrays import FloatArray
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
@@ -28,9 +35,9 @@ from lstd_agent.features.tables import Features
 from lstd_agent.packing import Makers, function, read, refusing, write
 from lstd_agent.persistence import MAKERS
 from lstd_agent.trials.collect import AnyEnv, Request
-from lstd_agent.trials.encoding import ObservationKind
-from lstd_agent.trials.exploration import Explore, check_explore
-from lstd_agent.trials.policies import Policy
+from lstd_agent.trials.encoding import ObservationKind, make_encoding
+from lstd_agent.trials.exploration import Explore, check_explore, discrete_actions
+from lstd_agent.trials.policies import Policy, make_actor
 from lstd_agent.trials.shards import EnvSource, make_env, runner_of, spaces_of
 from lstd_agent.trials.store import Termination
 
@@ -146,9 +153,32 @@ class PolicyIteration:
         self._tried: list[Any] = []
         self._judged: tuple[int, Advantages] | None = None
         self._begins_with_policy = policy is not None
-        how = on_termination == "absorb", observations, self.n_errors
-        given = features, pair_features, policy
-        self._improver = make_improver(spaces_of(env), *how, *given)
+        self._improver = self._make_improver(features, pair_features, policy)
+
+    def _make_improver(self, features: Any, pair_features: Any, policy: Any) -> Improver:
+        """Return what improves the policy, or raise if features or a policy do not fit the task."""
+        space, action_space = spaces_of(self.env)
+        numbers_of, ends = discrete_actions(action_space), self.on_termination == "absorb"
+        given = _constant if features is None else features
+        encoding: Any = make_encoding(space, given, ends, self.observations)
+        if not encoding.is_counted:
+            if policy is not None:
+                raise InvalidInputError("policy= is an array of actions of Discrete observations")
+            if features is None and pair_features is None:
+                raise InvalidInputError(
+                    f"observations of {space} cannot be counted: give features= of them, such as "
+                    "RadialBasis.grid(low, high, n)"
+                )
+            return VectorImprover(encoding, numbers_of, self.n_errors, pair_features)
+        if features is not None or pair_features is not None:
+            raise InvalidInputError(
+                "observations that are counted have values of their own and need no features: "
+                "leave them out, or give observations='vectors'"
+            )
+        if policy is not None:
+            make_actor(policy, space, action_space, None)
+            policy = np.append(np.asarray(policy) - numbers_of[1], [0] * ends).astype(np.int64)
+        return CountedImprover(encoding.without_features(), numbers_of, self.n_errors, policy)
 
     def run(
         self,
@@ -205,11 +235,11 @@ class PolicyIteration:
         recording = WholeTrials(improver.encoding)
         keep = lambda trials: rounds.append(improver.reduced(trials))  # noqa: E731
         runner_of(self.env, request)(recording, policy, keep, request)
-        earned = improver.add(rounds)
+        figures = improver.add(rounds)
         gain, start_value = improver.evaluate_start()
         self._tried.append(improver.snapshot())
         changes = improver.improve()
-        n_trials = len(earned.whole) * (number + 1)
+        n_trials = self.n_trials * (number + 1)
         done = Iteration(
             number=number,
             n_trials=n_trials,
@@ -217,7 +247,7 @@ class PolicyIteration:
             gain=gain,
             start_value=start_value,
             n_changes=changes,
-            **earned.figures(),
+            **figures,
         )
         self.iterations.append(done)
         self.converged = changes <= improver.few_changes
@@ -401,3 +431,8 @@ class PolicyIteration:
         with refusing(path):
             search._improver.restore(saved.samples, saved.tried)
         return search
+
+
+def _constant(observations: Any) -> FloatArray:
+    """Return one feature that tells nothing: counted states need none."""
+    return np.ones((len(observations), 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,45 +26,30 @@ _SHOWN = {
 }
 
 
-class Earned(NamedTuple):
-    """Rewards of trials (n,) per unit of time: over the second half of all timesteps, over all.
+def means_of(trials: KeptTrials) -> FloatArray:
+    """Return mean rewards and durations over the second half of timesteps, and over all, (4, n)."""
+    paid, spent = trials.rewards, trials.part("durations")
+    half = paid.shape[1] // 2
+    return np.stack([each.mean(axis=1) for each in (paid[:, half:], spent[:, half:], paid, spent)])
 
-    Their means over trials are total rewards over total time: each trial has
+
+def earned(means: Sequence[FloatArray]) -> dict[str, float]:
+    """Return what trials of which these are `means_of` earned per unit of time.
+
+    In terms of an `Iteration`. Means over trials are total rewards over total time: each trial has
     (r - g (τ - mean τ)) / mean τ.
     """
-
-    tail: FloatArray
-    whole: FloatArray
-
-    @classmethod
-    def of(cls, numbers: Sequence[FloatArray]) -> Earned:
-        """Return what trials of which these are the `means` earned, in all."""
-        tail, tail_time, whole, whole_time = np.concatenate(numbers, axis=1)
-        rates = []
-        for paid, spent in ((tail, tail_time), (whole, whole_time)):
-            mean = float(spent.mean())
-            if mean == 0.0:
-                raise InvalidInputError(NO_TIME)
-            rates.append((paid - paid.mean() / mean * (spent - mean)) / mean)
-        return cls(*rates)
-
-    @staticmethod
-    def means(trials: KeptTrials) -> FloatArray:
-        """Return mean rewards and durations over the second half, and over all, (4, n)."""
-        paid, spent = trials.rewards, trials.part("durations")
-        half = paid.shape[1] // 2
-        parts = paid[:, half:], spent[:, half:], paid, spent
-        return np.stack([part.mean(axis=1) for part in parts])
-
-    def figures(self) -> dict[str, float]:
-        """Return the mean of both over trials, and their standard errors, as of an `Iteration`."""
-        root = np.sqrt(len(self.whole))
-        return {
-            "tail_reward": float(self.tail.mean()),
-            "tail_error": float(self.tail.std(ddof=1) / root),
-            "reward": float(self.whole.mean()),
-            "reward_error": float(self.whole.std(ddof=1) / root),
-        }
+    tail, tail_time, whole, time = np.concatenate(means, axis=1)
+    figures = {}
+    for name, paid, spent in (("tail_", tail, tail_time), ("", whole, time)):
+        mean = float(spent.mean())
+        if mean == 0.0:
+            raise InvalidInputError(NO_TIME)
+        each = (paid - paid.mean() / mean * (spent - mean)) / mean
+        figures[f"{name}reward"] = float(each.mean())
+        error = float(each.std(ddof=1) / np.sqrt(len(each)))
+        figures["tail_error" if name else "reward_error"] = error
+    return figures
 
 
 @dataclass(frozen=True)

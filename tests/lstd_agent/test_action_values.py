@@ -533,7 +533,7 @@ def test_without_recorded_actions_the_remedy_is_named() -> None:
 def test_what_is_no_timestep_is_refused_as_by_predict() -> None:
     agent, _, _ = explored(n_trials=500)
     agent.fit()
-    message = r"a timestep is an integer from 0|t is one timestep"
+    message = r"a timestep is an integer from 0|t is one timestep|t must be an array"
     bad: list[Any] = [-1, [0, -2], 0.5, True, "x", [[0], [0, 1]]]
     for t in bad:
         with pytest.raises(InvalidInputError, match=message):
