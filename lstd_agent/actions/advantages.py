@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
+from lstd_agent.arrays import FloatArray, IntArray, States
 
 UNKNOWN = -1
 """The action of a state for which the policy has none."""
@@ -83,65 +83,53 @@ class Undecided:
         return f"{self.observation}: action {self.action} instead of {self.instead_of}, {worth}"
 
 
-@dataclass(frozen=True, eq=False)
 class Advantages:
-    """What actions (n, A) are worth beside those that a policy takes (n,) in states that were met.
+    """What actions are worth beside those that a policy takes (n,) in states that were met.
 
-    Differences are q(s, a) - q(s, π(s)), NaN where they are not known. Both they and their standard
-    errors are 0 where actions differ by rounding alone. ``tried`` says which actions were taken.
+    By action values (n, A), NaN where they are not known, with the standard errors of differences
+    from the policy's action, and which actions were tried. Smaller differences than ``rounding``
+    are none.
     """
 
-    states: States
-    taken: IntArray
-    differences: FloatArray
-    errors: FloatArray
-    tried: BoolArray
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         states: States,
         taken: IntArray,
         q: FloatArray,
-        errors: FloatArray,
-        tried: BoolArray,
-        rounding: float = 0.0,
-    ) -> Advantages:
-        """Return the advantages by action values (n, A), with the errors of their differences."""
+        errors: Any,
+        tried: Any,
+        rounding: float,
+    ) -> None:
+        self._states, self._taken, self._n_untried = states, taken, np.count_nonzero(~tried)
         difference = q - q[np.arange(len(q)), taken][:, None]
+        difference[np.abs(difference) <= rounding] = 0.0
         errors = np.where(np.isnan(difference), np.inf, errors)
-        for part in (difference, errors):
-            part[np.abs(part) <= rounding] = 0.0
-        return cls(states, taken, difference, errors, tried)
-
-    def _others_worse_by(self) -> tuple[BoolArray, FloatArray]:
-        """Return which actions are not the policy's, and by how many errors each is worse."""
-        others = np.arange(self.tried.shape[1]) != self.taken[:, None]
-        is_exact = self.errors == 0.0
-        ratio = -self.differences / np.where(is_exact, 1.0, self.errors)
-        exact = np.where(self.differences <= 0.0, np.inf, -np.inf)
-        return others, np.nan_to_num(np.where(is_exact, exact, ratio), nan=0.0, posinf=np.inf)
+        errors[errors <= rounding] = 0.0
+        self._differences, self._errors = difference, errors
+        is_exact, others = errors == 0.0, np.arange(q.shape[1]) != taken[:, None]
+        worse_by = -difference / np.where(is_exact, 1.0, errors)
+        worse_by[is_exact] = np.where(difference <= 0.0, np.inf, -np.inf)[is_exact]
+        worse_by = np.nan_to_num(worse_by, nan=0.0, posinf=np.inf)
+        self._open = others & ((worse_by < _TOLD) | ~tried)
+        self._told_by = np.where(others & tried, worse_by, np.inf).min(axis=1, initial=np.inf)
 
     def undecided(self, decode: Callable[[Any], Any], first_action: int) -> list[Undecided]:
         """Return the pairs that are not told from the policy's."""
-        others, worse_by = self._others_worse_by()
         return [
             Undecided(
-                decode(self.states[i]),
+                decode(self._states[i]),
                 first_action + a,
-                first_action + int(self.taken[i]),
-                float(self.differences[i, a]),
-                float(self.errors[i, a]),
+                first_action + int(self._taken[i]),
+                float(self._differences[i, a]),
+                float(self._errors[i, a]),
             )
-            for i, a in np.argwhere(others & ((worse_by < _TOLD) | ~self.tried)).tolist()
+            for i, a in np.argwhere(self._open).tolist()
         ]
 
     def account(self, undecided: list[Undecided]) -> list[str]:
         """Return how sure the policy's actions are, as lines of text."""
-        others, worse_by = self._others_worse_by()
-        told_by = np.where(others & self.tried, worse_by, np.inf).min(axis=1, initial=np.inf)
-        told = told_by[told_by >= _TOLD]
-        lines = [f"best actions told in {len(told)} of {len(told_by)} states that were met"]
+        told = self._told_by[self._told_by >= _TOLD]
+        lines = [f"best actions told in {len(told)} of {len(self._taken)} states that were met"]
         finite = told[np.isfinite(told)]
         if len(finite):
             lines[0] += f", by {finite.min():.1f} standard errors or more (half of them by "
@@ -152,6 +140,6 @@ class Advantages:
             pairs.sort(key=lambda each: -each.difference / each.standard_error)
             lines += [f"  {each}" for each in pairs[:_SHOWN]]
             lines += ["  ..."] if len(pairs) > _SHOWN else []
-        if n_untried := int(np.count_nonzero(~self.tried)):
-            lines.append(f"pairs that were never tried, or do not exist: {n_untried}")
+        if self._n_untried:
+            lines.append(f"pairs that were never tried, or do not exist: {self._n_untried}")
         return lines

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import chain
+from itertools import chain, repeat
 from operator import add
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -133,6 +133,13 @@ class Improver:
         self._take([kept for kept, _ in rounds], figures)
         return figures
 
+    def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
+        """Take the samples of a saved search, and check the policies that it tried."""
+        if type(samples) is not type(self.samples):
+            raise InvalidInputError("its samples are not of such observations")
+        self._restore(samples)
+        self._check_policies(*tried)
+
     def policy(self, snapshot: IntArray | None = None) -> Any:
         """Return the policy, or the one of a snapshot, as `SeminormLSTDAgent.collect` takes it."""
         return ImprovedPolicy(self.encoding, self.first_action, self._rule(snapshot))
@@ -210,7 +217,7 @@ class CountedImprover(Improver):
         found, taken, n = self.evaluate(), np.maximum(self.actions, 0), self.counts.n_samples
         met = np.flatnonzero((self.actions != UNKNOWN) & (n.sum(axis=1) > 0))
         q, errors = found.action_values[met], found.advantage_errors(taken)[met]
-        return Advantages.of(met, taken[met], q, errors, n[met] > 0, found.rounding)
+        return Advantages(met, taken[met], q, errors, n[met] > 0, found.rounding)
 
     def action_values(self, states: IntArray) -> FloatArray:
         """Return the policy's action values, shape (m, A)."""
@@ -222,24 +229,25 @@ class CountedImprover(Improver):
 
     @property
     def samples(self) -> CountedSamples:
-        """What a file holds."""
+        """What a file holds of the improver."""
         return CountedSamples(self.counts, self.starts, self.actions)
 
-    def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
-        """Take the samples of a saved search, and check the policies that it tried."""
+    def _restore(self, samples: CountedSamples) -> None:
         S, A = len(self.actions), self.n_actions
-        if not isinstance(samples, CountedSamples):
-            raise InvalidInputError("its samples are not counted")
         counts, starts, actions = samples.counts, samples.starts, samples.actions
         if (counts.n_states, counts.n_actions) != (S, A):
             raise InvalidInputError(f"its counts are not of {S} states and {A} actions")
-        for each in (actions, *tried):
+        if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
+            raise InvalidInputError(f"its starts are not of {S} states")
+        self._check_policies(actions)
+        self.counts, self.starts, self.actions = counts, starts, actions
+
+    def _check_policies(self, *snapshots: IntArray) -> None:
+        S, A = len(self.actions), self.n_actions
+        for each in snapshots:
             is_policy = each.shape == (S,) and each.dtype.kind == "i"
             if not is_policy or each.min() < UNKNOWN or each.max() >= A:
                 raise InvalidInputError(f"a policy of {S} states and {A} actions is not {each}")
-        if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
-            raise InvalidInputError(f"its starts are not of {S} states")
-        self.counts, self.starts, self.actions = counts, starts, actions
 
     def _rule(self, snapshot: IntArray | None) -> Callable[[States], IntArray]:
         return partial(np.take, self.actions if snapshot is None else snapshot)
@@ -293,21 +301,15 @@ class VectorImprover(Improver):
         """All trials so far."""
         return list(chain.from_iterable(self.rounds))
 
-    def _rule(self, snapshot: IntArray | None) -> Fits:
-        fits = self.fits if snapshot is None else self.fits[: int(snapshot)]
-        return Fits(self._pairs, fits, self.n_errors)
-
     def evaluate(self) -> PairFit:
         """Return the action values of the policy by all trials."""
         self._update_following()
-        each = list(zip(self._portions, self._following, strict=True))
+        kept, actions = self._portions, self._following
 
         def rows() -> Iterator[Rows]:
-            return chain.from_iterable(
-                pair_rows(part, self._pairs, actions) for part, actions in each
-            )
+            return chain.from_iterable(map(pair_rows, kept, repeat(self._pairs), actions))
 
-        factor = factor_of_pairs(rows(), self._pairs.D(self._portions[0]))
+        factor = factor_of_pairs(rows(), self._pairs.D(kept[0]))
         return PairEquations(factor).fit(rows(), *self._gain)
 
     def evaluate_start(self) -> tuple[float, float]:
@@ -364,7 +366,7 @@ class VectorImprover(Improver):
         states, features, actions = states[met], features[met], actions[met]
         q, taken = fit.values(features), features[np.arange(len(actions)), actions][:, None]
         errors = fit.standard_errors(features - taken)
-        return Advantages.of(states, actions, q, errors, ~np.isnan(q))
+        return Advantages(states, actions, q, errors, ~np.isnan(q), 0.0)
 
     def _some_states(self) -> States:
         """Return states spread over all trials and timesteps alike."""
@@ -386,13 +388,10 @@ class VectorImprover(Improver):
 
     @property
     def samples(self) -> VectorSamples:
-        """What a file holds: trials, from which all fits follow."""
+        """Trials, from which all fits follow."""
         return VectorSamples(tuple(self.rounds[: len(self.fits)]))
 
-    def restore(self, samples: Any, tried: Sequence[IntArray]) -> None:
-        """Take the trials of a saved search, and improve the policy by them as it did."""
-        if not isinstance(samples, VectorSamples):
-            raise InvalidInputError("its samples are not trials of vectors")
+    def _restore(self, samples: VectorSamples) -> None:
         for rounds in samples.rounds:
             for kept in rounds:
                 self.encoding.encode_logged(kept.observations)
@@ -402,6 +401,12 @@ class VectorImprover(Improver):
             self.add([self.reduced(kept) for kept in rounds])
             self.evaluate_start()
             self.improve()
-        for each in tried:
+
+    def _check_policies(self, *snapshots: IntArray) -> None:
+        for each in snapshots:
             if each.shape != () or each.dtype.kind != "i" or not 0 <= each <= len(self.fits):
                 raise InvalidInputError(f"a policy of {len(self.fits)} fits is not {each}")
+
+    def _rule(self, snapshot: IntArray | None) -> Fits:
+        fits = self.fits if snapshot is None else self.fits[: int(snapshot)]
+        return Fits(self._pairs, fits, self.n_errors)

@@ -93,9 +93,9 @@ class PolicyIteration:
     iterations : list of Iteration
         The record.
     converged : bool
-        Whether the last iteration changed nothing: by all samples no action is better by more than
-        ``n_errors`` standard errors. (Of vectors, it changed at most 10 of 1000 observations.)
-        Whether the policy is the best is another matter: see ``undecided``.
+        Whether the last iteration changed nothing: no action is better by more than ``n_errors``
+        standard errors. (Of vectors, it changed at most 10 of 1000 observations.) Whether the
+        policy is the best is another matter: see ``undecided``.
     undecided : list of Undecided
         The actions that 3 standard errors, including errors of successors' values, do not tell to
         be worse than the current policy's: actions that are alike, that were tried too little, and
@@ -106,8 +106,8 @@ class PolicyIteration:
 
     Notes
     -----
-    Memory: the trials that run at a time, with 10 bytes or more a timestep. Of counted observations
-    32 bytes for each different (s, a, s') that was met; of vectors all trials so far.
+    Memory: of counted observations 32 bytes for each different (s, a, s') that was met; of vectors
+    all trials so far. While a round of trials runs, some 10 bytes for each of its timesteps.
 
     Examples
     --------
@@ -217,11 +217,12 @@ class PolicyIteration:
         """
         number, improver = len(self.iterations), self._improver
         source = np.random.SeedSequence(self.entropy, spawn_key=(number,))
+        seed = int(source.generate_state(1, np.uint64)[0]) >> 1
         policy = improver.policy()
         request = Request(
             self.n_trials,
             self.t_max,
-            int(source.generate_state(1, np.uint64)[0]) >> 1,
+            seed,
             batched=True if callable(policy) else None,
             progress=progress,
             workers=workers,
@@ -240,15 +241,8 @@ class PolicyIteration:
         self._tried.append(improver.snapshot())
         changes = improver.improve()
         n_trials = self.n_trials * (number + 1)
-        done = Iteration(
-            number=number,
-            n_trials=n_trials,
-            n_steps=n_trials * (self.t_max + 1),
-            gain=gain,
-            start_value=start_value,
-            n_changes=changes,
-            **figures,
-        )
+        n_steps, found = n_trials * (self.t_max + 1), (gain, start_value)
+        done = Iteration(number, n_trials, n_steps, *found, n_changes=changes, **figures)
         self.iterations.append(done)
         self.converged = changes <= improver.few_changes
         return done
@@ -395,10 +389,6 @@ class PolicyIteration:
             Where it was a function, which a file does not hold.
         features, pair_features : optional
             The same as before.
-
-        Returns
-        -------
-        PolicyIteration
 
         Raises
         ------
