@@ -46,8 +46,7 @@ Samples: TypeAlias = TransitionCounts | KeptTrials
 # Directions whose features are 1e-6 times as large as others count as none; this is for squares.
 _RCOND = 1e-12
 
-# Updates whose errors grow by more than this from the first to the last diverge.
-_MOST_GROWTH = 1e3
+_MOST_GROWTH = 1e3  # of errors from the first update to the last
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +73,7 @@ def average_reward_lstd(
     """Return the value by average-reward LSTD(λ): E[e (f - f')ᵀ] w = E[e (r - g)].
 
     It is one neighbourhood of a linked system with ``backup=LambdaReturn(decay)``. Source: Yu &
-    Bertsekas (2009), "Convergence results for some temporal difference methods based on least
-    squares", section II.
+    Bertsekas (2009), "Convergence results for some temporal difference methods", section II.
 
     Parameters
     ----------
@@ -92,7 +90,7 @@ def average_reward_lstd(
     LinearValue
     """
     means = _Means.of(samples, features, decay)
-    return means.solved(means.X(), gain, intercept=False)  # which differences leave out
+    return means.solved(means.X(), gain, intercept=False)  # of which differences tell nothing
 
 
 def differential_td(
@@ -163,9 +161,9 @@ def differential_td(
 def discounted_lstd(samples: Samples, features: Any, discount: float) -> LinearValue:
     """Return the discounted value by LSTD with an intercept: E[f (f - γ f')ᵀ] w = E[f r].
 
-    It tends to the bias with discount 1: the discounted value is gain / (1 - γ) + bias + a rest
-    that vanishes with 1 - γ (Puterman 1994, section 8.2). Source: Bradtke & Barto (1996), "Linear
-    least-squares algorithms for temporal difference learning".
+    It is gain / (1 - γ) + bias + a rest that vanishes with 1 - γ (Puterman 1994, section 8.2).
+    Source: Bradtke & Barto (1996), "Linear least-squares algorithms for temporal difference
+    learning".
 
     Parameters
     ----------
@@ -229,31 +227,24 @@ def certainty_equivalence(counts: TransitionCounts, gain: float | None = None) -
     ndarray, shape (S,)
         NaN where no transitions were seen to lead to the state that is visited most.
     """
-    half = (counts.t_max + 1) // 2
-    source = CountRows([counts], np.ones((counts.n_states, 1)))
-    visits = np.asarray(source.visits[half:].sum(axis=0), dtype=np.float64)
+    source, half = CountRows([counts], np.ones((counts.n_states, 1))), (counts.t_max + 1) // 2
     if gain is None:
         n, paid, time = source.trials_at, source.mean_rewards, source.mean_durations
         gain = float((paid[half:] @ n[half:]) / (time[half:] @ n[half:]))
     model = pooled_model(source, gain, source.main_state(half))
-    visits[model.open_share == 1.0] = 0.0
-    values = np.where(model.open_share < 1.0, model.values, np.nan)
-    return np.asarray(values - visits @ model.values / visits.sum())
+    known = model.open_share < 1.0
+    visits = known * source.visits[half:].sum(axis=0)
+    return np.where(known, model.values - visits @ model.values / visits.sum(), np.nan)
 
 
 class _Means(NamedTuple):
-    """Means over all samples, of coordinates (u, 1) with u = f V, p numbers.
-
-    E[(u, 1) (u, 1)ᵀ] over the timesteps whose features enter traces, (p, p); E[e xᵀ] of traces e
-    of (u, 1) and x = (u, 1, the next (u, 1), τ, r), (p, 2 p + 2); and sums of x over all timesteps,
-    and over their second half.
-    """
+    """Means over all samples, of coordinates (u, 1) with u = f V, p numbers."""
 
     V: FloatArray
-    second: FloatArray
-    traced: FloatArray
-    every: FloatArray
-    late: FloatArray
+    second: FloatArray  # E[(u, 1) (u, 1)ᵀ] over the timesteps whose features enter traces
+    traced: FloatArray  # E[e xᵀ] of traces e of (u, 1), and x = (u, 1, the next (u, 1), τ, r)
+    every: FloatArray  # sums of x over all timesteps
+    late: FloatArray  # sums of x over the second half
 
     @classmethod
     def of(cls, samples: Samples, features: Any, decay: float, last: int | None = None) -> _Means:
@@ -266,9 +257,8 @@ class _Means(NamedTuple):
         edges = sorted({0, half, last + 1, T + 1})
         sums = np.stack([_traced(source, source.merged(*run)) for run in pairwise(edges)])
         entering = sums[: edges.index(last + 1)].sum(axis=0)
-        traced = entering
-        if decay > 0.0:
-            traced = _traced(source, source.layers(0, T + 1), decay, T - last)
+        backwards = source.layers(0, T + 1)
+        traced = _traced(source, backwards, decay, T - last) if decay > 0.0 else entering
         # The last of (u, 1) is 1: the last row of products holds sums, and their p-th entry n.
         n, turn = entering[-1, p - 1], source.coordinates.turn
         V = np.diag(turn) if turn.ndim == 1 else turn
@@ -281,10 +271,7 @@ class _Means(NamedTuple):
         return self.traced[:, :p] - discount * self.traced[:, p : 2 * p]
 
     def solved(self, X: FloatArray, gain: float | None, *, intercept: bool = True) -> LinearValue:
-        """Return the minimizer (Thm ``epb_minimizer``) of X w = E[e (r - g τ)].
-
-        The default gain is that of the second half of all timesteps.
-        """
+        """Return the minimizer (Thm ``epb_minimizer``) of X w = E[e (r - g τ)]."""
         gain = self.late[-1] / self.late[-2] if gain is None else gain
         p = len(X) if intercept else len(X) - 1
         y = self.traced[:p, -1:] - gain * self.traced[:p, -2:-1]
@@ -307,11 +294,9 @@ def _traced(source: Any, layers: Iterable[Layer], decay: float = 0.0, n_late: in
     With decay layers are timesteps backwards, and the features of so many late ones do not enter.
     Counts hold no trials: there b of what comes next is the mean over the states that follow.
     """
-    p = source.p
-    total, carried = np.zeros((p, 2 * p + 2)), np.zeros(())
-    # Of counts, features are the same at each timestep, and multiply once.
+    p, total, carried = source.p, 0.0, 0.0
+    # Counts have the same features at each timestep, which multiply once.
     by_state = decay > 0.0 and source.are_places
-    sums = np.zeros((len(source.rows), 2 * p + 2)) if by_state else total
     for i, layer in enumerate(layers):
         u, weights = layer.features, layer.weights[:, None]
         ahead = np.zeros((len(layer.following), 2 * p + 2))
@@ -322,9 +307,9 @@ def _traced(source: Any, layers: Iterable[Layer], decay: float = 0.0, n_late: in
         b[:, -1] += layer.rewards
         b *= weights > 0.0  # not what was not seen, or after a trial's end
         if i >= n_late:
-            sums += weights * b if by_state else (weights * u).T @ b
-        carried = decay * b if decay else carried
-    return source.rows.T @ sums if by_state else total
+            total = total + (weights * b if by_state else (weights * u).T @ b)
+        carried = decay * b if decay else 0.0
+    return source.rows.T @ total if by_state else total
 
 
 def _rows(samples: Samples, features: Any) -> CountRows | TrialRows:

