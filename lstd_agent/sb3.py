@@ -102,7 +102,7 @@ class StartValueCallback(BaseCallback):
         self._features, self._options, self._deterministic = features, options, deterministic
         self._every, self._next = check_integer("every", every, 1), 0
         n_trials, t_max = check_integer("n_trials", n_trials, 2), check_integer("t_max", t_max, 1)
-        self._how = {"n_trials": n_trials, "t_max": t_max, "seed": seed}
+        self._how: dict[str, Any] = {"n_trials": n_trials, "t_max": t_max, "seed": seed}
         self._env = env
 
     def _on_training_start(self) -> None:

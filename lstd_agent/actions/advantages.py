@@ -13,7 +13,7 @@ from lstd_agent.arrays import FloatArray, IntArray, States
 UNKNOWN = -1
 """The action of a state for which the policy has none."""
 
-# By so many standard errors an action must be worse to be told from the best.
+# An action is told from the policy's if it is worse by so many standard errors.
 _TOLD = 3.0
 
 # So many undecided pairs are shown in an account.
@@ -29,9 +29,9 @@ def better_actions(
 ) -> IntArray:
     """Return an action for each row of action values (n, A): a better one, or else the same.
 
-    An action is better if its advantage over the policy's exceeds ``n_errors`` standard errors:
-    ``error`` gives those of rows (m,) and actions (m,). Smaller advantages than ``rounding`` are
-    none. Where the policy has no action, the best of known value (not NaN) is taken.
+    An action is better if its advantage over the policy's action exceeds ``n_errors`` standard
+    errors, which ``error`` gives for rows (m,) and actions (m,), and ``rounding``. Where the policy
+    has no action, the action of the largest known value is taken.
     """
     row, known = np.arange(len(q)), actions != UNKNOWN
     has_value = ~np.isnan(q)
@@ -86,9 +86,9 @@ class Undecided:
 class Advantages:
     """What actions are worth beside those that a policy takes (n,) in states that were met.
 
-    By action values (n, A), NaN where they are not known, with the standard errors of differences
-    from the policy's action, and which actions were tried. Smaller differences than ``rounding``
-    are none.
+    Made of action values (n, A), NaN where they are not known, the standard errors of differences
+    from the policy's action, and which actions were tried. Differences and errors up to
+    ``rounding`` count as 0.
     """
 
     def __init__(

@@ -34,13 +34,13 @@ from lstd_agent.trials.kept import NO_TIME
 OPEN = 0.05
 """Values that are open by a larger share than this are not determined."""
 
-# Fewer transitions do not show that a class of states is never left.
+# A class of states with fewer transitions may be left after all.
 _ENOUGH = 100
 
 # What is smaller beside values is rounding.
 _ROUNDING = 1e-9
 
-# The noise of more states than this is drawn, in so many directions.
+# For more states than this, the noise is drawn in so many random directions.
 _MOST_STATES, _DIRECTIONS = 500, 400
 
 _CHUNK_SIZE = 2**21
@@ -73,9 +73,8 @@ class PolicyChain:
     def main_state(self, starts: IntArray | None = None) -> int:
         """Return a state to which values are relative: the recurrent one that was seen most.
 
-        Of several classes that are never left, the one of the largest gain. A class seen in few
-        transitions may well be left. If starts are given, only classes that they lead to count, if
-        there are any.
+        Of several classes that are never left, the class of the largest gain is taken. If starts
+        are given, only classes that the starts lead to count, if there are any.
         """
         visits = self.n_samples.sum(axis=1)
         classes = [found for found in closed_classes(self.matrix) if visits[found].sum() >= _ENOUGH]
@@ -169,16 +168,16 @@ class ActionValues:
 
     @cached_property
     def standard_errors(self) -> FloatArray:
-        """Standard errors (S, A) of the means of r - g τ + v(s'): of q, apart from those of v."""
+        """Standard errors (S, A) of the means of r - g τ + v(s'), with v taken as exact."""
         n = self._chain.n_samples
         variances = self._chain.counts.variances(self._v, self.gain)
         return np.sqrt(variances / np.where(n > 0, n, np.nan))
 
     def better_than(self, actions: IntArray, n_errors: float) -> IntArray:
-        """Return better actions (S,) than some, by the errors of `standard_errors`.
+        """Return better actions than some (S,), by the errors of `standard_errors`.
 
-        Where the policy leads from a state to none that is evaluated, it takes what leads there
-        most likely.
+        In a state from which the policy leads to no evaluated state, the action is taken that most
+        likely leads to one.
         """
         errors, every, taken = self.standard_errors, np.arange(len(actions)), np.maximum(actions, 0)
 

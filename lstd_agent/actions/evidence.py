@@ -44,8 +44,8 @@ SuccessorValues: TypeAlias = Callable[[States], tuple[FloatArray, BoolArray]]
 class ActionEvidence:
     """Action values, their standard errors, and how well they were seen.
 
-    By a `TrialStore`, a source of its rows, the number of batches, and the latest fit, if any; of
-    the policy of the trials unless there is another one.
+    They come from a `TrialStore`, a source of its rows, the number of batches, and the latest fit,
+    if there is one. They are values of the trials' own policy, unless another one is given.
     """
 
     trials: Any
@@ -122,7 +122,7 @@ class ActionEvidence:
         return self._fitted.system.gain
 
     def _neighborhood_after(self, t: ArrayLike, shape: tuple[int, ...]) -> IntArray:
-        """Return by which neighbourhood `predict` values what comes after timesteps t."""
+        """Return the neighbourhoods by which `predict` values the states after timesteps t."""
         time = plain_array(t, "t")
         if time.shape not in ((), shape):
             raise InvalidInputError(
@@ -139,7 +139,7 @@ class ActionEvidence:
         return system.neighborhood_at(time.ravel() + 1)
 
     def _successor_value(self, k: int | None, states: States) -> tuple[FloatArray, BoolArray]:
-        """Return values by neighbourhood k, or the most sampled one, and which are determined."""
+        """Return values by neighbourhood k (default: the most sampled), and which are determined."""
         fit, n = self._fitted, len(states)
         neighborhood = fit.most_sampled(states) if k is None else np.full(n, k)
         values = fit.system.values(fit.encoding.rows(states), neighborhood)

@@ -1,10 +1,11 @@
 """Improvement of a policy by the samples of this and other policies.
 
-What actions lead to is the same for every policy, so that the samples of earlier policies stay of
-use. An action replaces another where its advantage q(s, a) - q(s, π(s)) exceeds so many of its
-standard errors. Of counted states, a policy is evaluated and improved on the same counts until
-nothing changes, and only then tried out. Of vectors, trials are kept, and fitted anew for each
-policy: a policy is one fit after another, each of which takes better actions than those before it.
+What follows an action is the same under every policy, so that samples of earlier policies stay of
+use. An action replaces another where its advantage q(s, a) - q(s, π(s)) exceeds a number of its
+standard errors. Where states are counted, the policy is evaluated and improved on the same counts
+until nothing changes, and only then tried out. Where observations are vectors, all trials are kept
+and fitted anew for each policy. Such a policy is a sequence of fits, each of which takes better
+actions than the fits before it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from lstd_agent.actions.pair_equations import (
 )
 from lstd_agent.actions.record import earned, means_of
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
-from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.errors import InvalidInputError
 from lstd_agent.trials.action_counts import ActionCounts
 from lstd_agent.trials.exploration import ActionNumbers
 from lstd_agent.trials.kept import KeptTrials, check_both_timed
@@ -45,7 +46,7 @@ Reduced: TypeAlias = tuple[Any, FloatArray]
 # Of vectors, changes are looked for at so many observations.
 _N_STATES = 1000
 
-# Policy iteration on finite counts ends by itself, after a few rounds; this is for what noise does.
+# Policy iteration on counts ends after a few rounds, unless noise makes it go round.
 _MOST_ROUNDS = 100
 
 
@@ -59,9 +60,9 @@ class WholeTrials(Recording):
 
 @dataclass(frozen=True, eq=False)
 class ImprovedPolicy:
-    """Takes the actions that a rule has for encoded observations, and the first where it has none.
+    """Takes the actions of a rule for encoded observations, or the first action where it has none.
 
-    The rule counts actions from 0; `UNKNOWN` is none.
+    The rule numbers actions from 0; `UNKNOWN` stands for none.
     """
 
     encoding: Any
@@ -91,7 +92,7 @@ class Fits:
         return self.better_than(unknown, self.pairs(states)) if self.fits else unknown
 
     def better_than(self, actions: IntArray, features: FloatArray, first: int = 0) -> IntArray:
-        """Return the actions (n,) that the fits from number ``first`` on take in place of some."""
+        """Return better actions than some (n,), by the fits from number ``first`` on."""
         for fit in self.fits[first:]:
             actions = fit.better_than(actions, features, self.n_errors)
         return actions
@@ -114,10 +115,10 @@ class VectorSamples:
 
 
 class Improver:
-    """A policy, and samples of this and other policies by which it is improved."""
+    """A policy, and the samples of this and earlier policies that improve it."""
 
     few_changes = 0
-    """A search is over where no more states than so many change their actions."""
+    """A search ends when at most so many states change their actions."""
 
     if TYPE_CHECKING:  # what counts and vectors differ in
 
@@ -182,8 +183,8 @@ class CountedImprover(Improver):
     def evaluate(self, *, from_start: bool = False) -> ActionValues:
         """Return the action values of the policy by all counts.
 
-        Where it has no action, it takes them as often as they were taken. Of several recurrent
-        classes, values are relative to the one of the largest gain, or one that the start leads to.
+        Where the policy has no action, it takes actions as often as they were taken so far. Values
+        are relative to the recurrent class of the largest gain, or one that starts lead to.
         """
         n = np.asarray(self.counts.n_samples, dtype=np.float64)
         policy = n / np.maximum(n.sum(axis=1, keepdims=True), 1.0)
@@ -278,7 +279,7 @@ class VectorImprover(Improver):
         self.fit: PairFit | None = None
         self._pairs = PairFeatureRows(encoding, self.n_actions, features)
         self._gain = 0.0, 0.0  # with its standard error
-        # In the states that follow, the actions of the policy made by the first so many fits.
+        # Actions in all next states of each portion, by the first so many fits.
         self._following: list[IntArray] = []
         self._n_followed = 0
 
@@ -290,10 +291,10 @@ class VectorImprover(Improver):
         for kept in rounds:
             self.encoding.measure(kept.observations)
             check_both_timed((self._portions or rounds)[0].durations, kept.durations)
-        # Whoever chose an action, it stands for the policy where that has none.
+        # Where the policy has no action, the action that was taken stands for it.
         self.rounds.append(tuple(replace(kept, explored=None) for kept in rounds))
         if not self.encoding.ends:
-            # The settled tail is the policy's own, exploration apart.
+            # The second half has no exploration: it shows the policy's own gain.
             self._gain = figures["tail_reward"], figures["tail_error"]
 
     @property
@@ -350,7 +351,7 @@ class VectorImprover(Improver):
         return self._rule(None).better_than(np.full(len(features), UNKNOWN), features)
 
     def improve(self) -> int:
-        """Improve the policy; return of how many of 1000 observations the action changed."""
+        """Improve the policy; return for how many of 1000 observations the action changed."""
         assert self.fit is not None
         features = self._pairs(self._some_states())
         before = self._actions(features)
@@ -378,8 +379,7 @@ class VectorImprover(Improver):
 
     def action_values(self, states: States) -> FloatArray:
         """Return the action values of the policy that was evaluated last, shape (m, A)."""
-        if self.fit is None:
-            raise NotFittedError("there are no action values yet: call run first")
+        assert self.fit is not None
         return self.fit.values(self._pairs(states))
 
     def snapshot(self) -> IntArray:

@@ -3,9 +3,9 @@ r"""Action values from features of pairs: LSTDQ for the bias, from transitions o
 .. math:: X = E[f(s, a) (f(s, a) - f(s', \pi(s')))^T], \quad Z = E[f(s, a) f(s, a)^T], \quad
           y = E[(r - g \tau) f(s, a)],
 
-solved as `lstd_agent.system.minimizer` solves the equations of states, q(s, a) = f(s, a)^T w.
-Whoever chose a, the expectation of r and s' given (s, a) is the same. Constants are left open by
-X (a bias is known up to one), and the smallest of all solutions is taken.
+solved like the equations of states in `lstd_agent.system.minimizer`; then q(s, a) = f(s, a)^T w.
+The expectation of r and s' given (s, a) does not depend on who chose a. X leaves constants open,
+since a bias is known up to a constant; of all solutions the smallest is taken.
 
 The covariance of w is the covariance of X† Σ f e, with temporal differences e.
 
@@ -45,7 +45,7 @@ AllPairs = Callable[[Any], FloatArray]
 """Features (n, A, D) of n encoded observations with each action; 0 where trials are over."""
 
 Rows: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
-"""Of some transitions: features f (n, D), f less what follows, rewards (n,), durations (n,)."""
+"""Of some transitions: features f (n, D), f less the next features, rewards, durations (n,)."""
 
 # Features of about this many numbers are held at a time.
 _CHUNK_SIZE = 2**21
@@ -53,11 +53,11 @@ _CHUNK_SIZE = 2**21
 # Relative cutoffs of the size of features, and of their differences.
 _RCOND, _DIFFERENCES = 1e-5, 1e-10
 
-# Of a constant that features can represent this would be 1.
+# Features can represent a constant if this share of it is told; the share is then nearly 1.
 _CONSTANT = 1e-6
 
 N_SETTLED = 20_000
-"""As many observations are enough for a mean value of the long run."""
+"""So many observations are enough for a mean value of the long run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ def ended(states: Any) -> BoolArray:
 
 
 def parts_of(trials: KeptTrials, pairs: AllPairs) -> Iterator[tuple[slice, KeptTrials]]:
-    """Yield slices of trials, and these, whose features fit in bounded memory."""
+    """Yield slices of trials and the trials in them, few enough for features in bounded memory."""
     size = pairs(trials.observations[:1, 0])[0].size * trials.observations.shape[1]
     step = max(1, _CHUNK_SIZE // size)
     for start in range(0, trials.n_trials, step):
@@ -135,9 +135,9 @@ def pair_rows(
 ) -> Iterator[Rows]:
     """Yield f(s, a), f(s, a) - f(s', π(s')), r and τ, of some transitions at a time.
 
-    The policy has actions (m, t_max + 1) in the states that follow. Where it has none, -1, the one
-    that was taken next stands for it, unless that was exploratory. If successors have values (n,),
-    these add to the rewards, and no features follow.
+    The policy has actions (m, t_max + 1) in the next states. Where it has none (-1), the action
+    that was taken next stands for it, unless that action was exploratory. If ``value`` gives values
+    (n,) of next states, these are added to the rewards in place of next features.
     """
     for block, part in parts_of(trials, pairs):
         use, actions = have_actions(part), part.part("actions").astype(np.int64)
@@ -164,8 +164,8 @@ def pair_rows(
 class PairFit:
     """Fitted action values q = f^T w of features f (..., D).
 
-    The variance of f^T w is the squared norm of f^T root; ``scale`` has the sizes of features, by
-    which they are divided for the Christoffel function.
+    The variance of f^T w is the squared norm of f^T root. The Christoffel function takes features
+    divided by ``scale``, their sizes.
     """
 
     weights: FloatArray
@@ -183,7 +183,7 @@ class PairFit:
         return np.asarray(np.linalg.norm(features @ self.root, axis=-1))
 
     def better_than(self, actions: IntArray, features: FloatArray, n_errors: float) -> IntArray:
-        """Return better actions (n,) than some, in states with features (n, A, D) of pairs."""
+        """Return better actions than some (n,), in states with features (n, A, D) of pairs."""
 
         def error(state: IntArray, action: IntArray) -> FloatArray:
             return self.standard_errors(features[state, action] - features[state, actions[state]])
@@ -214,11 +214,11 @@ class PairEquations:
         return self._solved(self._numbers[:, :1] - gain * self._numbers[:, 1:2])[:, 0]
 
     def bias(self) -> tuple[FloatArray, float]:
-        r"""Return weights, and the mean value in the long run, of whatever behaviour.
+        r"""Return weights and the long-run mean value, by transitions of any behaviour.
 
-        What constants add to the equations lies outside the range of X by a part; the function
-        :math:`f(s, a)^T u` of it turns the behaviour's frequencies of pairs into the policy's
-        in the long run. They give the gain too.
+        A part of the constant's sums lies outside the range of X. Its function
+        :math:`f(s, a)^T u` turns the behaviour's frequencies of pairs into the policy's
+        frequencies in the long run, which also give the gain.
         """
         L, _ = basis_of_range(self._A, _RCOND)
         numbers = L.T @ self._numbers
@@ -235,9 +235,9 @@ class PairEquations:
         return weights, float(outside @ (L.T @ (self._A @ (weights * self._scale)))) / share
 
     def fit(self, rows: Iterable[Rows], gain: float, gain_error: float = 0.0) -> PairFit:
-        """Return the fit, its covariance by the root of the sum of (f e)(f e)^T over the rows.
+        """Return the fit; its covariance has the sum of (f e)(f e)^T over the rows.
 
-        The standard error of the gain, which other samples tell, adds to it.
+        The standard error of the gain, which is estimated apart, adds to it.
         """
         # The equations as a function of sums over f: (A^+)^T of these sums is a side.
         above, times = self._numbers[:, :1] - gain * self._numbers[:, 1:2], self._numbers[:, 1:2]

@@ -34,10 +34,9 @@ def means_of(trials: KeptTrials) -> FloatArray:
 
 
 def earned(means: Sequence[FloatArray]) -> dict[str, float]:
-    """Return what trials of which these are `means_of` earned per unit of time.
+    """Return what trials earned per unit of time, by their `means_of`, as in an `Iteration`.
 
-    In terms of an `Iteration`. Means over trials are total rewards over total time: each trial has
-    (r - g (τ - mean τ)) / mean τ.
+    Each trial counts as (r - g (τ - mean τ)) / mean τ, whose mean is total rewards over total time.
     """
     tail, tail_time, whole, time = np.concatenate(means, axis=1)
     figures = {}
@@ -131,7 +130,7 @@ class SavedSearch:
 
 
 def best_of(records: Sequence[Iteration]) -> int:
-    """Return the place of the latest policy whose trials earned no less than another's."""
+    """Return the index of the latest policy whose trials earned no less than any other's."""
     rewards = np.array([each.reward for each in records])
     errors = np.array([each.reward_error for each in records])
     top = int(np.argmax(rewards))
