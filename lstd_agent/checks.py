@@ -1,14 +1,14 @@
 r"""Checks of trials and of the values fitted to them, in units of earned rewards.
 
-No check is scaled by what a fit predicts, so that a wild fit cannot silence its own alarm. The unit
-E (`earned_range`) is what trials earned: the range of the sums of mean rewards above the last
+No check is scaled by predicted values, so that a wild fit cannot silence its own alarm. The unit E
+(`earned_range`) is what trials earned: the range of the sums of mean rewards above the last
 quarter's mean reward. Every test asks whether u, one number a trial, has mean 0, by
 
 .. math:: S(u) = \sum_i u_i \Big/ \sqrt{\sum_i u_i^2} .
 
 If u is symmetric about 0, S exceeds x in size with a chance of at most 2 exp(-x²/2), whatever the
-number of trials and their tails (Hoeffding); and S² is at most the number of trials that make up
-the sum, so that a few rare events never alarm. m tests share the level, see `critical`.
+number of trials and their tails (Hoeffding). S² is at most the number of trials that make up the
+sum, so that a few rare events never alarm. m tests share the level, see `critical`.
 
 The functions know arrays only: rewards R (N, T), NaN from where a trial was cut short; features
 (M, T, d) of some of the trials; values (N, T + 1) that were fitted; groups of trials with like
@@ -45,8 +45,9 @@ _MOVES = 0.25
 # that add up to a smaller share of E do not matter.
 _LASTING, _OWN, _FEW_ROWS = 0.5, 0.05, 50
 
-# A misfit matters if it is a larger share of E.
-_MISFIT = 0.05
+# A misfit matters if it is a larger share of E; of all groups together, if their standard deviation
+# is. Groups differ surely if chance makes them differ so much less often than this.
+_MISFIT, _SPREAD, _BETWEEN = 0.05, 0.1, 0.001
 
 # A standard error that fewer trials make up is not known.
 _EVENTS = 10.0
@@ -68,21 +69,15 @@ class TailCheck:
     Attributes
     ----------
     missing, missing_error : float
-        What trials would yet earn above the gain after the last timestep, in reward, and its
-        standard error: so much of the start's value may be missing. Of the group of starts for
-        which it is surest.
+        What trials from a start would yet earn above the gain after the last timestep, in reward,
+        and its standard error; of the group of starts for which it is surest.
     unit : float
         E, the range of what trials earned.
     rewards_settled, states_settled : bool
     known : bool
-        Whether the trials tell if rewards have settled.
+        Whether the trials show if rewards have settled.
     moving : float
-        How far the states have yet to go along the direction in which they still move, in
-        standard deviations; 0 where no movement is seen.
-    limit, limit_error : float
-        Mean reward to which the windows of a trial tend.
-    group : int
-        Of starts, to which ``missing`` belongs.
+        How far states have yet to go, in standard deviations; 0 where no movement is seen.
     """
 
     missing: float
@@ -92,9 +87,6 @@ class TailCheck:
     states_settled: bool
     known: bool
     moving: float
-    limit: float
-    limit_error: float
-    group: int
 
     @property
     def settled(self) -> bool:
@@ -109,19 +101,16 @@ class Misfit:
     Attributes
     ----------
     group : int
-        Its number; 0 of all trials.
-    predicted, direct : float
-        Their mean value: by the fit, and by what trials earned above the gain.
-    error : float
-        Standard error of the difference.
+        Its number; 0 is all trials.
+    predicted, direct, error : float
+        Mean value by the fit, by what trials earned above the gain, and the standard error of the
+        difference.
     horizon : int
         How many timesteps of rewards are added up.
     closed : bool
         Whether the fitted value after these timesteps is added.
-    start : Any or None
-        One of the starts; None where they are all.
-    n_starts : int
-        How many different ones the trials began in.
+    start, n_starts : Any, int
+        One of the starts, None for all trials, and how many different ones there are.
     """
 
     group: int
@@ -190,13 +179,13 @@ def mean_of(x: FloatArray, axis: int | tuple[int, ...] = 0) -> FloatArray:
 def start_groups(starts: Any) -> list[IntArray]:
     """Return groups of trials with like starts: all trials first.
 
-    Few distinct starts (N,) or (N, k) are a group each. Others are halved along the direction in
-    which they vary most, and the halves again.
+    Few distinct starts (N,) or (N, k) are a group each, of two trials or more. Others are halved
+    along the direction in which they vary most, and the halves again.
     """
     x, groups = np.asarray(starts).reshape(len(starts), -1), [np.arange(len(starts))]
     kinds, kind, n = np.unique(x, axis=0, return_inverse=True, return_counts=True)
     if len(kinds) <= _FEW_STARTS:
-        some = np.flatnonzero((n >= MIN_TRIALS) & (n < len(x)))
+        some = np.flatnonzero((n >= 2) & (n < len(x)))
         return groups + [np.flatnonzero(kind.ravel() == i) for i in some]
     x = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), _TINY)
     smallest = max(2 * MIN_TRIALS, len(x) // (_GROUPS // 2))
@@ -218,20 +207,12 @@ def earned_range(R: FloatArray, groups: Sequence[IntArray]) -> float:
     return float(max(np.ptp(s) for s in sums))
 
 
-def still_missing(
-    R: FloatArray, length: int, least: float = 0.0
-) -> tuple[float, float, float, float, float]:
-    """Return what trials earn after the last timestep above the gain, by windows of timesteps.
+def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
+    """Return what trials earn above the gain after the last timestep, and its standard error.
 
-    Fits m_k = a + b q^k, q = exp(-L/τ), to the mean rewards of K windows of L timesteps from a
-    quarter of the trial on, for 24 time constants τ of L/3 to 2T, each of weight exp(-χ²/2).
-    What is missing is L b q^K / (1 - q).
-
-    Returns
-    -------
-    tuple of float
-        What is missing, its standard error, the probability that its size is above ``least``,
-        the limit a, and its standard error.
+    Third: the probability that its size is above ``least``. Fits m_k = a + b q^k, q = exp(-L/τ), to
+    the mean rewards of K windows of L timesteps from a quarter of the trial on, for 24 time
+    constants τ of L/3 to 2T, each of weight exp(-χ²/2). What is missing is L b q^K / (1 - q).
     """
     from scipy.special import ndtr  # takes long to import
 
@@ -241,11 +222,11 @@ def still_missing(
     w = np.stack(windows, axis=1) if windows else np.zeros((0, 0))
     w = w[np.isfinite(w).all(axis=1)]
     if K < 3 or len(w) < 8:
-        return 0.0, np.inf, 0.0, float(mean_of(R[:, T // 2 :], axis=(0, 1))), np.inf
+        return 0.0, np.inf, 0.0
     m, V = w.mean(axis=0), np.cov(w.T) / len(w)
     size = max(float(np.trace(V)) / K, 1e-18 * float((m**2).mean()))
     if size == 0.0:
-        return 0.0, 0.0, 0.0, float(m[-1]), 0.0
+        return 0.0, 0.0, 0.0
     W = np.linalg.inv(V + 1e-6 * size * np.eye(K))
     q = np.exp(-L / np.geomspace(L / 3, 2 * T, 24))
     X = np.stack([np.ones((24, K)), q[:, None] ** np.arange(K)], axis=2)
@@ -258,10 +239,8 @@ def still_missing(
     p = np.exp(-(chi - chi.min()) / 2 / max(1.0, float(chi.min()) / max(K - 3, 1)))
     p /= p.sum()
     sure = float(p @ ndtr((np.abs(M) - least) / np.maximum(error, _TINY)))
-    mean, limit = float(p @ M), float(p @ b[:, 0])
-    spread = np.sqrt(p @ (error**2 + (M - mean) ** 2))
-    limit_error = np.sqrt(p @ (G[:, 0, 0] + (b[:, 0] - limit) ** 2))
-    return mean, float(spread), sure, limit, float(limit_error)
+    mean = float(p @ M)
+    return mean, float(np.sqrt(p @ (error**2 + (M - mean) ** 2))), sure
 
 
 def check_tail(
@@ -269,13 +248,14 @@ def check_tail(
 ) -> TailCheck:
     """Compare the first with the last L timesteps of the tail, the second half.
 
-    For all L from a quarter to a half of the tail at once: one such L is a multiple of any period
-    of up to a quarter of the trial, so that no period need be found. Rewards have not settled if
-    the smallest S of some group over L is critical, and what is missing is surely more than a
-    share of E. States have not settled if, for each L, a direction of the features of some block
-    (M, T, d) in which one half of the trials moves is a movement of the other half too, with more
-    than a share of a standard deviation yet to go.
+    One L from a quarter to a half of the tail is a multiple of any period of up to a quarter of the
+    trial, so that a true movement is seen for every such L. Rewards have not settled if the
+    smallest S of some group over L is critical, and what is missing is surely more than a share of
+    E. States have not settled if, for each L, one half of the trials moves along a direction of the
+    features of some block (M, T, d), the other half moves along it too, and more than a share of a
+    standard deviation is left to go.
     """
+    groups = [*groups[:1], *(group for group in groups[1:] if len(group) >= MIN_TRIALS)]
     T, h, E = R.shape[1], R.shape[1] // 2, earned_range(R, groups)
     few, most = max(1, -(-(T - h) // 4)), max(1, (T - h) // 2)
     every = np.arange(max(few, most - 48), most + 1)
@@ -302,9 +282,6 @@ def check_tail(
         states_settled=moving <= _MOVES,
         known=T >= 4 and len(R) >= FEWEST_TRIALS and not _MAYBE < surest[i] <= _SURE,
         moving=moving,
-        limit=found[0][3],
-        limit_error=found[0][4],
-        group=i,
     )
 
 
@@ -411,15 +388,10 @@ def check_starts(
     tested without the fitted value at the end. A wrong gain adds the same to all trials: groups
     are tested without that amount, and only the group of all trials with it, and with the gain's
     noise. A given gain differs from the trials' own gain by their noise, at each of T timesteps.
+    Small groups are tested together, see `_misfit_between`.
 
-    Returns
-    -------
-    misfits : list of Misfit
-        Of each group the one of the longest horizon; the surest group comes first.
-    unknown : list of int
-        Groups in which few rare events make up the noise, so that its size is not known.
-    whole : ndarray, shape (N,)
-        u(T).
+    Returns the misfit of the longest horizon of each group, the surest first; groups in which few
+    rare events make up the noise, so that its size is not known; and u(T) of each trial.
     """
     T = R.shape[1]
     taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
@@ -432,20 +404,23 @@ def check_starts(
     rare = len(earned) > 1 and few_events(earned[:, T])
     tests = [(H, True) for H in sorted({max(1, T // 8), max(1, T // 4), max(1, T // 2), T})]
     tests += [(T, False)] * (settled and skipped is None)
-    z = critical(len(groups) * len(tests))
+    z = critical((1 + sum(len(group) >= MIN_TRIALS for group in groups[1:])) * len(tests))
     least = max(_MISFIT * unit, _ROUNDING * T * float(np.nanmax(np.abs(R), initial=0.0)))
     longest: dict[int, tuple[float, Misfit]] = {}
     unknown: set[int] = set()
+    between: tuple[int, float, float, int] | None = None
     for H, closed in tests:
         u, steps = C[:, H], n[:, H]
         if not closed:
             u = u - values[:, T]
         ok = (steps > 0) if closed else whole
         kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
+        u0 = np.where(ok, u - steps * (u[ok].sum() / max(float(steps[ok].sum()), 1.0)), 0.0)
+        if closed and (worst := _misfit_between(u0, kept[1:], unit, len(tests))):
+            between = *worst, H
         kept = [(i, group) for i, group in kept if len(group) >= MIN_TRIALS]
         if not kept:
             continue
-        u0 = np.where(ok, u - steps * (u[ok].sum() / max(float(steps[ok].sum()), 1.0)), 0.0)
         errors = _errors_of_groups(u0, [group for _, group in kept])
         for (i, group), error in zip(kept, errors, strict=True):
             mean, noises = float(u0[group].mean()), [u0[group]]
@@ -469,8 +444,42 @@ def check_starts(
                 predicted = float(values[group, 0].mean())
                 # Longer horizons overwrite shorter ones: they ask less of the fitted values.
                 longest[i] = (ratio, Misfit(i, predicted, predicted + mean, error, H, closed))
+    if between and between[0] not in longest:
+        i, mean, error, H = between
+        predicted = float(values[groups[i], 0].mean())
+        misfit = Misfit(i, predicted, predicted + mean, error, H, True)
+        longest[i] = abs(mean) / max(error, _TINY), misfit
     ordered = sorted(longest.values(), key=lambda pair: -pair[0])
     return [misfit for _, misfit in ordered], sorted(unknown), C[:, T]
+
+
+def _misfit_between(
+    u: FloatArray, groups: Sequence[tuple[int, IntArray]], unit: float, n_tests: int
+) -> tuple[int, float, float] | None:
+    """Return the group that differs most, its mean of u and error, if groups surely differ.
+
+    An F test of all groups together sees what none of a few trials shows by itself. Groups that
+    hold smaller ones are left out. Means must vary by more than a share of E.
+    """
+    from scipy.special import fdtrc  # takes long to import
+
+    number = np.full(len(u), -1)
+    for i, group in groups:
+        number[group] = i
+    inside = np.flatnonzero(number >= 0)
+    names, k, n = np.unique(number[inside], return_inverse=True, return_counts=True)
+    m, x = len(names) - 1, u[inside] - u[inside].mean() if len(inside) else u[:0]
+    if m < 1 or len(x) - m < FEWEST_TRIALS:
+        return None
+    means = np.bincount(k, x) / n
+    rest = x - means[k]
+    within, all_between = float(rest @ rest) / (len(x) - m - 1), float(n @ means**2)
+    spread = np.sqrt(max(0.0, all_between - m * within) / len(x))
+    surely = fdtrc(m, len(x) - m - 1, all_between / m / max(within, _TINY)) < _BETWEEN / n_tests
+    if not surely or spread <= _SPREAD * unit or few_events(rest):
+        return None
+    j = int(np.argmax(n * means**2))
+    return int(names[j]), float(means[j]), float(np.sqrt(within / n[j]))
 
 
 def _errors_of_groups(u: FloatArray, groups: Sequence[IntArray]) -> list[float]:
@@ -536,39 +545,21 @@ def trial_weights(starts: Any, wanted: Any) -> FloatArray:
 
 
 def direct_difference(
-    R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray | None = None, z: float = 1.0
-) -> tuple[float, float, int, bool]:
-    """Return how much more trials from a earned than those from b.
+    R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray | None = None
+) -> tuple[float, float, bool]:
+    """Return how much more trials from a earned than those from b, its error, if that is known.
 
-    Parameters
-    ----------
-    R : ndarray, shape (N, T)
-        Trials that were cut short are left out.
-    a, b : ndarray, shape (N,)
-        Weights of trials in either mean: equal ones of the trials from one start, or as a
-        population of starts has them.
-    kind : ndarray of int, shape (N,), optional
-        Numbers of trials' starts: the error then is of given starts, without their own spread.
-    z : float
-        The horizon is half as long again as the first of 16 from which no longer one differs by
-        more than so many of its own standard errors.
-
-    Returns
-    -------
-    difference, standard_error : float
-    horizon : int
-    known : bool
-        Whether the error is known: not where few rare events make it up, or trials are few.
-
-    Notes
-    -----
-    Right where the tail has settled: what trials earn later is taken to be alike.
+    a and b (N,) are weights of trials in either mean; trials that were cut short are left out. With
+    the numbers of trials' starts, ``kind`` (N,), the error is of given starts, without the spread
+    of these. It is not known where few rare events make it up, or trials are few. The horizon is
+    half as long again as the first of 16 from which no longer one differs by more than one of its
+    own standard errors. That is right where the tail has settled: later rewards are alike.
     """
     whole = np.isfinite(R).all(axis=1)
     C, T = partial_sums(R[whole]), R.shape[1]
     sides = [np.asarray(w, dtype=np.float64)[whole] for w in (a, b)]
     if min(np.count_nonzero(w) for w in sides) < 2:
-        return np.nan, np.inf, T, False
+        return np.nan, np.inf, False
     sides = [w / w.sum() for w in sides]
     number = np.zeros(len(C), dtype=np.int64) if kind is None else np.asarray(kind)[whole]
 
@@ -589,12 +580,11 @@ def direct_difference(
     rounding = _ROUNDING * float(np.abs(C).max())
     for horizon in grid:
         # By the error here, not by that of what is still to come: noise must not hide that.
-        most = z * seen(0, horizon)[1] + rounding
+        most = seen(0, horizon)[1] + rounding
         if all(abs(seen(horizon, K)[0]) <= most for K in grid if horizon < K):
             break
-    horizon = min(T, 3 * horizon // 2)
-    difference, error, few = seen(0, horizon)
-    return difference, error, horizon, not few
+    difference, error, few = seen(0, min(T, 3 * horizon // 2))
+    return difference, error, not few
 
 
 def drawn_trials(

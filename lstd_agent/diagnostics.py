@@ -1,35 +1,20 @@
-"""An account of how far a fit may be relied on, and warnings in plain words.
+"""`Diagnostics`: how far a fit may be relied on, and warnings in plain words.
 
-`diagnose` puts the trials of a fit and its values before the checks of `lstd_agent.checks`, and
-says what they find: what is wrong, in numbers, what to do, and which number to use instead.
+A warning says what is wrong, in numbers, what to do, and which number to use instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
-from lstd_agent.checks import (
-    FEWEST_TRIALS,
-    MIN_TRIALS,
-    Misfit,
-    TailCheck,
-    check_own_means,
-    check_starts,
-    check_tail,
-    ends_without_support,
-    in_a_line,
-    mean_of,
-    start_groups,
-)
-from lstd_agent.features.rows import dense
+from lstd_agent.checks import FEWEST_TRIALS, Misfit, TailCheck, in_a_line
 from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.html import as_html
-from lstd_agent.trials.kept import KeptTrials
 
 FEW_SAMPLES = 10
 """Starts with fewer samples than this are named."""
@@ -38,49 +23,11 @@ FEW_SAMPLES = 10
 # nothing follows, are named.
 _FEW_IN_TAIL, _ENDS = 0.1, 0.5
 
-# An error of the start's value is too large if it is a larger share of what trials earn.
-_LARGEST_ERROR = 0.25
-
-# A value that the samples leave open is taken as right where trials from there earned it, with a
-# smaller error than this share of E; or where few starts are at the edge of the others.
-_VOUCHED, _AT_EDGE, _REACH = 0.05, 0.1, 0.5
-
-# Checks look at so many trials, rewards, numbers of features, and columns of these, at most.
-_MOST_TRIALS, _MOST_REWARDS = 4000, 2_000_000
-_MOST_NUMBERS, _MOST_COLUMNS = 15_000_000, 20
-
-# Values and features of so many observations are computed at a time.
-_CHUNK = 16384
-
 _N_NAMED, _N_MISFITS = 8, 3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FitFacts:
-    """What a fit says of itself; `Diagnostics` describes the attributes."""
-
-    gain: float
-    gain_error: float
-    gain_share: float
-    gain_rows: str
-    starts: list[Any]
-    start_samples: FloatArray
-    start_determined: BoolArray
-    start_error: float
-    n_trials: int
-    trials_at: IntArray
-    rank: IntArray
-    condition: FloatArray
-    choice: object
-    features: FeatureSizes
-    n_recurrent_classes: int | None = None
-    others: tuple[str, ...] = ()
-    drawn: bool = False
-    mean_duration: float = 1.0
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Diagnostics(FitFacts):
+class Diagnostics:
     """How far a fit may be relied on: what the fit says of itself, and what the checks find.
 
     Attributes
@@ -155,18 +102,36 @@ class Diagnostics(FitFacts):
     (True, True, [])
     """
 
+    gain: float
+    gain_error: float
+    gain_share: float
+    gain_rows: str
+    mean_duration: float
+    starts: list[Any]
+    start_samples: FloatArray
+    start_determined: BoolArray
+    start_tolerable: BoolArray
+    start_value: float
+    start_rewards: float
+    start_error: float
+    start_noise: bool
+    misfits: list[Misfit]
+    error_unknown: bool
     tail: TailCheck
     tail_rewards: tuple[float, float]
     n_checked: int
     stop: int
     own_means: float
-    start_tolerable: BoolArray
-    start_value: float
-    start_rewards: float
-    start_noise: bool
-    misfits: list[Misfit]
-    error_unknown: bool
     ends: float
+    drawn: bool
+    n_trials: int
+    trials_at: IntArray
+    n_recurrent_classes: int | None
+    rank: IntArray
+    condition: FloatArray
+    choice: object
+    features: FeatureSizes
+    others: tuple[str, ...]
 
     @property
     def settled(self) -> bool:
@@ -332,178 +297,3 @@ class Diagnostics(FitFacts):
             lines.append(f"condition   {self.condition.max():.1e} or less")
         lines.append(f"backup      {self.choice}")
         return "\n".join(lines + [f"warning: {text}" for text in self.warnings])
-
-
-def diagnose(
-    trials: KeptTrials,
-    facts: FitFacts,
-    starts: Any,
-    values: Callable[[Any, IntArray], FloatArray],
-    features: Callable[[Any], Any],
-    decode: Callable[[Any], Any],
-    own_batches: FloatArray | None = None,
-    terminal: int | None = None,
-) -> Diagnostics:
-    """Return how far a fit may be relied on, by its trials.
-
-    Parameters
-    ----------
-    trials : KeptTrials
-        All trials of vectors; of counted states as many as were stored, or drawn from counts.
-    facts : FitFacts
-    starts : ndarray, shape (n[, k])
-        ``facts.starts`` as they are encoded.
-    values : callable
-        Encoded states (m[, k]) at timesteps (m,) to values (m,).
-    features : callable
-        Encoded states to features (m, d), dense or sparse.
-    decode : callable
-        An encoded state to an observation.
-    own_batches : ndarray, shape (n, t_max + 1), optional
-        Mean rewards of batches of trials, where the trials were drawn from counts: what trials
-        have of their own then shows in batches only.
-    terminal : int, optional
-        The terminal one of counted states.
-    """
-    few = max(-(-trials.n_trials // _MOST_TRIALS), -(-trials.rewards.size // _MOST_REWARDS))
-    trials = trials.take(slice(None, None, few))
-    (N, T), lengths = trials.rewards.shape, trials.all_lengths
-    T = max(1, int(np.sort(lengths)[-min(MIN_TRIALS, N)]))  # what fewer trials reach is left out
-    states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
-    here = np.arange(T + 1) <= lengths[:, None]
-    living = _living(states, terminal)
-    R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
-    v = np.where(here, 0.0, np.nan)
-    trial, t = np.nonzero(here & living)
-    chunks = np.array_split(np.arange(len(t)), 1 + len(t) // _CHUNK)
-    v[trial, t] = np.concatenate([values(states[trial[k], t[k]], t[k]) for k in chunks])
-    skipped = ~living[:, :T]
-    if trials.explored is not None:
-        skipped |= trials.explored[:, :T]
-    every = slice(None, None, -(-N * T * 3 * _MOST_COLUMNS // _MOST_NUMBERS))
-    blocks = watched(states[every], here[every] & living[every], features)
-    moving = [blocks[0], np.concatenate([blocks[1], np.nan_to_num(v[every, :, None])], axis=2)]
-    for block in moving:
-        block[~here[every]] = np.nan
-    groups = start_groups(first)
-    tail = check_tail(R, [block[:, :T] for block in moving], groups)
-    time = facts.mean_duration
-    found, unknown, u = check_starts(
-        *(R, v, facts.gain * time, groups),
-        unit=tail.unit,
-        settled=tail.settled,
-        skipped=skipped if skipped.any() else None,
-        gain_error=facts.gain_error * time,
-        gain_is_given=facts.gain_rows == "given",
-    )
-    rows, n_in_row = R, 1.0
-    if own_batches is not None:
-        rows, n_in_row = own_batches[:, :T], facts.n_trials / len(own_batches)
-    middle, value = (T // 2 + T + 1) // 2, float(np.nanmean(v[:, 0]))
-    end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
-    earned = np.nansum(R, axis=1)
-    noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
-    return Diagnostics(
-        **vars(facts),
-        tail=replace(tail, limit=tail.limit / time, limit_error=tail.limit_error / time),
-        tail_rewards=(
-            float(mean_of(R[:, T // 2 : middle], (0, 1))) / time,
-            float(mean_of(R[:, middle:], (0, 1))) / time,
-        ),
-        n_checked=N,
-        stop=T,
-        own_means=check_own_means(rows, tail.unit, n_in_row) / time,
-        start_tolerable=_tolerable(starts, facts.start_determined, first, u - end, tail.unit),
-        start_value=value,
-        start_rewards=value + float(u.mean()),
-        start_noise=bool(facts.start_error > noise),
-        misfits=_misfits(found, groups, first, decode),
-        error_unknown=bool(unknown),
-        ends=ends_without_support(lengths[every], blocks[states.ndim == 2][:, :T]),
-    )
-
-
-def _living(states: Any, terminal: int | None) -> BoolArray:
-    """Return where trials have not terminated."""
-    if states.ndim == 3:
-        return np.asarray(np.isfinite(states).all(axis=2))
-    return np.asarray(states != (-1 if terminal is None else terminal))
-
-
-def watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> list[FloatArray]:
-    """Return what may show that states still move, blocks (M, T + 1, d); the first are raw.
-
-    Counted states: their numbers; and a column each, or, where they are many, for classes by when
-    states are seen in the first half of the trial, which says nothing of the second. Vectors: their
-    components; and their squares and features. Of many, some are taken, evenly spaced. All are 0
-    where a trial is over or was cut short.
-    """
-    x = states[here].reshape(int(here.sum()), -1)
-    raw = x[:, :: -(-x.shape[1] // _MOST_COLUMNS)].astype(np.float64)
-    if states.ndim == 2:
-        more = _columns_of_states(x[:, 0], np.nonzero(here)[1], here.shape[1] // 2)
-    else:
-        chunks = [features(part) for part in np.array_split(x * 1.0, 1 + len(x) // _CHUNK)]
-        chosen = slice(None, None, -(-chunks[0].shape[1] // _MOST_COLUMNS))
-        parts = [np.asarray(dense(f[:, chosen])) for f in chunks]
-        more = np.concatenate([raw**2, np.concatenate(parts)], axis=1)
-    blocks = []
-    for columns in (raw, more):
-        block = np.zeros((*here.shape, columns.shape[1]))
-        block[here] = columns
-        blocks.append(block)
-    return blocks
-
-
-def _columns_of_states(state: IntArray, t: IntArray, middle: int) -> FloatArray:
-    """Return 1 in the column of each state, or of its class, of states (n,) at timesteps (n,)."""
-    kinds, kind = np.unique(state, return_inverse=True)
-    if len(kinds) > 2 * _MOST_COLUMNS:
-        early = t < middle
-        seen = np.bincount(kind[early], minlength=len(kinds))
-        when = np.bincount(kind[early], t[early], len(kinds)) / np.maximum(seen, 1)
-        order = np.argsort(np.where(seen > 0, when, np.inf), kind="stable")
-        before = np.cumsum(seen[order]) - seen[order]
-        place = np.empty(len(kinds), dtype=np.int64)
-        place[order] = before * _MOST_COLUMNS // max(1, int(seen.sum()))
-        kind = place[kind]
-    return np.asarray(np.eye(int(kind.max()) + 1)[kind])
-
-
-def _tolerable(
-    starts: Any, determined: BoolArray, first: Any, u: FloatArray, unit: float
-) -> BoolArray:
-    """Return which undetermined starts trials vouch for, or are few at the edge of the others."""
-    tolerable = np.zeros(len(determined), dtype=bool)
-    some = np.flatnonzero(~determined)
-    u, spread = u - u.mean(), float(u.std())
-    for i in some:
-        mine = u[(first == starts[i]).reshape(len(first), -1).all(axis=1)]
-        error = spread / np.sqrt(max(len(mine), 1))
-        tolerable[i] = len(mine) and abs(mine.mean()) <= 3 * error and error < _VOUCHED * unit
-    if starts.ndim == 2 and some.size <= _AT_EDGE * len(starts):
-        scaled = starts / np.maximum(starts.std(axis=0), 1e-300)
-        for i in some:
-            distance = np.abs(scaled[determined] - scaled[i]).max(axis=1)
-            tolerable[i] |= bool(distance.min(initial=np.inf) <= _REACH)
-    return tolerable
-
-
-def _misfits(
-    found: list[Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
-) -> list[Misfit]:
-    """Return misfits of groups without those that have a smaller one within."""
-    misfits = []
-    for each in found:
-        group = groups[each.group]
-        if any(
-            len(groups[e.group]) < len(group) and np.isin(groups[e.group], group).all()
-            for e in found
-        ):
-            continue
-        here = first[group]
-        x = here.reshape(len(here), -1).astype(np.float64)
-        start = here[np.argmin(((x - np.median(x, axis=0)) ** 2).sum(axis=1))]
-        name = None if each.group == 0 else decode(start)
-        misfits.append(replace(each, start=name, n_starts=len(np.unique(here, axis=0))))
-    return misfits

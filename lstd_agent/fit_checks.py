@@ -1,23 +1,32 @@
-"""A fit before its checks: the trials, values and facts that these need of it."""
+"""The checks of a fit: its trials and values are put before the checks of `lstd_agent.checks`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from lstd_agent.arrays import FloatArray, IntArray
+from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.checks import (
     FEWEST_TRIALS,
     MIN_TRIALS,
+    Misfit,
+    check_own_means,
+    check_starts,
+    check_tail,
     direct_difference,
     drawn_trials,
+    ends_without_support,
+    mean_of,
+    start_groups,
     trial_weights,
 )
-from lstd_agent.diagnostics import Diagnostics, FitFacts, diagnose
+from lstd_agent.diagnostics import Diagnostics
 from lstd_agent.errors import InvalidInputError, NotFittedError
+from lstd_agent.features.rows import dense
 from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.fit import Comparison, Fit, of_each
 from lstd_agent.trials.counts import TransitionCounts
@@ -32,6 +41,20 @@ _MOST_LEFT_OUT = 0.1
 
 # So many trials are drawn from counts that were added without any.
 _N_DRAWN = 2000
+
+# An error of the start's value is too large if it is a larger share of what trials earn.
+_LARGEST_ERROR = 0.25
+
+# A value that the samples leave open is taken as right where trials from there earned it, with a
+# smaller error than this share of E; or where few starts are at the edge of the others.
+_VOUCHED, _AT_EDGE, _REACH = 0.05, 0.1, 0.5
+
+# Checks look at so many trials, rewards, numbers of features, and columns of these, at most.
+_MOST_TRIALS, _MOST_REWARDS = 4000, 2_000_000
+_MOST_NUMBERS, _MOST_COLUMNS = 15_000_000, 20
+
+# Values and features of so many observations are computed at a time.
+_CHUNK = 16384
 
 
 def check_single_class(source: Any, encoding: Encoding) -> None:
@@ -77,50 +100,187 @@ def _mean_duration(source: Any) -> float:
 
 def diagnose_fit(fit: Fit) -> Diagnostics:
     """Return how far the fit may be relied on; ``print`` it."""
-    source, system, encoding = fit.source, fit.system, fit.encoding
-    states, gain, sparse = source.starts, fit.fitted.gain, fit.fitted.sparse
+    source, system, states = fit.source, fit.system, fit.source.starts
     neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
     has_errors = fit.n_batches > 1 and not source.is_sparse
     others: tuple[str, ...] = ()
-    if sparse is not None and (left_out := sparse[1].most_left_out).share > _MOST_LEFT_OUT:
-        others = (str(left_out),)
-    (trials, drawn), own = _trials_of(fit), _means_of_batches(fit)
-    facts = FitFacts(
-        gain=system.gain,
-        gain_error=fit.jackknife.gain_error if has_errors else np.nan,
-        gain_share=gain.share,
-        mean_duration=_mean_duration(source),
-        gain_rows=gain.rows,
-        starts=[encoding.decode(state) for state in states],
-        start_samples=of_each(fit.samples_of(states), neighborhood),
-        start_determined=fit.states_determined(states, neighborhood),
-        start_error=fit.jackknife.start_value_error if has_errors else np.nan,
-        n_trials=source.n_trials,
-        trials_at=source.trials_at,
-        rank=system.rank,
-        condition=system.condition,
-        choice=fit.choice,
-        features=_feature_sizes(fit),
-        n_recurrent_classes=len(source.recurrent_classes) or None,
-        others=others,
-        drawn=drawn,
+    if fit.fitted.sparse is not None:
+        left_out = fit.fitted.sparse[1].most_left_out
+        others = (str(left_out),) if left_out.share > _MOST_LEFT_OUT else ()
+    trials, drawn = _trials_of(fit)
+    facts = {
+        "gain": system.gain,
+        "gain_error": fit.jackknife.gain_error if has_errors else np.nan,
+        "gain_share": fit.fitted.gain.share,
+        "gain_rows": fit.fitted.gain.rows,
+        "mean_duration": _mean_duration(source),
+        "starts": [fit.encoding.decode(state) for state in states],
+        "start_samples": of_each(fit.samples_of(states), neighborhood),
+        "start_determined": fit.states_determined(states, neighborhood),
+        "start_error": fit.jackknife.start_value_error if has_errors else np.nan,
+        "drawn": drawn,
+        "n_trials": source.n_trials,
+        "trials_at": source.trials_at,
+        "n_recurrent_classes": len(source.recurrent_classes) or None,
+        "rank": system.rank,
+        "condition": system.condition,
+        "choice": fit.choice,
+        "features": _feature_sizes(fit),
+        "others": others,
+    }
+    return Diagnostics(**facts, **_checked(fit, trials, facts))
+
+
+def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what the checks find in trials, by the names of `Diagnostics`."""
+    system, encoding = fit.system, fit.encoding
+    few = max(-(-trials.n_trials // _MOST_TRIALS), -(-trials.rewards.size // _MOST_REWARDS))
+    trials = trials.take(slice(None, None, few))
+    (N, T), lengths = trials.rewards.shape, trials.all_lengths
+    T = max(1, int(np.sort(lengths)[-min(MIN_TRIALS, N)]))  # what fewer trials reach is left out
+    states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
+    here = np.arange(T + 1) <= lengths[:, None]
+    living = _living(states, fit.source.terminal)
+    R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
+    v = np.where(here, 0.0, np.nan)
+    trial, t = np.nonzero(here & living)
+    chunks = np.array_split(np.arange(len(t)), 1 + len(t) // _CHUNK)
+    parts = [(encoding.rows(states[trial[k], t[k]]), system.neighborhood_at(t[k])) for k in chunks]
+    v[trial, t] = np.concatenate([system.values(*part) for part in parts])
+    skipped = ~living[:, :T]
+    if trials.explored is not None:
+        skipped |= trials.explored[:, :T]
+    every = slice(None, None, -(-N * T * 3 * _MOST_COLUMNS // _MOST_NUMBERS))
+    blocks = _watched(states[every], here[every] & living[every], encoding.features)
+    moving = [blocks[0], np.concatenate([blocks[1], np.nan_to_num(v[every, :, None])], axis=2)]
+    for block in moving:
+        block[~here[every]] = np.nan
+    groups, time = start_groups(first), facts["mean_duration"]
+    tail = check_tail(R, [block[:, :T] for block in moving], groups)
+    found, unknown, u = check_starts(
+        *(R, v, facts["gain"] * time, groups),
+        unit=tail.unit,
+        settled=tail.settled,
+        skipped=skipped if skipped.any() else None,
+        gain_error=facts["gain_error"] * time,
+        gain_is_given=facts["gain_rows"] == "given",
     )
+    rows, n_in_row = R, 1.0
+    if facts["drawn"] and (batches := _means_of_batches(fit)) is not None:
+        rows, n_in_row = batches[:, :T], facts["n_trials"] / len(batches)
+    middle, value = (T // 2 + T + 1) // 2, float(np.nanmean(v[:, 0]))
+    end = v[np.arange(N), np.minimum(lengths, T)]  # may be as undetermined as the start's value
+    earned = np.nansum(R, axis=1)
+    noise = max(_LARGEST_ERROR * max(tail.unit, earned.std()), 1e-9 * np.abs(earned).max())
+    return {
+        "tail": tail,
+        "tail_rewards": (
+            float(mean_of(R[:, T // 2 : middle], (0, 1))) / time,
+            float(mean_of(R[:, middle:], (0, 1))) / time,
+        ),
+        "n_checked": N,
+        "stop": T,
+        "own_means": check_own_means(rows, tail.unit, n_in_row) / time,
+        "start_tolerable": _tolerable(
+            fit.source.starts, facts["start_determined"], first, u - end, tail.unit
+        ),
+        "start_value": value,
+        "start_rewards": value + float(u.mean()),
+        "start_noise": bool(facts["start_error"] > noise),
+        "misfits": _misfits(found, groups, first, encoding.decode),
+        "error_unknown": bool(unknown),
+        "ends": ends_without_support(lengths[every], blocks[states.ndim == 2][:, :T]),
+    }
 
-    def values(states: Any, t: IntArray) -> FloatArray:
-        return system.values(encoding.rows(states), system.neighborhood_at(t))
 
-    how = values, encoding.features, encoding.decode, own if drawn else None, source.terminal
-    return diagnose(trials, facts, states, *how)
+def _living(states: Any, terminal: int | None) -> BoolArray:
+    """Return where trials have not terminated."""
+    if states.ndim == 3:
+        return np.asarray(np.isfinite(states).all(axis=2))
+    return np.asarray(states != (-1 if terminal is None else terminal))
+
+
+def _watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> list[FloatArray]:
+    """Return what may show that states still move, blocks (M, T + 1, d); the first are raw.
+
+    Counted states: their numbers; and a column each, or, where they are many, for classes by when
+    states are seen in the first half of the trial, which says nothing of the second. Vectors: their
+    components; and their squares and features. Of many, some are taken, evenly spaced. All are 0
+    where a trial is over or was cut short.
+    """
+    x = states[here].reshape(int(here.sum()), -1)
+    raw = x[:, :: -(-x.shape[1] // _MOST_COLUMNS)].astype(np.float64)
+    if states.ndim == 2:
+        more = _columns_of_states(x[:, 0], np.nonzero(here)[1], here.shape[1] // 2)
+    else:
+        chunks = [features(part) for part in np.array_split(x * 1.0, 1 + len(x) // _CHUNK)]
+        chosen = slice(None, None, -(-chunks[0].shape[1] // _MOST_COLUMNS))
+        parts = [np.asarray(dense(f[:, chosen])) for f in chunks]
+        more = np.concatenate([raw**2, np.concatenate(parts)], axis=1)
+    blocks = []
+    for columns in (raw, more):
+        block = np.zeros((*here.shape, columns.shape[1]))
+        block[here] = columns
+        blocks.append(block)
+    return blocks
+
+
+def _columns_of_states(state: IntArray, t: IntArray, middle: int) -> FloatArray:
+    """Return 1 in the column of each state, or of its class, of states (n,) at timesteps (n,)."""
+    kinds, kind = np.unique(state, return_inverse=True)
+    if len(kinds) > 2 * _MOST_COLUMNS:
+        early = t < middle
+        seen = np.bincount(kind[early], minlength=len(kinds))
+        when = np.bincount(kind[early], t[early], len(kinds)) / np.maximum(seen, 1)
+        order = np.argsort(np.where(seen > 0, when, np.inf), kind="stable")
+        before = np.cumsum(seen[order]) - seen[order]
+        place = np.empty(len(kinds), dtype=np.int64)
+        place[order] = before * _MOST_COLUMNS // max(1, int(seen.sum()))
+        kind = place[kind]
+    return np.asarray(np.eye(int(kind.max()) + 1)[kind])
+
+
+def _tolerable(
+    starts: Any, determined: BoolArray, first: Any, u: FloatArray, unit: float
+) -> BoolArray:
+    """Return which undetermined starts trials vouch for, or are few at the edge of the others."""
+    tolerable = np.zeros(len(determined), dtype=bool)
+    some = np.flatnonzero(~determined)
+    u, spread = u - u.mean(), float(u.std())
+    for i in some:
+        mine = u[(first == starts[i]).reshape(len(first), -1).all(axis=1)]
+        error = spread / np.sqrt(max(len(mine), 1))
+        tolerable[i] = len(mine) and abs(mine.mean()) <= 3 * error and error < _VOUCHED * unit
+    if starts.ndim == 2 and some.size <= _AT_EDGE * len(starts):
+        scaled = starts / np.maximum(starts.std(axis=0), 1e-300)
+        for i in some:
+            distance = np.abs(scaled[determined] - scaled[i]).max(axis=1)
+            tolerable[i] |= bool(distance.min(initial=np.inf) <= _REACH)
+    return tolerable
+
+
+def _misfits(
+    found: list[Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
+) -> list[Misfit]:
+    """Return misfits of groups without those that have a smaller one within."""
+    misfits = []
+    for each in found:
+        group = groups[each.group]
+        if any(
+            len(groups[e.group]) < len(group) and np.isin(groups[e.group], group).all()
+            for e in found
+        ):
+            continue
+        here = first[group]
+        x = here.reshape(len(here), -1).astype(np.float64)
+        start = here[np.argmin(((x - np.median(x, axis=0)) ** 2).sum(axis=1))]
+        name = None if each.group == 0 else decode(start)
+        misfits.append(replace(each, start=name, n_starts=len(np.unique(here, axis=0))))
+    return misfits
 
 
 def compare_returns(fit: Fit, a: Any, b: Any) -> Comparison:
-    """Return how much more trials from a earned than those from b; see `Fit.compare`.
-
-    Raises
-    ------
-    NotFittedError
-        If no two trials start at, or close to, each of the observations.
-    """
+    """Return how much more trials from a earned than those from b; see `Fit.compare`."""
     (difference, error, known), n = _returns_of(fit, a, b)
     if np.any(fit.source.mean_durations != 1.0) and fit.n_batches > 1 and not fit.source.is_sparse:
         # Starts differ in the time that their trials take, by which the gain's error counts.
@@ -141,7 +301,7 @@ def _returns_of(
     R = np.where(np.arange(T) < lengths[:, None], trials.rewards[:, :T], np.nan)
     of_a, of_b = (trial_weights(first, encoding.encode_any(each)[0]) for each in (a, b))
     _, kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)
-    difference, error, _, known = direct_difference(R, of_a, of_b, kind.ravel())
+    difference, error, known = direct_difference(R, of_a, of_b, kind.ravel())
     if not np.isfinite(difference):
         raise NotFittedError(
             "compare(by='returns') needs at least two whole trials that start at, or close to, "

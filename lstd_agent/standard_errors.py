@@ -1,7 +1,8 @@
 r"""Standard errors by leaving out batches of trials (jackknife).
 
-The same system, same windows and reference states, is fitted to all trials but those of batch b,
-for each of B batches. Batch b has n_b of N trials; what it adds to the value v of all trials,
+The same system, with the same windows and reference states, is fitted to all trials but those of
+batch b, for each of B batches. Batch b has n_b of N trials. What it adds to the value v of all
+trials,
 
 .. math:: v_b = v + \frac{N - n_b}{n_b} (v - v_{-b}),
 
@@ -10,8 +11,8 @@ is the batch's own mean where v is a mean, and has variance σ²/n_b where v has
 .. math:: \widehat{se}^2 = \frac{1}{(B - 1) N} \sum_b n_b (v_b - \bar v)^2,
           \quad \bar v = \sum_b \frac{n_b}{N} v_b .
 
-Trials, not transitions, are independent. Offsets and an estimated gain are part of v, so that the
-error of a value includes theirs. With few batches an error is itself uncertain: intervals take
+Trials are independent; transitions are not. Offsets and an estimated gain are part of v, so that
+the error of a value includes theirs. An error of few batches is itself uncertain: intervals take
 Student's t with B - 1 degrees of freedom.
 
 Source: Busing, Meijer & van der Leeden (1999), the delete-m_j jackknife.
@@ -40,32 +41,22 @@ from lstd_agent.rows.factors import Factor, Segments, total
 from lstd_agent.rows.layers import Layer
 from lstd_agent.system.approximators import System
 from lstd_agent.system.gain import Gain, mean_reward
+from lstd_agent.system.linked import Solved
 from lstd_agent.system.model import PooledModel, pooled_model, solve_model
 from lstd_agent.system.selection import OPEN_TOLERANCE
-from lstd_agent.system.solution import Solved
-from lstd_agent.system.solve import Subsets
-from lstd_agent.system.sparse import SparseRows, SparseSystem, sparse_gain
-from lstd_agent.system.sparse import without_each as without_each_sparse
+from lstd_agent.system.solve import Kind, Subsets
+from lstd_agent.system.sparse import (
+    SparseRows,
+    SparseSystem,
+    gains_without_each,
+    solve_sparse,
+)
 
 
 def batch_standard_errors(
     values: FloatArray, without: FloatArray, n_trials: IntArray
 ) -> FloatArray:
-    """Return the standard errors of values that B batches of trials estimate.
-
-    Parameters
-    ----------
-    values : ndarray, shape (m,)
-        Of all trials.
-    without : ndarray, shape (B, m)
-        Of all trials but those of each batch, B at least 2.
-    n_trials : ndarray of int, shape (B,)
-        Of each batch.
-
-    Returns
-    -------
-    ndarray, shape (m,)
-    """
+    """Return standard errors (m,) of values (m,) from those without each batch (B, m)."""
     weight = n_trials / n_trials.sum()
     means = values + (1.0 / weight - 1.0)[:, None] * (values - without)
     deviation = means - weight @ means
@@ -106,16 +97,7 @@ def start_bias(
 
 @dataclass(frozen=True, eq=False)
 class Jackknife:
-    """A fitted system without each batch of trials.
-
-    Attributes
-    ----------
-    fitted : Fitted
-        By all trials.
-    source : CountRows or TrialRows
-    options : FitOptions
-    n_batches : int
-    """
+    """A fitted system without each batch of the trials of a source."""
 
     fitted: Fitted
     source: Any
@@ -149,7 +131,7 @@ class Jackknife:
         if self.options.gain is not None:
             return [gain] * self.n_batches
         if gain.rows == "given" or gain.rows == "mean":
-            means = [mean_reward(self.source, each) for each in subsets.segments]
+            means = [mean_reward(each) for each in subsets.segments]
             return [Gain(each, "mean") for each in means]
         return subsets.gains(gain.rows)
 
@@ -278,20 +260,20 @@ class SparseJackknife(Jackknife):
     @cached_property
     def _gains(self) -> list[Gain]:
         self._check_batches()
-        gain, windows = self.fitted.gain, dict[str, Any]()
+        gain = self.fitted.gain
         if self.options.gain is not None:
             return [gain] * self.n_batches
         if self.fitted.sparse is not None:
             rows = self.fitted.sparse[0]
         else:
             rows = SparseRows(self.source, self.fitted.system.anchors.tolist(), self.n_batches)
-        sparse_gain(rows, windows=windows)
-        return [sparse_gain(rows, b, gain, windows) for b in range(self.n_batches)]
+        return gains_without_each(rows, gain)
 
     @cached_property
     def _solved_sparsely(self) -> list[SparseSystem]:
         assert self.fitted.sparse is not None
-        return without_each_sparse(*self.fitted.sparse, self.gains)
+        rows, whole = self.fitted.sparse
+        return [solve_sparse(rows, gain, whole, b) for b, gain in enumerate(self.gains)]
 
     @cached_property
     def solved(self) -> list[list[Solved]]:
@@ -318,13 +300,17 @@ class SparseJackknife(Jackknife):
 
     @cached_property
     def _whole(self) -> Segments:
-        return Subsets.by(self.source, self._by_batch, self.n_batches, "whole").segments[0]
+        return self._of_batches("whole").segments[0]
 
     @cached_property
     def subsets(self) -> Subsets:
         """All batches but each."""
         self._check_batches()
-        return Subsets.by(self.source, self._by_batch, self.n_batches, "others")
+        return self._of_batches("others")
+
+    def _of_batches(self, kind: Kind) -> Subsets:
+        factors = self._by_batch
+        return Subsets(self.source, factors.edges, self.n_batches, kind, factors)
 
     @property
     def _parts(self) -> list[tuple[Any, Any]]:

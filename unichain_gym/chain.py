@@ -9,9 +9,8 @@ chain, periodic or not, with transient states and with several recurrent classes
 
 (Puterman, 1994, Markov Decision Processes, appendix A and chapter 8.)
 
-Everything is computed when first asked for, and kept, in read-only arrays. Work and memory are
-linear in the transitions for chains whose large components are single states, and otherwise as
-`unichain_gym.linear` says; nothing dense of shape (S, S) is formed without being asked for.
+Everything is computed when first asked for, and kept, in read-only arrays. Nothing dense of shape
+(S, S) is formed unless it is asked for; `unichain_gym.linear` says how much work the rest takes.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class MarkovChain:
     Parameters
     ----------
     transition_matrix : array_like or sparse, shape (S, S)
-        P; each row sums to 1, in float32 as well as its precision allows. Kept as CSR in double,
-        without stored zeros.
+        P; each row sums to 1, as well as its precision allows. Kept as CSR in double.
     reward : array_like, shape (S,)
         r, the expected reward of a step from each state.
     initial_distribution : array_like, shape (S,)
@@ -79,86 +77,55 @@ class MarkovChain:
     InvalidModelError
         If shapes disagree, a number is not finite or negative, a row does not sum to 1, no time
         passes in a recurrent class, or names do not fit; in methods, if a state does not exist.
-
-    Notes
-    -----
-    What several recurrent classes do not have in common, such as one gain, raises a
-    `MulticlassError`, and a limit that a periodic chain lacks a `PeriodicChainError`. Dense arrays
-    for more than 5,000 states raise a `ModelTooLargeError`, and what no method reaches or doubles
-    do not hold a `ConvergenceError`. Each message names the value, and what to ask for instead.
+    MulticlassError, PeriodicChainError
+        In methods, for what several recurrent classes do not have in common, such as one gain,
+        and for a limit that a periodic chain lacks.
+    ModelTooLargeError, ConvergenceError
+        In methods, for dense arrays of more than 5,000 states, and for what no method reaches.
 
     Attributes
     ----------
-    n_states : int
-        S.
-    recurrent_classes, recurrent_states, transient_states
-        Which states the chain returns to for ever, and which it leaves for good.
-    is_unichain : bool
-        Whether there is one recurrent class only.
+    n_states, recurrent_classes, recurrent_states, transient_states, is_unichain
+        S; the states that the chain returns to for ever, by class and in all; those that it leaves
+        for good; whether there is one recurrent class only.
     class_periods, period, cyclic_classes
         How many steps a return takes at least, by class and for all; what is visited in turn.
-    stationary_distribution : ndarray, shape (S,)
-        The long-run distribution from the start, p*.
-    mean_duration : float
-        The average time of a step in the long run.
-    gain, gain_vector : float; ndarray, shape (S,)
-        The long-run average reward, of a unichain and from each state.
-    bias : ndarray, shape (S,)
-        The total reward above the gain.
-    action_bias : ndarray, shape (S, A)
-        The bias of taking an action first.
+    stationary_distribution, mean_duration
+        The long-run distribution from the start, p*, (S,); the average time of a step.
+    gain, gain_vector
+        The long-run average reward, of a unichain and from each state, (S,).
+    bias, action_bias
+        The total reward above the gain, (S,), and that of taking an action first, (S, A).
     variance : float
         The asymptotic variance of the states' expected rewards.
     deviation_matrix, fundamental_matrix : ndarray, shape (S, S)
         D, of which the bias is D r; Z = D + P*.
-    kemeny_constant : float
-        The expected time to a state drawn from p*.
-    mean_absorption_time, absorption_time_variance : ndarray, shape (S,)
-        Of the steps until a recurrent class is entered.
-    expected_visits : ndarray, shape (S,)
-        How often each state is visited in all.
-    mean_return_time : ndarray, shape (S,)
-        The expected steps until a state is visited again.
-    spectral_gap, relaxation_time, implied_timescale : float
-        1 minus the largest modulus of an eigenvalue that decays, its inverse, and the steps in
-        which what decays slowest falls to 1/e.
+    mean_absorption_time, absorption_time_variance, expected_visits, mean_return_time
+        Of each state, (S,): the steps until a recurrent class is entered, how often the state is
+        visited in all, and the expected steps until it is visited again.
+    kemeny_constant, spectral_gap, relaxation_time, implied_timescale
+        The expected time to a state drawn from p*; how fast the chain forgets where it started.
     solver_report : SolverReport
-        How stationary distribution and bias were computed.
+        How stationary distribution and bias were computed, with error bounds.
 
     Methods
     -------
-    classify()
-        Classes, periods and gains as a table.
-    class_of(state)
-        The index of a state's recurrent class.
-    reachable(from_)
-        The chain restricted to what the start, or given states, can reach.
-    relative_value(reference)
-        The bias less that of a reference state.
-    asymptotic_variance(of)
-        The asymptotic variance of observed rewards, for the error bars of a mean.
-    discounted_value(discount)
-        The discounted value of each state.
-    bisimulation_distance(discount)
-        How far apart the action values of two states are.
-    absorption_probabilities()
-        The probability of ending in each recurrent class.
-    max_absorption_time(tol)
-        When the transient states are all but left.
+    classify(), class_of(state), reachable(from_)
+        Classes as a table; the class of a state; the chain that a start can reach.
+    relative_value(reference), discounted_value(discount), finite_horizon_value(n_steps, terminal)
+        The bias less that of a state; discounted values; expected rewards of n steps.
+    asymptotic_variance(of), bisimulation_distance(discount)
+        For the error bars of a mean reward; how far apart the action values of two states are.
+    absorption_probabilities(), max_absorption_time(tol)
+        In which class the chain ends; when the transient states are all but left.
     hitting_time(target), hitting_time_variance(target), hitting_reward(target)
         Mean and variance of the steps until a target is reached, and the mean reward before.
     hitting_probability(targets, avoiding)
         The probability of ever reaching a target, or of reaching it before others.
-    stepwise_distributions(t_max)
-        The distribution at each timestep.
-    finite_horizon_value(n_steps, terminal)
-        The expected total reward of n steps.
-    simulate(n_steps, seed)
-        One path: states, actions, rewards.
-    mixing_time(tol, start)
-        When the distribution is close to p*.
-    plot()
-        A picture, by bias.
+    stepwise_distributions(t_max), mixing_time(tol, start)
+        The distribution at each timestep; when it is close to p*.
+    simulate(n_steps, seed), plot()
+        One path: states, actions, rewards; a picture, by bias.
 
     Examples
     --------
@@ -195,25 +162,27 @@ class MarkovChain:
         drop_below: float | None = None,
         durations: ArrayLike | None = None,
     ) -> None:
-        # What an MDP and a policy give was seen to when these were made.
-        drop_below = drop_below if mdp is None else 0.0
+        names: Sequence[str | int] | None
+        P, r, start, names = read_chain(
+            transition_matrix,
+            reward,
+            initial_distribution,
+            state_names,
+            drop_below if mdp is None else 0.0,  # rounding was seen to when the MDP was made
+        )
         if mdp is not None:
             if not hasattr(mdp, "allowed_actions"):
                 raise InvalidModelError(f"mdp must be a TabularMDP; got {mdp!r}")
-            policy = None if policy is None else read_only(np.array(read_reals(policy, "policy")))
-            if policy is not None and policy.shape != mdp.allowed_actions.shape:
+            names = mdp.state_names if names is None else names
+        if mdp is not None and policy is not None:
+            policy = read_only(np.array(read_reals(policy, "policy")))
+            if policy.shape != mdp.allowed_actions.shape:
                 raise InvalidModelError(
                     f"policy must have shape {mdp.allowed_actions.shape}, a probability for each "
                     f"state and action; got {policy.shape}"
                 )
-        names: Sequence[str | int] | None
-        P, r, start, names = read_chain(
-            transition_matrix, reward, initial_distribution, state_names, drop_below
-        )
-        if names is None and mdp is not None:
-            names = mdp.state_names
-        if durations is None and not (mdp is None or policy is None or mdp.durations is None):
-            durations = np.einsum("sa,sa->s", policy, mdp.expected_duration)
+            if durations is None and mdp.durations is not None:
+                durations = np.einsum("sa,sa->s", policy, mdp.expected_duration)
         tau = read_durations(durations, np.ones(r.size, dtype=bool))
         vars(self).update(
             transition_matrix=P,
@@ -244,14 +213,8 @@ class MarkovChain:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what the chain was made of; all else is computed again when it is asked for."""
         names = None if isinstance(self.state_names, range) else self.state_names
-        make = partial(
-            type(self),
-            mdp=self.mdp,
-            policy=self.policy,
-            state_names=names,
-            drop_below=0.0,
-            durations=self.durations,
-        )
+        kept: dict[str, Any] = {name: vars(self)[name] for name in ("mdp", "policy", "durations")}
+        make = partial(type(self), **kept, state_names=names, drop_below=0.0)
         return make, (self.transition_matrix, self.reward, self.initial_distribution)
 
     def __repr__(self) -> str:
@@ -302,8 +265,8 @@ class MarkovChain:
     def cyclic_classes(self) -> list[list[IntArray]]:
         """For each recurrent class, its cyclic classes: as many as its period, in turn.
 
-        From a state of one the chain goes to the next, and from the last to the first, which is
-        that of the class's lowest state. (Kemeny & Snell, 1960, section 2.2.)
+        From each the chain goes to the next, and from the last to the first, which holds the
+        class's lowest state. (Kemeny & Snell, 1960, section 2.2.)
         """
         of_class = cyclic_classes(self.transition_matrix, self._structure, self.class_periods)
         return [[read_only(states) for states in parts] for parts in of_class]
@@ -365,8 +328,7 @@ class MarkovChain:
         ----------
         from_ : states, optional
             Where to start, by number, name or mask: the new initial distribution is uniform over
-            these states. By
-            default the chain keeps its own.
+            these states. By default the chain keeps its own.
 
         Returns
         -------
@@ -394,10 +356,8 @@ class MarkovChain:
     def stationary_distribution(self) -> FloatArray:
         """p* = p^0 P*, shape (S,); p* P = p*.
 
-        With one recurrent class it does not depend on the start. Where elimination without
-        subtraction applies, every entry above 1e-150 has a small relative error, however nearly
-        the class falls apart; elsewhere the sum of all errors is at most 1e-8 of the whole, and
-        mostly far less: `solver_report` states the bound.
+        With one recurrent class it does not depend on the start. `solver_report` bounds its
+        error: in all at most 1e-8, mostly far less, and often small relative to each entry.
         """
         return read_only(self._limits.distribution(self.initial_distribution))
 
@@ -449,11 +409,9 @@ class MarkovChain:
     def bias(self) -> FloatArray:
         """The total reward above the gain, b = D r, shape (S,); (I - P) b = r - g, P* b = 0.
 
-        The error is about 1e-16 of |r| times the largest entry of D: in a chain that moves
-        between two halves once in n steps, n times more than in one that mixes at once. No
-        method can do better from rounded rewards; `solver_report` states the bound. With
-        durations (I - P) b = r - g τ and P* b = 0, P* being that of steps (Puterman, 1994,
-        chapter 11).
+        The error is about 1e-16 of |r| times the largest entry of D, which is large for a chain
+        that mixes slowly; `solver_report` states the bound. With durations (I - P) b = r - g τ
+        and P* b = 0, P* being that of steps (Puterman, 1994, chapter 11).
         """
         if self.durations is not None:
             values = self.reward - self._charge
@@ -504,9 +462,8 @@ class MarkovChain:
         Parameters
         ----------
         of : {"reward", "state_reward"}
-            With R_t the reward that is observed, which depends on the action and may depend on
-            the next state or be random besides; or with the expected one, r(s_t), alone. The
-            two are one for a chain that was made from a transition matrix.
+            Of the observed reward, which depends on the action and may depend on the next state,
+            or of the expected one, r(s_t). They are one for a chain made from a matrix.
 
         Returns
         -------
@@ -526,9 +483,9 @@ class MarkovChain:
     def fundamental_matrix(self) -> FloatArray:
         """Z = (I - P + P*)^{-1} = D + P*, dense, shape (S, S); D is the `deviation_matrix`.
 
-        Z - I sums P^t - P* over t ≥ 1. Between transient states it is (I - P_TT)^{-1}, the
-        expected visits, which is what absorbing chains call their fundamental matrix. (Kemeny &
-        Snell, 1960, sections 3.2 and 4.3; for any chain Puterman, 1994, appendix A.)
+        Between transient states it is (I - P_TT)^{-1}, the expected visits, which is what
+        absorbing chains call their fundamental matrix. (Kemeny & Snell, 1960, sections 3.2 and
+        4.3; for any chain Puterman, 1994, appendix A.)
         """
         require_dense("fundamental_matrix", self.n_states)
         return read_only(self.deviation_matrix + self._limits.limit(np.eye(self.n_states)))
@@ -537,8 +494,7 @@ class MarkovChain:
     def kemeny_constant(self) -> float:
         """Σ_s' p*(s') h(s, s'), the same from every recurrent s; h(s, s') is the hitting time.
 
-        It is the trace of D over the recurrent states. (With h(s', s') counted as the return
-        time instead of 0 it is larger by 1.)
+        It is the trace of D over the recurrent states. h(s', s') counts as 0, not as a return.
         """
         self._require_unichain("a Kemeny constant", "recurrent_classes to look at each class alone")
         return float(self.deviation_matrix.diagonal()[self.recurrent_states].sum())
@@ -546,9 +502,8 @@ class MarkovChain:
     def discounted_value(self, discount: float) -> FloatArray:
         """Return v = (I - γP)^{-1} r for a discount γ.
 
-        Accurate up to the limit, relative to the largest value: it is computed as g/(1 - γ) plus
-        a part that tends to b, each to nearly all digits. With durations each step is discounted
-        once, whatever time it takes, and the limits are those of rewards per step.
+        Accurate up to γ = 1: it is computed as g/(1 - γ) plus a part that tends to b. With
+        durations each step is discounted once, whatever time it takes.
 
         Parameters
         ----------
@@ -610,17 +565,16 @@ class MarkovChain:
     def absorption_time_variance(self) -> FloatArray:
         """Variance of the number of steps until a recurrent class is entered, shape (S,).
 
-        Its mean is `mean_absorption_time`. The second moment is the variance plus the mean
-        squared. (Kemeny & Snell, 1960, theorem 3.3.5.)
+        Its mean is `mean_absorption_time`. (Kemeny & Snell, 1960, theorem 3.3.5.)
         """
-        T, recurrent = self.transient_states, self.recurrent_states
+        T, zeros = self.transient_states, np.zeros(self.recurrent_states.size)
         source = hitting.step_variances(self.transition_matrix[T], T, self.mean_absorption_time)
-        return read_only(finite(self._limits.carry(np.zeros(recurrent.size), source)))
+        return read_only(finite(self._limits.carry(zeros, source)))
 
     def max_absorption_time(self, tol: float = 1e-8) -> int:
         """Return the first t with ‖P_TT^t‖_F ≤ tol, the paper's definition; 0 if T is empty.
 
-        P_TT^t is dense; beyond 5,000 transient states there is `mean_absorption_time`.
+        Beyond 5,000 transient states there is `mean_absorption_time`.
 
         Parameters
         ----------
@@ -636,8 +590,7 @@ class MarkovChain:
     def mean_return_time(self) -> FloatArray:
         """Expected steps until each state is visited again, shape (S,): 1/p*(s) in its class.
 
-        Infinite for transient states, which may never be visited again. The mean time of return
-        to a set, started in the long-run distribution on it, is 1 over the sum of p* there.
+        Infinite for transient states, which may never be visited again.
         """
         times = np.full(self.n_states, np.inf)
         with np.errstate(divide="ignore"):  # probabilities below the doubles
@@ -673,9 +626,8 @@ class MarkovChain:
     def spectral_gap(self) -> float:
         """The absolute spectral gap, 1 - max |λ| over all eigenvalues λ of P but the 1 of P*.
 
-        That is 1 minus the spectral radius of P - P*: each recurrent class has one eigenvalue 1
-        that does not count. 0 if a class is periodic, 1 if P^t is P* from some t on. Within a
-        relative 1e-6. (Levin & Peres, 2017, Markov Chains and Mixing Times, chapter 12.)
+        0 if a class is periodic, 1 if P^t is P* from some t on. Within a relative 1e-6. (Levin &
+        Peres, 2017, Markov Chains and Mixing Times, chapter 12.)
         """
         return spectrum.spectral_gap(self.transition_matrix, self._structure, self.class_periods)
 
@@ -683,8 +635,7 @@ class MarkovChain:
     def relaxation_time(self) -> float:
         """1/`spectral_gap`, the steps in which what is not settled falls to 1/e; inf if periodic.
 
-        It bounds the mixing time of a reversible chain from both sides, up to the logarithm of
-        the smallest probability of p*; of other chains it is the rate in the long run alone.
+        It bounds the mixing time of a reversible chain from both sides, up to logarithms.
         """
         gap = self.spectral_gap
         return 1.0 / gap if gap > 0.0 else float("inf")
@@ -706,13 +657,11 @@ class MarkovChain:
         Parameters
         ----------
         tol : float
-            Distance that counts as mixed; at least 3.6e-15, below which rounding of p* hides it,
-            unless `averaged`.
+            At least 3.6e-15, below which rounding of p* hides it, unless `averaged`.
         start : {"initial", "worst"}
             From the initial distribution, or from the state that takes longest.
         averaged : bool
-            Use the average of p^0 … p^t in place of p^t. It converges for periodic chains too,
-            though only as 1/t.
+            Use the average of p^0 … p^t, which converges for periodic chains too, as 1/t.
 
         Returns
         -------

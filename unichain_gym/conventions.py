@@ -33,7 +33,7 @@ RENDER_METADATA: dict[str, Any] = {"render_modes": list(get_args(RenderMode)), "
 
 
 def action_masks(mdp: TabularMDP) -> NDArray[np.int8] | None:
-    """Return Gymnasium's action mask of each state, shape (S, A); None if all are all ones."""
+    """Return Gymnasium's action masks (S, A); None if every state has all actions."""
     allowed = mdp.allowed_actions
     return None if allowed.all() else allowed.astype(np.int8)
 
@@ -57,8 +57,7 @@ def read_actions(
 ) -> IntArray:
     """Return the actions of n environments as integers, or raise `InvalidArgumentError`.
 
-    ``masks`` are the model's `action_masks`. Where it is ``ignored``, an action does not matter,
-    and becomes one that the state has.
+    An action that is ``ignored`` becomes one that the state has.
     """
     n = states.size
     given = read_array(actions, "actions", InvalidArgumentError)
@@ -117,24 +116,22 @@ def read_seed(seed: int | None) -> int | None:
 def read_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the options of a reset as a dict of one's own, or raise `InvalidArgumentError`."""
     if not isinstance(options, Mapping | None):
+        example = "{'state': 3}"
         raise InvalidArgumentError(
-            f"options of reset() are a dict such as {{'state': 3}}; got {options!r}"
+            f"options of reset() are a dict such as {example}; got {options!r}"
         )
     return dict(options or {})
 
 
 def read_mask(mask: ArrayLike, n: int) -> BoolArray:
     """Return which of n environments to reset, or raise `InvalidArgumentError`."""
-    array = read_array(mask, "options['reset_mask']", InvalidArgumentError)
+    what = "options['reset_mask']"
+    array = read_array(mask, what, InvalidArgumentError)
     if array.dtype != np.bool_ or array.shape != (n,):
-        raise InvalidArgumentError(
-            f"options['reset_mask'] must be bool of shape ({n},); got "
-            f"{array.dtype} of shape {array.shape}"
-        )
+        got = f"{array.dtype} of shape {array.shape}"
+        raise InvalidArgumentError(f"{what} must be bool of shape ({n},); got {got}")
     if not array.any():
-        raise InvalidArgumentError(
-            "options['reset_mask'] names no environment; leave reset() out then"
-        )
+        raise InvalidArgumentError(f"{what} names no environment; leave reset() out then")
     return array
 
 
@@ -155,12 +152,11 @@ def draw_start(
     if "state" in options:
         return check_states(mdp, options["state"], n, "options['state']")
     if "distribution" in options:
-        p = read_reals(options["distribution"], "options['distribution']", InvalidArgumentError)
+        what = "options['distribution']"
+        p = read_reals(options["distribution"], what, InvalidArgumentError)
         if p.shape != (mdp.n_states,):
-            raise InvalidArgumentError(
-                f"options['distribution'] must have shape ({mdp.n_states},); got {p.shape}"
-            )
-        check_distribution(p, "options['distribution']")
+            raise InvalidArgumentError(f"{what} must have shape ({mdp.n_states},); got {p.shape}")
+        check_distribution(p, what)
         thresholds = draw_thresholds(p)
     return np.searchsorted(thresholds, rng.random(n), side="right")
 
@@ -186,27 +182,25 @@ def read_snapshot(
 
     Its ``shape`` is (), of one environment, or (n,); ``further`` names what else it must hold.
     """
+    is_one = "a snapshot is what get_state() returns"
     if not isinstance(snapshot, Mapping):
-        raise InvalidArgumentError(f"a snapshot is what get_state() returns; got {snapshot!r}")
+        raise InvalidArgumentError(f"{is_one}; got {snapshot!r}")
     missing = [k for k in ("state", "timestep", "generator", *further) if k not in snapshot]
     if missing:
-        raise InvalidArgumentError(
-            f"a snapshot is what get_state() returns; this one lacks {', '.join(missing)}"
-        )
-    states, timesteps = snapshot["state"], snapshot["timestep"]
+        raise InvalidArgumentError(f"{is_one}; this one lacks {', '.join(missing)}")
+    states, what = snapshot["state"], "the snapshot's timestep"
     if states is not None:
         n = shape[0] if shape else 1
         states = check_states(mdp, states, n, "the snapshot's state").copy()
-    array = read_array(timesteps, "the snapshot's timestep", InvalidArgumentError)
+    array = read_array(snapshot["timestep"], what, InvalidArgumentError)
     if shape and array.ndim == 1 and array.shape != shape:
         raise InvalidArgumentError(
             f"the snapshot is of {array.size} environments; these are {shape[0]}"
         )
     if array.shape != shape or array.dtype.kind not in "iu" or (array < 0).any():
         wanted = f"{shape[0]} integers" if shape else "one integer"
-        raise InvalidArgumentError(
-            f"the snapshot's timestep must be {wanted}, not negative; got {timesteps!r}"
-        )
+        got = snapshot["timestep"]
+        raise InvalidArgumentError(f"{what} must be {wanted}, not negative; got {got!r}")
     return states, array.astype(np.int64)
 
 
@@ -215,6 +209,6 @@ def restore_generator(rng: np.random.Generator, state: Mapping[str, Any]) -> Non
     try:
         rng.bit_generator.state = state
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"the snapshot's generator is not one of {type(rng.bit_generator).__name__}: {error}"
-        ) from error
+        kind = type(rng.bit_generator).__name__
+        message = f"the snapshot's generator is not one of {kind}: {error}"
+        raise InvalidArgumentError(message) from error

@@ -49,16 +49,10 @@ class TabularEnv(gym.Env[Any, Any]):
 
     Methods
     -------
-    reset(seed=None, options=None)
-        Start in a state from the initial distribution, or in a given one.
-    step(action)
-        Take an action.
-    render()
-        Return a picture or a line.
-    get_state()
-        Return everything that decides what happens next.
-    set_state(snapshot)
-        Continue from such a snapshot.
+    reset(seed=None, options=None), step(action), render()
+        Start, take an action, return a picture or a line.
+    get_state(), set_state(snapshot)
+        Return everything that decides what happens next; continue from it.
 
     Raises
     ------
@@ -118,10 +112,9 @@ class TabularEnv(gym.Env[Any, Any]):
         Parameters
         ----------
         seed : int, optional
-            Seeds the environment's generator; without it the generator goes on.
+            Seeds the generator, which goes on without it.
         options : dict, optional
-            ``{"state": s}`` starts in state s, ``{"distribution": p}`` in a state drawn from p,
-            shape (S,).
+            ``{"state": s}`` starts in state s, ``{"distribution": p}`` in one drawn from p, (S,).
 
         Returns
         -------
@@ -152,9 +145,7 @@ class TabularEnv(gym.Env[Any, Any]):
         Returns
         -------
         observation : int
-            The next state.
         reward : float
-            The model's r(s, a, s').
         terminated, truncated : bool
             Always False: the task continues.
         info : dict
@@ -179,22 +170,20 @@ class TabularEnv(gym.Env[Any, Any]):
             outcomes = self._outcomes[state, a] = self._read_outcomes(state, a)
         thresholds, successors, rewards, durations = outcomes
         k = bisect_right(thresholds, self.np_random.random())
-        self._state = successors[k]
+        self._state, self._last_action, self._last_reward = successors[k], a, rewards[k]
         self._timestep += 1
-        self._last_action = a
-        self._last_reward = rewards[k]
         info = self._info()
         if durations is not None:
             info["duration"] = durations[k]
         return successors[k], rewards[k], False, False, info
 
     def render(self) -> Any:
-        """Return the current state as a picture or a line, as ``render_mode`` says.
+        """Return the current state as a picture or a line.
 
         Returns
         -------
         ndarray of uint8, shape (H, W, 3), str or None
-            For "rgb_array", for "ansi", and without a render mode.
+            By render mode: "rgb_array", "ansi" or none.
 
         Raises
         ------
@@ -210,9 +199,8 @@ class TabularEnv(gym.Env[Any, Any]):
             raise UnichainError("this environment has no state; call reset() before render()")
         from unichain_gym.rendering import render_state
 
-        return render_state(
-            self.mdp, self.render_mode, self._state, self._last_action, self._last_reward
-        )
+        last = self._last_action, self._last_reward
+        return render_state(self.mdp, self.render_mode, self._state, *last)
 
     def get_state(self) -> dict[str, Any]:
         """Return what decides everything that follows: state, timestep and generator.
@@ -241,10 +229,9 @@ class TabularEnv(gym.Env[Any, Any]):
         InvalidArgumentError
             If the snapshot is incomplete or does not fit; nothing changes then.
         """
-        states, timestep = conventions.read_snapshot(
-            self.mdp, snapshot, (), "last_action", "last_reward"
-        )
-        action, reward = snapshot["last_action"], snapshot["last_reward"]
+        last = "last_action", "last_reward"
+        states, timestep = conventions.read_snapshot(self.mdp, snapshot, (), *last)
+        action, reward = (snapshot[name] for name in last)
         if action is not None:
             action = self._check_action(action)
         if reward is not None and not isinstance(reward, float):
@@ -252,8 +239,7 @@ class TabularEnv(gym.Env[Any, Any]):
         conventions.restore_generator(self.np_random, snapshot["generator"])
         self._state = None if states is None else int(states[0])
         self._timestep = int(timestep)
-        self._last_action = action
-        self._last_reward = reward
+        self._last_action, self._last_reward = action, reward
 
     @cached_property
     def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:
@@ -284,14 +270,11 @@ class TabularEnv(gym.Env[Any, Any]):
 
     def _read_outcomes(self, state: int, action: int) -> _Table:
         """Return thresholds, next states, rewards and durations up to the last possible outcome."""
-        thresholds = self.mdp.outcome_thresholds[state, action]
-        n = int(np.isfinite(thresholds).sum()) + 1
-        return (
-            thresholds[:n].tolist(),
-            self.mdp.next_state[state, action, :n].tolist(),
-            self.mdp.reward[state, action, :n].tolist(),
-            None if self.mdp.durations is None else self.mdp.durations[state, action, :n].tolist(),
-        )
+        mdp = self.mdp
+        n = int(np.isfinite(mdp.outcome_thresholds[state, action]).sum()) + 1
+        tables = mdp.outcome_thresholds, mdp.next_state, mdp.reward, mdp.durations
+        columns = (None if t is None else t[state, action, :n].tolist() for t in tables)
+        return tuple(columns)  # type: ignore[return-value]
 
     def _info(self) -> dict[str, Any]:
         if self.info_level == "minimal" and self._masks is None:

@@ -65,11 +65,7 @@ def lay_out_chain(chain: RewardProcess, n_actions: int) -> Layout:
 
 
 def edge_curves(
-    layout: Layout,
-    before: IntArray,
-    action: IntArray,
-    after: IntArray,
-    n_actions: int,
+    layout: Layout, before: IntArray, action: IntArray, after: IntArray, n_actions: int
 ) -> FloatArray:
     """Return the curve of each edge from rim to rim of the states, (edges, EDGE_POINTS, 2)."""
     S = layout.is_recurrent.size

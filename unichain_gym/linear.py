@@ -56,6 +56,7 @@ from unichain_gym.elimination import (
     MAX_ENTRIES,
     OUT_OF_RANGE,
     SMALLEST,
+    Eliminated,
     GthFactors,
     RangedFactors,
     SparseGthFactors,
@@ -80,51 +81,22 @@ MANY = 100  # right-hand sides that are worth a factorization, whatever it fills
 UNDERFLOW_MOVES, UNDERFLOW_RATES, SMALL_PROBABILITY = 1e200, 1e150, 1e-50
 
 
-class _TriangularFactors:
+class _TriangularFactors(Eliminated):
     """Substitution: in the given order of the states A is triangular."""
 
-    name = "triangular"
+    method = "triangular"
 
     def __init__(self, A: sparse.csr_array, order: IntArray) -> None:
         # Nothing fills in, so panels of several columns would only take time and memory.
         self._lu: Any = splu(
-            A[order][:, order].tocsc(),
-            permc_spec="NATURAL",
-            diag_pivot_thresh=0.0,
-            panel_size=1,
+            A[order][:, order].tocsc(), permc_spec="NATURAL", diag_pivot_thresh=0.0, panel_size=1,
             options={"Equil": False, "SymmetricMode": True},
-        )
+        )  # fmt: skip
         self._order, self._place = order, np.argsort(order)
         self.n_operations = order.size
 
     def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
         return finite(self._lu.solve(c[self._order], "T" if transposed else "N")[self._place])
-
-
-class DirectSolver:
-    """A factorization without subtraction, in which nothing but rounding adds up."""
-
-    n_iterations = 0
-
-    def __init__(self, factors: Any) -> None:
-        self.method: str = factors.name
-        self._factors = factors
-        self._rounding = 2.0 * EPSILON * (factors.n_operations + 4)
-
-    def solve(self, c: FloatArray, transposed: bool = False) -> FloatArray:
-        """Return the solution of A x = c, c being (n,) or (n, m), or of x A = c, c being (n,)."""
-        x: FloatArray = self._factors.solve(c, transposed)
-        return x
-
-    def error_bound(self, c: FloatArray, x: FloatArray, transposed: bool = False) -> float:
-        """Bound the error of a solution (n,) relative to it, in maxima, or transposed in sums.
-
-        Every rounding is relative to a term of A^{-1} |c|, where nothing cancels.
-        """
-        total: Any = np.sum if transposed else np.max
-        size = float(total(np.abs(x)))
-        error = float(total(self.solve(np.abs(c), transposed)))
-        return self._rounding * error / size if size else 0.0
 
 
 class Method(NamedTuple):
@@ -210,10 +182,10 @@ def find_proposer(
 
 
 class CertifiedSolver:
-    """A method whose solutions are checked, and another that takes over where they fail.
+    """A method whose solutions are checked, and another solver that takes over where they fail.
 
-    ``make`` returns the method for A, scaled so that its diagonal is 1; ``fallback`` the solver
-    that takes over, or raises `ConvergenceError` with the reason that it is given.
+    ``make`` returns the method for A, scaled so that its diagonal is 1. ``fallback`` returns the
+    other solver, or raises a `ConvergenceError` with the reason that it is given.
     """
 
     def __init__(
@@ -223,23 +195,24 @@ class CertifiedSolver:
         make: Callable[[Any], Method],
         fallback: Callable[[str], Solver],
     ) -> None:
-        self._A: Any
+        n = exit_rate.size
+        A: Any
         if make is dense_lu:
-            self._A = -N.toarray()
-            np.fill_diagonal(self._A, 0.0)
-            self._rate = exit_rate - self._A.sum(axis=1)
-            np.fill_diagonal(self._A, self._rate)
-            self._A /= self._rate[:, None]
-            n_terms = 2 * (np.full(exit_rate.size, exit_rate.size),)
+            A = -N.toarray()
+            np.fill_diagonal(A, 0.0)
+            self._rate = exit_rate - A.sum(axis=1)
+            np.fill_diagonal(A, self._rate)
+            A /= self._rate[:, None]
+            n_terms = 2 * (np.full(n, n),)
         else:
             A = grounded_matrix(N, exit_rate)
             self._rate = A.diagonal()
-            self._A = divide_rows(A, self._rate)
-            n_terms = np.diff(A.indptr), np.bincount(A.indices, minlength=A.shape[0])
+            A = divide_rows(A, self._rate)
+            n_terms = np.diff(A.indptr), np.bincount(A.indices, minlength=n)
+        self._A, self._transposed = A, A.T
         self._rounding = tuple(EPSILON * (1.0 + 0.5 * np.sqrt(k)) for k in n_terms)
-        is_affordable = exit_rate.size <= AFFORDABLE_STATES
-        self._max_error = MAX_ERROR_AFFORDABLE if is_affordable else MAX_ERROR
-        self._method = make(self._A)
+        self._max_error = MAX_ERROR_AFFORDABLE if n <= AFFORDABLE_STATES else MAX_ERROR
+        self._method = make(A)
         self._fallback = fallback
         self._successor: Solver | None = None
         self._for_many: Solver | None = None
@@ -301,7 +274,7 @@ class CertifiedSolver:
         return self._successor
 
     def _apply(self, x: FloatArray, transposed: bool) -> FloatArray:
-        return np.asarray(x @ self._A if transposed else self._A @ x)
+        return np.asarray((self._transposed if transposed else self._A) @ x)
 
     def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
         """Bound the error by |c - A x|, plus what rounding may have hidden of it."""
@@ -332,7 +305,7 @@ class CertifiedSolver:
         return self._largest_time
 
 
-Solver = DirectSolver | CertifiedSolver
+Solver = Eliminated | CertifiedSolver
 """A way to solve A x = c and x A = c, with the method behind it and a bound of its error."""
 
 
@@ -352,9 +325,9 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
             A = grounded_matrix(N, exit_rate)
             if n and A.diagonal().min() < SMALLEST:
                 raise ConvergenceError(OUT_OF_RANGE)
-            return DirectSolver(_TriangularFactors(A, np.argsort(component)))
+            return _TriangularFactors(A, np.argsort(component))
     if n <= RANGED_STATES and _spans_widely(N, exit_rate):
-        return DirectSolver(RangedFactors(N, exit_rate))
+        return RangedFactors(N, exit_rate)
     if n <= SMALL_STATES:
         return _unless_underflow(GthFactors(N.toarray(), exit_rate), N, exit_rate)
 
@@ -395,8 +368,8 @@ def _spans_widely(N: sparse.csr_array, exit_rate: FloatArray) -> bool:
 
 def _unless_underflow(
     factors: GthFactors | SparseGthFactors, N: sparse.csr_array, exit_rate: FloatArray
-) -> DirectSolver:
-    """Return a solver, or raise `ConvergenceError` if a product that underflowed may matter.
+) -> Eliminated:
+    """Return the factors, or raise `ConvergenceError` if a product that underflowed may matter.
 
     A probability lost to underflow is below 1e-307 of its row, and changes a solution by no more
     than that times the expected number of moves. A flow lost so is a frequency below 1e-308
@@ -411,7 +384,7 @@ def _unless_underflow(
             f"the answer; that is computed for up to {RANGED_STATES} states, and these are "
             f"{rate.size}. Remove transitions too rare to matter"
         )
-    return DirectSolver(factors)
+    return factors
 
 
 def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solver:

@@ -103,15 +103,15 @@ def _averaged_mixing_time(
                 f"not reached by the {STEP_WORK:.0e} multiplications allowed for {P.shape[0]} "
                 "states: choose a larger tolerance"
             )
-        if not is_small or n_steps == 1:
-            for _ in range(n_steps):
-                columns = backward @ columns
+        if is_small and n_steps > 1:
+            for j in range(n_steps.bit_length()):
+                if j == len(powers):
+                    powers.append(square(powers[-1]))
+                if n_steps >> j & 1:
+                    columns = powers[j].T @ columns
             return columns
-        for j in range(n_steps.bit_length()):
-            if j == len(powers):
-                powers.append(square(powers[-1]))
-            if n_steps >> j & 1:
-                columns = powers[j].T @ columns
+        for _ in range(n_steps):
+            columns = backward @ columns
         return columns
 
     x = potential.T

@@ -33,7 +33,7 @@ from unichain_gym.elimination import ObjectFactors, finite
 from unichain_gym.linear import find_solver
 from unichain_gym.pairs import Pairs, read_fractions
 from unichain_gym.rounding import EPSILON
-from unichain_gym.structure import find_structure, keep_edges
+from unichain_gym.structure import find_structure, first_of_each, keep_edges
 
 ROUGH_STEPS, FULL_STEPS = 16, 2  # the latter where every state leads to many others
 RARE = 0.05
@@ -44,9 +44,9 @@ SAFETY = 1.0 + 1e-3  # for the rounding of the bounds themselves
 class Term:
     """A term y + rest of a policy's value, each (S,), and what the terms after it follow from.
 
-    ``error`` bounds the error of y + rest, but for a constant where no comparison sees it. ``a`` is
-    what the equations of y say of the term before: its average, up to the sign; ``a_error`` its
-    error. Rewards are compared together with the term if it ``has_reward``.
+    ``error`` bounds the error of y + rest, except for a constant that no comparison sees. ``a`` is
+    the average of the term before, up to the sign, and ``a_error`` bounds its error. Rewards are
+    compared together with the term if it ``has_reward``.
     """
 
     y: Any
@@ -103,8 +103,7 @@ class Equations:
     def _most_frequent(self, p: FloatArray) -> IntArray:
         if self.n_classes == 1:
             return np.array([np.where(self.label == 0, p, -1.0).argmax()])
-        order = np.lexsort((-p, self.label))
-        return np.asarray(order[np.searchsorted(self.label[order], np.arange(self.n_classes))])
+        return first_of_each(self.label, (-p,), self.n_classes)
 
     def _choose_better_ground(self) -> None:
         inflow = self.own.Q.T @ self.is_ground.astype(float)
@@ -118,11 +117,9 @@ class Equations:
         self.is_ground = np.zeros(self.label.size, dtype=bool)
         self.is_ground[self.ground] = True
         own, gamma = self.own, self.gamma
-        leads = self.is_ground[own.Q.indices]
-        inside = ~(leads | self.is_ground[own.source])
+        inside = ~(self.is_ground[own.Q.indices] | self.is_ground[own.source])
         one = own.reward * 0 + 1
-        leave = own.sums(np.where(leads, own.p, own.p[0] * 0)) if leads.any() else one * 0
-        leave = gamma * leave + (1 - gamma)
+        leave = gamma * own.ahead(self.is_ground * one) + (1 - gamma)
         leave[self.ground] = one[self.ground]  # whole numbers would divide to floats
         N = keep_edges(own.Q, inside)
         if self.is_exact:

@@ -31,7 +31,7 @@ bounds. What they find is mostly optimal and then only has to be evaluated once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,23 +49,13 @@ NEAR_ONE = 1.0 - 1e-5
 SWEEPS, SETTLED, MAX_ROUGH = 12, 0.02, 40
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """A policy and how the other actions of every state compare with its own.
+class Evaluation(NamedTuple):
+    """A policy, by rows (S,) of pairs, and how the other actions of every state compare with it.
 
-    Parameters
-    ----------
-    rows : ndarray of int, shape (S,)
-        The policy, by rows of pairs.
-    improved : ndarray of int, shape (S,)
-        The next one; the same if no action is better.
-    best : list of ndarray of bool, shape (n,)
-        The pairs that are not worse in all terms so far, after each term that was compared.
-    bound : ndarray, shape (n,)
-        Of pairs that differed by less than could be told at some term: by how much at most at the
-        first; 0 for the others.
-    ground : ndarray of int
-        A frequent state of each recurrent class.
+    ``improved`` is the next policy, the same if no action is better. ``best`` has, after each term
+    that was compared, the pairs (n,) that are not worse in all terms so far. ``bound`` (n,) says of
+    pairs that could not be told apart at some term by how much they differ at most at the first
+    such term; it is 0 for all others. ``ground`` has a frequent state of each recurrent class.
     """
 
     rows: IntArray
@@ -77,30 +67,21 @@ class Evaluation:
 
 def iterate_policies(
     pairs: Pairs, start: IntArray, n: int, discount: float | None, tie_tolerance: float = 0.0
-) -> Iterator[Evaluation]:
-    """Improve a policy until nothing is better for certain; yield every one, that one last.
+) -> list[Evaluation]:
+    """Improve a policy, rows (S,), until nothing is better for certain; return every step.
 
-    Parameters
-    ----------
-    pairs : Pairs
-    start : ndarray of int, shape (S,)
-        The first policy, by rows.
-    n : int
-        -1 for the gain, 0 for the bias, `BLACKWELL`.
-    discount : float or None
-        If given, the discounted value is the criterion instead.
-    tie_tolerance : float
-        Differences up to this, relative to the size of what is compared, are ties by request.
+    The criterion is optimality to n: -1 for the gain, 0 for the bias, `BLACKWELL`; or the
+    discounted value, with a discount. Differences up to the tie_tolerance, relative to the size of
+    what is compared, are ties by request.
     """
     rows, ground, seen = start, np.zeros(0, dtype=np.int64), set()
-    while True:
+    found: list[Evaluation] = []
+    # A policy may come back only by a tie of gains that was none, and is then listed as open.
+    while rows.tobytes() not in seen:
         seen.add(rows.tobytes())
-        evaluation = _evaluate(pairs, rows, n, discount, tie_tolerance, ground)
-        yield evaluation
-        # A policy may come back only by a tie of gains that was none, and is then listed as open.
-        if evaluation.improved.tobytes() in seen:
-            return
-        rows, ground = evaluation.improved, evaluation.ground
+        found.append(_evaluate(pairs, rows, n, discount, tie_tolerance, ground))
+        rows, ground = found[-1].improved, found[-1].ground
+    return found
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -156,23 +137,19 @@ def _terms(
     pairs: Pairs, equations: Equations, n: int, discount: float | None
 ) -> Iterator[tuple[bool, Term]]:
     """Yield the terms from the gain to y_{n+1}, and whether it is the first."""
-    bias = equations.solve_reward()
+    term = equations.solve_reward()
     if discount is not None:
-        yield False, bias
+        yield False, term
         return
-    yield True, equations.gain(bias)
-    term, count = bias, -1
+    yield True, equations.gain(term)
     limit = min(n, pairs.first.size if equations.is_exact else MAX_TERMS)
-    while True:
-        is_last = count >= limit
-        if is_last and equations.is_unichain:
+    for k in range(-1, limit + 1):
+        if k == limit and equations.is_unichain:
             yield False, term
-            return
-        following = equations.following(term)
-        yield False, equations.centered(term, following)
-        if is_last:
-            return
-        term, count = following.scaled(), count + 1
+        else:
+            following = equations.following(term)
+            yield False, equations.centered(term, following)
+            term = following.scaled()
 
 
 def _are_alike(pairs: Pairs, rows: IntArray, others: IntArray) -> BoolArray:
@@ -193,7 +170,7 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
     By value iteration where values settle at once; else by policy iteration in plain doubles.
     """
     discount = NEAR_ONE if discount is None else discount
-    r, Q = pairs.reward, pairs.Q
+    r, Q = pairs.reward, pairs.matrix
     v, first_range = np.zeros(pairs.first.size), 0.0
     for _ in range(SWEEPS):
         score = r + discount * (Q @ v)
@@ -204,13 +181,12 @@ def rough_policy(pairs: Pairs, discount: float | None) -> tuple[IntArray, int]:
         if change <= SETTLED * first_range:
             return pairs.leaders(score), 0
     rows = pairs.leaders(score)
-    propose = find_proposer(own := Q[rows])
+    propose = find_proposer(pairs.Q[rows])
     for n_iterations in range(1, MAX_ROUGH + 1):  # noqa: B007  (the last one is returned)
-        v = propose(own, discount, r[rows] - r[rows].mean())
+        v = propose(pairs.Q[rows], discount, r[rows] - r[rows].mean())
         score = r + discount * (Q @ v)
         better = np.maximum.reduceat(score, pairs.first) > score[rows] + 1e-12 * np.abs(v).max()
         if not better.any():
             break
         rows = np.where(better, pairs.leaders(score), rows)
-        own = Q[rows]
     return rows, n_iterations

@@ -101,10 +101,10 @@ def _component_gap(B: sparse.csr_array, leave: FloatArray) -> tuple[float, float
         if high - low > TOLERANCE * high:
             M, leave = _lump(M, leave)
             low, high = _dense_gap(M, is_recurrent)
-    if high - low <= TOLERANCE * high:
-        return low, high
-    slow_low, slow_high = _inverse_gap(sparse.csr_array(M), leave, is_recurrent)
-    return max(low, slow_low), min(high, slow_high)
+    if high - low > TOLERANCE * high:
+        slow_low, slow_high = _inverse_gap(sparse.csr_array(M), leave, is_recurrent)
+        low, high = max(low, slow_low), min(high, slow_high)
+    return low, high
 
 
 def _dense_gap(M: FloatArray, is_recurrent: bool) -> tuple[float, float]:

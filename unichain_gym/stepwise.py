@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -101,12 +100,11 @@ def stepwise_distributions(chain: RewardProcess, t_max: int, tol: float = 1e-12)
     return p
 
 
-@dataclass(frozen=True, eq=False)
-class Scaled:
+class Scaled(NamedTuple):
     """matrix 2^exponent, so that what decays over many steps does not underflow.
 
-    The largest entry of the matrix is between ½ and 1 in size, and none is so small that products
-    of two are subnormal, which many processors multiply slowly.
+    The largest entry of the matrix is between ½ and 1 in size, and no entry is so small that
+    products of two are subnormal, which many processors multiply slowly.
     """
 
     matrix: FloatArray
@@ -145,11 +143,11 @@ def first_time(
 ) -> int:
     """Return the first t at which size(x P^t) ≤ tol, for a size that never grows with t.
 
-    x, (m, S), is a block of rows, or the identity. Each product is ``deflated``: what is no part of
-    it in exact arithmetic, but left by rounding and never reduced by P, is taken out.
+    x, (m, S), is a block of rows, or the identity. Each product is ``deflated``: this takes out
+    what rounding leaves and P never reduces.
 
-    One step at a time at first. Up to `DOUBLING_STATES` states, once that has taken as long as
-    doubling would, by doubling and then bisection with dense powers. More than `STEP_WORK`
+    Single steps come first. Up to `DOUBLING_STATES` states, once these have taken as long as
+    doubling would, dense powers are doubled and then bisected. More than `STEP_WORK`
     multiplications, or 2^62 steps, raise a `ConvergenceError`.
     """
     S = P.shape[0]
@@ -227,13 +225,18 @@ def check_tolerance(tol: float) -> None:
         raise InvalidArgumentError(f"tol must be positive; got {tol!r}")
 
 
+def frobenius(M: FloatArray) -> float:
+    """Return the root of the sum of all squares."""
+    return float(np.linalg.norm(M))
+
+
 def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
     """Return the first t with ‖P_TT^t‖_F ≤ tol.
 
     The Frobenius norm may rise before it falls, so it cannot be bisected. But the probabilities
-    a_t = P_TT^t 1 of not being absorbed yet only fall, and ‖a_t‖₂/√n ≤ ‖P_TT^t‖_F, so nothing
-    before the first t with ‖a_t‖₂ ≤ √n tol can be the answer: the scan starts there. It takes
-    many timesteps at once where the matrix is small.
+    a_t = P_TT^t 1 of not being absorbed yet only fall, and ‖a_t‖₂/√n ≤ ‖P_TT^t‖_F. So the answer
+    is not before the first t with ‖a_t‖₂ ≤ √n tol: the scan starts there. It takes many timesteps
+    at once where the matrix is small.
     """
     check_tolerance(tol)
     n = P_TT.shape[0]
@@ -246,23 +249,23 @@ def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
         )
     root = math.sqrt(n)
     backward = sparse.csr_array(P_TT.T)
-    t = first_time(backward, np.ones((1, n)), lambda a: float(np.linalg.norm(a)) / root, tol)
+    t = first_time(backward, np.ones((1, n)), lambda a: frobenius(a) / root, tol)
     power, step = Scaled.of(np.eye(n)), Scaled.of(P_TT.toarray())
     for bit in f"{t:b}":
         power = power.times(power)
         if bit == "1":
             power = power.times(step)
-
-    def norm(M: FloatArray) -> float:
-        return float(np.linalg.norm(M))
-
     if n > DOUBLING_STATES:
-        while not power.is_within(norm, tol):
+        while not power.is_within(frobenius, tol):
             power, t = Scaled.of(power.matrix @ P_TT, power.exponent), t + 1
         return t
-    if power.is_within(norm, tol):
+    if power.is_within(frobenius, tol):
         return t
-    ahead = consecutive_powers(P_TT.toarray(), max(1, 2**20 // n**2))
+    ahead = np.empty((max(1, 2**20 // n**2), n, n))  # P, P^2, …, by doubling
+    ahead[0], k = P_TT.toarray(), 1
+    while k < len(ahead):
+        np.matmul(ahead[: len(ahead) - k][:k], ahead[k - 1], out=ahead[k : 2 * k])
+        k *= 2
     while True:
         following = power.matrix @ ahead
         # Not within tol at t: the factor by which tol is to be scaled is in range.
@@ -270,15 +273,3 @@ def max_absorption_time(P_TT: sparse.csr_array, tol: float) -> int:
         if is_near.any():
             return t + 1 + int(np.argmax(is_near))
         power, t = Scaled.of(following[-1], power.exponent), t + len(ahead)
-
-
-def consecutive_powers(P: FloatArray, n: int) -> FloatArray:
-    """Return P, P^2, …, P^n, shape (n, S, S), by doubling."""
-    powers = np.empty((n, *P.shape))
-    powers[0] = P
-    k = 1
-    while k < n:
-        m = min(k, n - k)
-        np.matmul(powers[:m], powers[k - 1], out=powers[k : k + m])
-        k += m
-    return powers

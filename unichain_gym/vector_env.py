@@ -27,17 +27,15 @@ from unichain_gym.outcomes import check_choice, draw_thresholds, require_integer
 class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
     """Any `TabularMDP` as ``num_envs`` continuing environments that step together.
 
-    Each has the law of `TabularEnv`. There is one generator for all: a step draws ``num_envs``
-    uniforms, environment by environment, so what a seed gives depends on ``num_envs``. The task
-    does not end; with a time limit, episodes are truncated and start again as the autoreset mode
-    says. All returned arrays are fresh.
+    Each has the law of `TabularEnv`. There is one generator for all, so what a seed gives depends
+    on ``num_envs``. The task does not end; with a time limit, episodes are truncated and start
+    again as the autoreset mode says. All returned arrays are fresh.
 
     Parameters
     ----------
     mdp : TabularMDP
-        The model to step through.
     num_envs : int
-        Number of environments, at least 1.
+        At least 1.
     max_episode_steps : int, optional
         Steps after which an environment reports ``truncated``; without it, none ever does.
     autoreset_mode : AutoresetMode or {"NextStep", "SameStep", "Disabled"}
@@ -58,16 +56,10 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     Methods
     -------
-    reset(seed=None, options=None)
-        Start all environments, or some.
-    step(actions)
-        Take an action in each.
-    render()
-        Return a picture or a line of each.
-    get_state()
-        Return everything that decides what happens next.
-    set_state(snapshot)
-        Continue from such a snapshot.
+    reset(seed=None, options=None), step(actions), render()
+        Start all environments or some, take an action in each, return a picture or line of each.
+    get_state(), set_state(snapshot)
+        Return everything that decides what happens next; continue from it.
 
     Raises
     ------
@@ -111,8 +103,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             require_integers(InvalidArgumentError, low=1, max_episode_steps=max_episode_steps)
         self.mdp = conventions.check_mdp(mdp)
         require_room("num_envs", num_envs)
-        self.num_envs = num_envs
-        self.max_episode_steps = max_episode_steps
+        self.num_envs, self.max_episode_steps = num_envs, max_episode_steps
         if render_mode is not None:
             check_choice("render_mode", render_mode, get_args(RenderMode))
         self.render_mode: RenderMode | None = render_mode
@@ -149,8 +140,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             Seeds the one generator of all environments.
         options : dict, optional
             ``"state"`` (one, or one for each environment) or ``"distribution"``, as in
-            `TabularEnv.reset`, and ``"reset_mask"``: bool of shape (num_envs,), which
-            environments to start again; the others stay where they are.
+            `TabularEnv.reset`, and ``"reset_mask"``, bool of shape (num_envs,): which to start
+            again.
 
         Returns
         -------
@@ -170,13 +161,13 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             )
         options = conventions.read_options(options)
         super().reset(seed=conventions.read_seed(seed))
-        mask = conventions.read_mask(options.pop("reset_mask", self._everywhere), self.num_envs)
+        n, mask = self.num_envs, options.pop("reset_mask", self._everywhere)
+        mask = conventions.read_mask(mask, n)
         if self._states is None and not mask.all():
             raise UnichainError("reset() all environments before some of them")
         # Drawn for all, so that a masked reset gives an environment what a full one would.
-        start = conventions.draw_start(
-            self.mdp, self._start_thresholds, options, self.num_envs, self.np_random
-        )
+        thresholds, rng = self._start_thresholds, self.np_random
+        start = conventions.draw_start(self.mdp, thresholds, options, n, rng)
         self._states = np.where(mask, start, start if self._states is None else self._states)
         self._begin(mask)
         return self._states.copy(), self._infos(self._states, mask)
@@ -189,8 +180,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         Parameters
         ----------
         actions : array_like of int, shape (num_envs,)
-            Each 0 to A - 1, and one that the state has. That of an environment that starts
-            again is not looked at.
+            Each one that the state has; not looked at where an environment starts again.
 
         Returns
         -------

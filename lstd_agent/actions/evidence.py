@@ -139,7 +139,7 @@ class ActionEvidence:
         return system.neighborhood_at(time.ravel() + 1)
 
     def _successor_value(self, k: int | None, states: States) -> tuple[FloatArray, BoolArray]:
-        """Return values by neighbourhood k (default: the most sampled), and which are determined."""
+        """Return values by neighbourhood k, or the most sampled, and which are determined."""
         fit, n = self._fitted, len(states)
         neighborhood = fit.most_sampled(states) if k is None else np.full(n, k)
         values = fit.system.values(fit.encoding.rows(states), neighborhood)

@@ -28,8 +28,8 @@ from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import with_ones
 from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
-from lstd_agent.rows.factors import Factor, Gathering
-from lstd_agent.system.minimizer import basis_of_range, minimize, reduced
+from lstd_agent.rows.factors import Factor, Gathering, basis_of_range, reduced
+from lstd_agent.system.minimizer import minimize
 from lstd_agent.trials.kept import NO_TIME, KeptTrials
 
 NO_ACTIONS = (
@@ -202,7 +202,7 @@ class PairEquations:
         size = np.linalg.norm(own, axis=0) / np.sqrt(factor.n)
         self._scale = np.where(size > 0.0, size, 1.0)
         self._A, self._B = own / self._scale, less / self._scale
-        self._numbers = factor.held[:, 2 * D :]
+        self._numbers = factor.numbers
 
     def _solved(self, sides: FloatArray) -> FloatArray:
         """Return weights (D, q) of features for root-weighted sides (k, q)."""

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.commands.running import say
-from lstd_agent.drafts import write_draft
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.figure_style import new_figure, picture
+from lstd_agent.packing import write_draft
 from lstd_agent.results import Row, WorkerError, one_line, provenance
 
 

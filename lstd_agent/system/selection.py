@@ -19,7 +19,7 @@ Of the backups, in order of preference, a later one is chosen only if it is clea
 
 A λ is rejected if the mean value of the start misses the returns by more than would be warned of,
 unless single steps miss them as much. The same samples always make the same choice. Numbers of
-neighbourhoods are compared likewise, each with its own backup.
+neighborhoods are compared likewise, each with its own backup.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
-from lstd_agent.system.solution import Solved
+from lstd_agent.system.linked import Solved
 from lstd_agent.system.solve import Subsets
 
 DECAYS = (0.6, 0.9, 1.0)
@@ -62,20 +62,11 @@ _SHARE = 0.05
 
 @dataclass(frozen=True)
 class Tried:
-    """A backup that was tried.
+    """A backup that was tried, with a number of neighborhoods where those are compared.
 
-    Attributes
-    ----------
-    backup : Backup
-    error : float
-        Root mean square error of predicted against observed excess returns of held-out trials,
-        their noise included.
-    difference : float
-        Its mean square error minus the mean square error of the first one tried.
-    standard_error : float
-        Of the difference, by groups of trials.
-    n_anchors : int or None
-        Number of neighbourhoods, where those are compared.
+    ``error`` is the root mean square error of predicted against observed excess returns of held-out
+    trials, their noise included. ``difference`` is the mean square error minus the mean square
+    error of the first one tried, with a ``standard_error`` by groups of trials.
     """
 
     backup: Backup
@@ -100,7 +91,7 @@ class Choice:
     tried : tuple of Tried
         Empty where there was nothing to choose.
     numbers : tuple of Tried
-        Of neighbourhoods, where those are chosen, too.
+        Of neighborhoods, where those are chosen, too.
 
     Examples
     --------
@@ -132,38 +123,19 @@ class Choice:
         return "\n".join(lines)
 
 
-def backups_of(source: Any) -> tuple[tuple[Backup, ...], str]:
-    """Return the backups to choose from, in order of preference, and why there are no more."""
-    if source.is_sparse:
-        steps: tuple[Backup, ...] = ("model", "one_step") if source.are_places else ("one_step",)
-        return steps, "many sparse features are fitted by single steps only"
-    if not source.are_places and source.p > _MOST_COMPARED:
-        return ("one_step",), (
-            f"of so many features ({source.p - 1}) no lambda-returns are tried: give "
-            "backup=LambdaReturn(decay) for one"
-        )
-    several: tuple[Backup, ...] = ("one_step", *map(LambdaReturn, DECAYS))
-    return (("model", *several) if source.are_places else several), ""
-
-
 class Held:
     """Systems fitted to halves of the trials, held against the other half.
 
-    Parameters
-    ----------
-    subsets : Subsets
-        All trials and each half. The transitions of counts are dealt into groups at random, always
-        alike: batches depend on the order in which trials came.
-    gain : float
+    ``subsets`` are all trials and each half. Batches of counts depend on the order in which trials
+    came: their transitions are dealt into groups at random instead, always alike.
     """
 
     def __init__(self, subsets: Subsets, gain: float) -> None:
         source = subsets.source
         self.subsets, self.gain, self.source = subsets, gain, source
         self.held = subsets
-        if source.are_places:  # whatever the order in which trials came
-            dealt = source.dealt(_N_GROUPS)
-            self.held = Subsets(dealt, subsets.edges, _N_GROUPS, "halves")
+        if source.are_places:
+            self.held = Subsets(source.dealt(_N_GROUPS), subsets.edges, _N_GROUPS, "halves")
         self._solved: dict[tuple[bytes, Backup], list[list[Solved]]] = {}
         self._errors: dict[tuple[bytes, Backup], FloatArray] = {}
         earned = np.cumsum((source.mean_rewards - gain * source.mean_durations)[::-1])
@@ -182,25 +154,25 @@ class Held:
         enough = self.held.kind == "halves" and source.n_trials >= _FEWEST_HELD_OUT
         return enough and all(source.own[half].any(axis=0).all() for half in halves)
 
-    def solved(self, anchors: IntArray, backup: Backup) -> list[list[Solved]]:
-        """Return the systems of each half, after that of all trials where these are not dealt."""
+    def whole(self, anchors: IntArray, backup: Backup) -> list[Solved]:
+        """Return the system of all trials, which kept trials were solved for with their halves."""
         key = anchors.tobytes(), backup
         if key not in self._solved:
-            gains = [self.gain] * 3
-            self._solved[key] = self.held.solve(anchors, gains, backup)
-        return self._solved[key]
-
-    def whole(self, anchors: IntArray, backup: Backup) -> list[Solved]:
-        """Return the system of all trials."""
-        if self.held is self.subsets and (anchors.tobytes(), backup) in self._solved:
-            return self._solved[anchors.tobytes(), backup][0]
-        return self.subsets.those("whole").solve(anchors, [self.gain], backup)[0]
+            whole = self.subsets.those("whole")
+            self._solved[key] = whole.solve(anchors, [self.gain], backup)
+        return self._solved[key][0]
 
     def errors(self, anchors: IntArray, backups: Sequence[Backup]) -> list[FloatArray]:
         """Return mean square errors and errors of the start (m, 2), by groups, of each backup."""
-        missing = [b for b in backups if (anchors.tobytes(), b) not in self._errors]
+        keys = [(anchors.tobytes(), backup) for backup in backups]
+        missing = [key for key in keys if key not in self._errors]
+        halves = []
+        for key in missing:
+            solved = self.held.solve(anchors, [self.gain] * 3, key[1])
+            if self.held is self.subsets:
+                self._solved[key] = solved
+            halves.append(solved[1:])
         if missing:
-            halves = [self.solved(anchors, backup)[1:] for backup in missing]
             columns = [
                 [
                     np.stack([half[i][k].columns[:, 0] for half in halves], axis=1)
@@ -208,68 +180,60 @@ class Held:
                 ]
                 for i in range(2)
             ]
-            found = _held_out(self.held, anchors, columns, self.gain)
-            for backup, errors in zip(missing, found, strict=True):
-                self._errors[anchors.tobytes(), backup] = errors
-        return [self._errors[anchors.tobytes(), backup] for backup in backups]
+            self._errors.update(zip(missing, self._held_out(anchors, columns), strict=True))
+        return [self._errors[key] for key in keys]
 
-
-def _held_out(
-    subsets: Subsets, anchors: IntArray, columns: Sequence[Sequence[FloatArray]], gain: float
-) -> list[FloatArray]:
-    """Return errors (m, 2) by groups of trials, of weights (p, q) of each half and window."""
-    source = subsets.source
-    T, edge = source.t_max, subsets.half
-    if source.are_places:
-        edge, n_groups = _N_GROUPS // 2 * source.n_states, _N_GROUPS
-        layers = source.layers(0, T + 1, source.groups(_N_GROUPS))
-    else:
-        n_groups = source.n_trials
-        layers = source.layers(0, T + 1)
-    weight = 1.0 / np.arange(1, T + 2)
-    weight /= weight.sum()
-    returns: Any = None
-
-    def values(rows: Any, k: int) -> FloatArray:
-        return np.concatenate((rows[:edge] @ columns[1][k], rows[edge:] @ columns[0][k]))
-
-    for i, layer in enumerate(layers):
-        t = T - i
-        k = int(np.searchsorted(anchors, t, side="right")) - 1
-        if returns is None:
-            returns = values(layer.following, len(anchors) - 1)
-            square = np.zeros((n_groups, returns.shape[1]))
-        here = values(layer.features, k)
-        paid = layer.rewards - gain * layer.durations
-        returns = np.where(layer.goes_on[:, None], layer.ahead(returns) + paid[:, None], here)
-        error = here - returns
-        share = layer.weights / max(float(layer.weights.sum()), 1.0)
+    def _held_out(
+        self, anchors: IntArray, columns: Sequence[Sequence[FloatArray]]
+    ) -> list[FloatArray]:
+        """Return errors (m, 2) by groups of trials, of weights (p, q) of each half and window."""
+        source, T = self.held.source, self.source.t_max
+        edge, n_groups, groups = self.held.half, source.n_trials, None
         if source.are_places:
-            by_group = layer.weights.reshape(n_groups, -1)
-            total = np.maximum(by_group.sum(axis=1, keepdims=True), 1.0)
-            share = (by_group / total).ravel()
-        else:
-            share = share * n_groups
-        square += weight[t] * _by_group(share[:, None] * error**2, n_groups)
-    start = _by_group(share[:, None] * error, n_groups)
-    return list(np.stack((square, start), axis=2).swapaxes(0, 1))
+            edge, n_groups = _N_GROUPS // 2 * source.n_states, _N_GROUPS
+            groups = source.groups(_N_GROUPS)
+        weight = 1.0 / np.arange(1, T + 2)
+        weight /= weight.sum()
+        returns: Any = None
+
+        def values(rows: Any, k: int) -> FloatArray:
+            return np.concatenate((rows[:edge] @ columns[1][k], rows[edge:] @ columns[0][k]))
+
+        def by_group(terms: FloatArray) -> FloatArray:
+            return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
+
+        for i, layer in enumerate(source.layers(0, T + 1, groups)):
+            t = T - i
+            if returns is None:
+                returns = values(layer.following, len(anchors) - 1)
+                square = np.zeros((n_groups, returns.shape[1]))
+            here = values(layer.features, int(np.searchsorted(anchors, t, side="right")) - 1)
+            paid = layer.rewards - self.gain * layer.durations
+            returns = np.where(layer.goes_on[:, None], layer.ahead(returns) + paid[:, None], here)
+            error = here - returns
+            if source.are_places:
+                share = layer.weights.reshape(n_groups, -1)
+                share = (share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)).ravel()
+            else:
+                share = layer.weights / max(float(layer.weights.sum()), 1.0) * n_groups
+            square += weight[t] * by_group(share[:, None] * error**2)
+        start = by_group(share[:, None] * error)
+        return list(np.stack((square, start), axis=2).swapaxes(0, 1))
 
 
-def _by_group(terms: FloatArray, n_groups: int) -> FloatArray:
-    """Return the sums (n_groups, q) of terms (m, q), of as many rows each."""
-    return np.asarray(terms.reshape(n_groups, -1, terms.shape[1]).sum(axis=1))
+def backups_of(source: Any) -> tuple[tuple[Backup, ...], str]:
+    """Return the backups to choose from, in order of preference, and why there are no more."""
+    if not source.are_places and source.p > _MOST_COMPARED:
+        return ("one_step",), (
+            f"of so many features ({source.p - 1}) no lambda-returns are tried: give "
+            "backup=LambdaReturn(decay) for one"
+        )
+    several: tuple[Backup, ...] = ("one_step", *map(LambdaReturn, DECAYS))
+    return (("model", *several) if source.are_places else several), ""
 
 
 def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -> Choice:
-    """Choose the backup of a linked system.
-
-    Parameters
-    ----------
-    held : Held
-    anchors : ndarray of int, shape (K,)
-    wanted : Backup, optional
-        One that was asked for.
-    """
+    """Choose the backup of a linked system, if none was asked for."""
     if wanted is not None:
         return Choice(wanted, "asked for")
     backups, why_few = backups_of(held.source)
@@ -283,8 +247,6 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
     asked: list[Backup] = []
     if preferred == "model":
         asked = [steps[0], "model"]
-        if held.source.is_sparse:
-            return Choice("model", why_few)
         single, model = held.errors(anchors, asked)
         difference, error = _difference(single, model)
         if difference >= -_DEVIATIONS * error:
@@ -299,16 +261,9 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
 
 
 def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray, Choice]:
-    """Choose the number of neighbourhoods of a linked system, and the backup.
-
-    Parameters
-    ----------
-    held : Held
-    candidates : sequence of ndarray of int
-        Anchors, of ever more neighbourhoods.
-    """
+    """Choose among anchors of ever more neighborhoods of a linked system, and the backup."""
     choices = [choose_backup(held, anchors) for anchors in candidates]
-    if not held.is_possible or held.source.is_sparse:
+    if not held.is_possible:
         k = min(1, len(candidates) - 1)
         return candidates[k], choices[k]
     found = [
@@ -316,11 +271,10 @@ def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray,
         for anchors, choice in zip(candidates, choices, strict=True)
     ]
     k = _simplest(found)
+    tried = _tried([choice.backup for choice in choices], found)
     numbers = tuple(
         replace(each, n_anchors=len(anchors))
-        for each, anchors in zip(
-            _tried([choice.backup for choice in choices], found), candidates, strict=True
-        )
+        for each, anchors in zip(tried, candidates, strict=True)
     )
     return candidates[k], replace(choices[k], numbers=numbers)
 

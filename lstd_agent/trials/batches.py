@@ -163,8 +163,13 @@ class Batches:
         """Add counts, which cannot be told apart by trials, to the batch that has fewest."""
         if self._counted:
             self._counted[0].batch(0).check_adds(counts)
+        self.add(CountedTrials.of(counts, self._smallest, self.n_batches))
+
+    @property
+    def _smallest(self) -> int:
+        """The first of the batches with the fewest counted trials."""
         n = sum((each.n_by_batch for each in self._counted), np.zeros(self.n_batches, np.int64))
-        self.add(CountedTrials.of(counts, int(np.argmin(n)), self.n_batches))
+        return int(np.argmin(n))
 
     def merge(self, theirs: Batches) -> None:
         """Add the trials of another agent, all or nothing; it may be the same."""
@@ -181,11 +186,10 @@ class Batches:
         ours, added = together(*self.taken), together(*theirs.taken)
         if ours is not None and added is not None:
             ours.check_adds(added)
-        # Batch i of theirs goes on where trials so far were dealt.
-        first, samples = self.n_trials, [theirs.sample]
-        for i, (counts, taken) in enumerate(zip(theirs.sums, theirs.taken, strict=True)):
-            b, sample = (first + i) % self.n_batches, samples.pop() if samples else None
-            self.add(CountedTrials.of(counts, b, self.n_batches, taken, sample))
+        samples = [theirs.sample]
+        for counts, taken in list(zip(theirs.sums, theirs.taken, strict=True)):
+            sample = samples.pop() if samples else None
+            self.add(CountedTrials.of(counts, self._smallest, self.n_batches, taken, sample))
 
     def some_observations(self) -> States:
         """Return kept observations (m, t_max + 2, k) that standardized features are measured on."""

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, check_choice
 from lstd_agent.features.rows import Rows, dense, pad_rows
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import Features, feature_table, vector_features
+from lstd_agent.features.tables import Features, Standardized, feature_table, vector_features
 from lstd_agent.trials.spaces import (
     Numbering,
     as_batch,

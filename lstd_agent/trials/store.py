@@ -17,8 +17,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from lstd_agent.errors import InvalidInputError, NotFittedError, check_choice, check_integer
-from lstd_agent.features.standardized import Standardized
-from lstd_agent.features.tables import Features, is_table
+from lstd_agent.features.tables import Features, Standardized, is_table
 from lstd_agent.trials.batches import DEFAULT_MAX_BYTES, Batches
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
 from lstd_agent.trials.counted import CountedTrials
@@ -41,7 +40,8 @@ from lstd_agent.trials.shards import EnvSource, runner_of, spaces_of
 Termination = Literal["raise", "absorb"]
 """What a trial that terminates is: an error, or one that stays in a terminal state."""
 
-_MOST_BATCHES = 100_000
+# A standard error of fewer batches says little of its own size.
+_FEWEST_BATCHES, _MOST_BATCHES = 10, 100_000
 
 
 class TrialStore:
@@ -84,9 +84,10 @@ class TrialStore:
         self.features = features
         self.on_termination = check_choice("on_termination", on_termination, get_args(Termination))
         self.n_stored_trials = check_integer("n_stored_trials", n_stored_trials, 0)
-        self.n_batches = check_integer("n_batches", n_batches, 1)
-        if self.n_batches > _MOST_BATCHES:
+        n = check_integer("n_batches", n_batches, 1)
+        if n > _MOST_BATCHES:
             raise InvalidInputError(f"n_batches is at most {_MOST_BATCHES}; got {n_batches}")
+        self.n_batches = n if n == 1 else max(n, _FEWEST_BATCHES)
         self.observations = check_choice("observations", observations, get_args(ObservationKind))
         self.max_bytes = check_integer("max_bytes", max_bytes, 1)
         self._lock = Lock()

@@ -53,11 +53,11 @@ def tasks() -> Iterator[tuple[str, Any, Any, int, int, tuple[Any, Any]]]:
     yield "backlog", backlog, RadialBasis.grid([0], [12], 12), 200, 80, (work[48:], work[4:5])
 
 
-def held(task: Task, seed: int, n_batches: int) -> dict[str, bool]:
+def held(task: Task, seed: int) -> dict[str, bool]:
     """Return whether the interval of each answer that has an error holds the true one."""
     agent = fitted(task, seed)
     compared = agent.compare(*task.sides, 0)
-    reach = float(stdtrit(min(n_batches, len(task.lengths)) - 1, 0.975))
+    reach = float(stdtrit(min(agent.n_batches, len(task.lengths)) - 1, 0.975))
     truth = task.truth(task.plan.model)
     ranges = {
         name: (getattr(agent, f"{name}_"), reach * getattr(agent, f"{name}_error_"))
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 task = Task.of(model, drawn, features, sides, {"n_batches": n_batches})
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    results.append(held(task, seed, n_batches))
+                    results.append(held(task, seed))
             shares = {key: np.mean([each[key] for each in results]) for key in results[0]}
             outside += sum(not 0.9 <= share <= 0.99 for share in shares.values())
             text = ", ".join(f"{key} {share:.2f}" for key, share in shares.items())

@@ -127,17 +127,21 @@ class Finite:
         return None
 
     def as_seen(self, states: NDArray[Any], lengths: NDArray[np.int64]) -> Finite:
-        """Return the chain without the starts and transitions that no trial has."""
+        """Return the chain without the starts, transitions and events that no trial has.
+
+        Events are those of an observed state: one that no trial has there is left out there.
+        """
         has = np.arange(states.shape[1] - 1) < lengths[:, None]
         m, S = len(self.odds), len(self.P) // len(self.odds)
         seen = np.zeros((S, S), dtype=bool)
         seen[states[:, :-1][has] % S, states[:, 1:][has] % S] = True
         seen[~seen.any(axis=1)] = True  # nothing is known of a state that no trial left
-        copies = np.isin(np.arange(m), states // S)
-        seen = np.kron(np.tile(copies, (m, 1)), seen)
-        P = np.where(seen, self.P, 0.0)
-        begun = np.kron(copies, np.isin(np.arange(S), states[:, 0] % S))
-        start = np.where(begun, self.start, 0.0)
+        copies = np.isin(np.arange(m * S), states[:, :-1][has]).reshape(m, S)
+        copies[:, ~copies.any(axis=0)] = True
+        P = np.where(np.tile(seen, (m, m)) & copies.ravel(), self.P, 0.0)
+        P = np.where(P.any(axis=1)[:, None], P, self.P)
+        begun = copies & np.isin(np.arange(S), states[:, 0] % S)
+        start = np.where(begun.ravel(), self.start, 0.0)
         return replace(self, P=P / P.sum(axis=1, keepdims=True), start=start / start.sum())
 
 

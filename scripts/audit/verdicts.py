@@ -5,7 +5,8 @@ difference of the values of two starts. *Limit*: 2 % (counts) or 10 % (vectors) 
 true values over the states that were visited. An answer is *off* if it is beyond the limit and
 beyond 6 of its own errors, *wide* if it is beyond the limit only, *right* if it is within the limit
 or 3 errors, which must be finite. An answer that is right for the process without the transitions
-and events that no trial has is not off, but *unseen*. Answers without an error are not judged, but
+that no trial has, and without the events of a state that no trial has there, is not off, but
+*unseen*. Answers without an error are not judged, but
 counted if they are beyond the limit.
 
 A *silent miss* is a fit without a warning with an answer that is off. A *false alarm* is a warning,

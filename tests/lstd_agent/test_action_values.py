@@ -93,6 +93,7 @@ def close_to_exact(agent: SeminormLSTDAgent, mdp: TabularMDP, q: np.ndarray, tol
     return bool(np.abs(q - right).max() < tol * np.ptp(chain.bias))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("explore", [1, 0.2])
 def test_from_samples_they_come_near_the_chains(explore: object) -> None:
     agent, mdp, _ = explored(explore=explore)

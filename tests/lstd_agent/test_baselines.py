@@ -100,7 +100,7 @@ def sampled(env: str, d: int, n_trials: int = 2_000) -> tuple[MarkovChain, Any, 
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.FitWarning")  # random features do not fit
-@pytest.mark.parametrize("d", [3, 17, 36])
+@pytest.mark.parametrize("d", [17, *(pytest.param(d, marks=pytest.mark.slow) for d in (3, 36))])
 @pytest.mark.parametrize("decay", [0.0, 0.9])
 def test_lstd_is_one_neighborhood_of_a_linked_system(d: int, decay: float) -> None:
     chain, counts, F = sampled("h36c", d)

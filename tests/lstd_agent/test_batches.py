@@ -52,7 +52,7 @@ def test_the_sample_of_counted_trials_has_their_rewards() -> None:
     assert (np.diff(sample.hashes.astype(float)) > 0).all()
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 10_000), st.integers(1, 60))
 def test_sample_and_batches_of_a_log_do_not_depend_on_its_order(seed: int, n: int) -> None:
     states, rewards = walks(n, seed=seed)
@@ -68,6 +68,23 @@ def test_sample_and_batches_of_a_log_do_not_depend_on_its_order(seed: int, n: in
         assert one.n_trials == other.n_trials
         found, expected = (x.transition_counts.toarray() for x in (one, other))
         assert_array_equal(found, expected)
+
+
+def test_an_error_is_of_ten_batches_or_more() -> None:
+    states, rewards = walks(100)
+    vectors = SeminormLSTDAgent(Polynomial(2), n_batches=3)
+    vectors.add_trials(states[:, :, None].astype(float), rewards).fit()
+    assert vectors.compare([1.0], [2.0]).degrees == 9
+    counts = counted(states, rewards, n_batches=2).fit()
+    assert counts.n_batches == len(counts.collector.batches.sums) == 10
+    assert counts.compare(1, 2).degrees == 9
+
+
+def test_merged_agents_of_one_batch_are_batches_of_their_own() -> None:
+    whole = SeminormLSTDAgent(OneHot(), n_batches=12)
+    for seed in range(12):
+        whole.merge(counted(*walks(24, seed=seed), n_batches=1))
+    assert [counts.n_trials for counts in whole.collector.batches.sums] == [24] * 12
 
 
 def test_a_sample_of_merged_agents_is_that_of_one_with_all_trials() -> None:
@@ -109,7 +126,7 @@ def test_the_smallest_hashes_of_a_sample_are_no_special_trials() -> None:
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 10_000), st.sampled_from([3, 700, 2**30]), st.integers(1, 7))
 def test_counts_by_batch_are_those_of_a_plain_loop(seed: int, S: int, n_batches: int) -> None:
     rng = np.random.default_rng(seed)

@@ -262,6 +262,7 @@ def test_states_that_move_under_flat_rewards_are_named() -> None:
         assert not agent.diagnostics().settled
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "features",
     [Polynomial(1), Polynomial(3), RadialBasis.grid([0.0] * 2, [20.0, 151.0], 6)],
@@ -373,6 +374,7 @@ def test_a_hidden_state_that_pays_is_named_and_returns_give_the_difference(
     assert is_near(found.difference, found.standard_error, 50.0, 3.0)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("n_anchors", "t_max"), [("auto", 140), (2, 300)])
 def test_an_observation_is_answered_by_a_window_that_has_seen_its_like(
     n_anchors: Any, t_max: int
@@ -474,7 +476,7 @@ def test_rare_large_rewards_raise_no_alarm_for_features() -> None:
     assert sum(alarms) <= 1
 
 
-@pytest.mark.parametrize("n_anchors", [2, 61, 100])
+@pytest.mark.parametrize("n_anchors", [2, pytest.param(61, marks=pytest.mark.slow), 100])
 def test_no_more_neighborhoods_than_are_wanted(n_anchors: int) -> None:
     agent, _ = fitted(Polynomial(2), decaying(0, 2), n_anchors)
     anchors = agent.system_.anchors

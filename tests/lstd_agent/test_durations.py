@@ -102,7 +102,7 @@ def check(agent: SeminormLSTDAgent, chain: Chain, of: Callable[[int], Any]) -> N
         assert found.standard_error < np.ptp(bias)
 
 
-@pytest.mark.parametrize("kind", ["deterministic", "exponential", "lognormal"])
+@pytest.mark.parametrize("kind", ["deterministic", "lognormal"])
 @pytest.mark.parametrize("make", [agent_of, vectors_of])
 def test_sampled_answers_are_the_exact_ones_and_nothing_is_warned_of(make: Any, kind: str) -> None:
     scale = {"deterministic": 1e-3, "exponential": 1.0, "lognormal": 1e3}[kind]
@@ -128,7 +128,7 @@ def test_every_backup_subtracts_the_gain_times_the_duration(options: dict[str, A
     gain, _ = chain.exact()
     if "gain" in options:
         options = {"gain": gain}
-    agent = agent_of(*chain.trials(3000, 50), **options).fit()
+    agent = agent_of(*chain.trials(1000, 40), **options).fit()
     _, bias = chain.exact()
     found, error = agent.predict([0, 1, 2, 3], 0), agent.standard_errors([0, 1, 2, 3], 0)
     right = bias[:4] - bias[agent.main_reference_]

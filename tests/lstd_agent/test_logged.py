@@ -155,7 +155,7 @@ def test_values_of_cut_trials_are_those_of_all_their_transitions(kind: str) -> N
 
 
 @pytest.mark.filterwarnings("ignore::lstd_agent.errors.FitWarning")
-@pytest.mark.parametrize(("n_anchors", "max_bytes"), [(1, 2**30), (2, 250_000), (None, 250_000)])
+@pytest.mark.parametrize(("n_anchors", "max_bytes"), [(1, 2**30), (2, 250_000)])
 def test_vectors_that_are_states_give_what_counts_give(n_anchors: Any, max_bytes: int) -> None:
     states, rewards = cut(300, 30, seed=2)
     one_hot = lambda x: np.eye(6)[x[:, 0].astype(int)]  # noqa: E731

@@ -60,6 +60,20 @@ def test_errors_of_two_starts_that_cancel_are_both_told(
     assert "NOT ALIKE" in str(found)
 
 
+def test_starts_of_few_trials_each_are_told_together(collected: Any) -> None:
+    """Eight ways into a coin pay -7 to 7 above the gain, and features see four pairs of them."""
+    P = np.zeros((10, 1, 10))
+    P[:, 0, 8:] = 0.5
+    rewards = np.append(np.arange(8.0) * 2.0 - 7.0, [1.0, -1.0])
+    mdp = TabularMDP.from_arrays(P, rewards[:, None], np.append(np.ones(8) / 8, [0.0, 0.0]))
+    groups = np.append(np.arange(8) % 4, [4, 5])
+    agent = collected(SeminormLSTDAgent(np.eye(6)[groups], 1), mdp, vectors=False, n_trials=160)
+    with pytest.warns(FitWarning, match=r"value of start \d is .* by the rewards of the next 41"):
+        agent.fit()
+    right = SeminormLSTDAgent(OneHot(), 1)
+    assert collected(right, mdp, vectors=False, n_trials=160).fit().diagnostics().start_agrees
+
+
 @pytest.mark.parametrize("n_anchors", [1, 2])
 @pytest.mark.parametrize("vectors", [True, False])
 def test_features_that_tell_these_starts_apart_do_not_warn(

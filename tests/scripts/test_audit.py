@@ -97,6 +97,11 @@ def test_an_event_that_no_trial_has_is_left_out_of_what_was_seen(audit: Any) -> 
     assert event.gain == pytest.approx(queue.gain + 1.0)
     assert seen.gain == pytest.approx(queue.gain, rel=0.01)
     assert_allclose(event.values(np.arange(16)), np.tile(queue.to_come(0, np.arange(8)), 2))
+    i, t = np.argwhere(states[:, 1:-1] % 8 == 7)[0]
+    states[i, t + 1] = 15  # once where there are most jobs
+    somewhere = event.as_seen(states, np.full(300, 101))
+    assert somewhere.P[:, 15].any()
+    assert not somewhere.P[:, 8:15].any()
     often = models.with_event(queue, 0.01, np.full(8, 100.0))
     states, _, _ = often.simulate(300, 100, np.random.default_rng(0))
     seen = often.as_seen(states, np.full(300, 101))
@@ -172,7 +177,7 @@ def test_an_interval_holds_the_truth_or_it_does_not(audit: Any) -> None:
     queue = small_models(models)["queue"]
     drawn = queue.simulate(100, 40, np.random.default_rng(1))
     task = tasks.Task.of(queue, drawn, OneHot(), (7, 2), {"n_batches": 4})
-    assert intervals.held(task, 0, 4)["difference"]
+    assert intervals.held(task, 0)["difference"]
     shifted = models.Finite(queue.P, 9.0 * queue.reward, queue.start, queue.shown)
     other = tasks.Task.of(shifted, drawn, OneHot(), (7, 2), {"n_batches": 4})
-    assert not intervals.held(other, 0, 4)["difference"]
+    assert not intervals.held(other, 0)["difference"]

@@ -8,7 +8,7 @@ import re
 import gymnasium as gym
 import pytest
 
-from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, UnichainEnv
+from unichain_gym import TabularMDP, UnichainEnv
 from unichain_gym.cores import CORES, MachineAction
 from unichain_gym.cores.core import Core
 from unichain_gym.descriptions import describe_core, describe_suite, outcome_table
@@ -105,12 +105,3 @@ def test_the_example_of_a_page_makes_the_environment(core):
     (code,) = re.findall(r"```python\n(.*?)\n```", describe_core(core), re.S)
     env = eval(code, {"gymnasium": gym})
     assert env.unwrapped.mdp.name == core.mnemonics[-1]
-
-
-@pytest.mark.parametrize("environment", [TabularEnv, TabularVectorEnv])
-def test_public_members_of_an_environment_are_listed_in_its_docstring(environment):
-    doc = inspect.getdoc(environment) or ""
-    listed = set(re.findall(r"^([\w, ]+)(?: :|\()", doc, re.M))
-    names = {name for entry in listed for name in entry.split(", ")}
-    own = {name for name in vars(environment) if not name.startswith("_")} - {"metadata"}
-    assert own <= names

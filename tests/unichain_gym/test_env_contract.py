@@ -36,6 +36,7 @@ def trajectory(env, seed, n_steps=60, reset_every=25):
     return returned
 
 
+@pytest.mark.first(6)
 def test_gymnasiums_checker_finds_nothing_wrong_in_any_render_mode(env_id):
     check_env(gym.make(env_id).unwrapped)
 

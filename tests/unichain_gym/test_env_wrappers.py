@@ -31,7 +31,13 @@ def test_episode_statistics_add_up_the_rewards():
     assert (info["episode"]["r"], info["episode"]["l"]) == (sum(rewards), 7)
 
 
-@pytest.mark.parametrize(("mode", "vector_kwargs"), [("sync", {}), ("async", {"context": "spawn"})])
+@pytest.mark.parametrize(
+    ("mode", "vector_kwargs"),
+    [
+        ("sync", {}),
+        pytest.param("async", {"context": "spawn"}, marks=pytest.mark.slow),
+    ],
+)
 def test_gymnasiums_vector_environments_step_single_ones(mode, vector_kwargs):
     envs = gym.make_vec(
         "Unichain-h36c-v0", num_envs=2, vectorization_mode=mode, vector_kwargs=vector_kwargs

@@ -28,7 +28,7 @@ def smallest_distance(position):
     return apart[~np.eye(len(apart), dtype=bool)].min(initial=np.inf)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_states=st.integers(1, 40),
@@ -42,7 +42,7 @@ def test_states_of_any_mdp_do_not_overlap(seed, n_states, n_actions, n_outcomes)
     assert smallest_distance(layout.position) > 2 * NODE_RADIUS
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), n_states=st.integers(1, 30))
 def test_recurrent_states_are_those_of_the_attracting_components(seed, n_states):
     mdp = random_mdp(seed, n_states, 2, 1)

@@ -111,7 +111,7 @@ def test_policies_are_those_of_the_actions_that_each_state_has():
 
 
 @given(st.integers(1, 5), st.integers(1, 150), st.integers(0, 2**32 - 1))
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_any_policy_is_had_by_its_number_in_mixed_bases(A: int, S: int, seed: int):
     rng = np.random.default_rng(seed)
     allowed = rng.random((S, A)) < 0.6
@@ -130,7 +130,7 @@ def test_any_policy_is_had_by_its_number_in_mixed_bases(A: int, S: int, seed: in
 
 
 @given(st.integers(0, 2**32 - 1), st.booleans())
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_drawn_policies_take_what_the_states_have(seed: int, deterministic: bool):
     mdp = random_mdp(seed)
     pi = mdp.check_policy(mdp.random_policy(seed, deterministic=deterministic))
@@ -153,7 +153,7 @@ def test_drawn_policies_are_uniform_over_the_actions_that_a_state_has():
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_unichain_is_decided_over_the_actions_that_exist(seed: int):
     mdp = random_mdp(seed)
     assume(mdp.policies().n_policies <= 2_000)

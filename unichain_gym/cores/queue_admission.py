@@ -42,15 +42,6 @@ def queue_admission(
         What a customer who is admitted pays.
     holding_cost : float
         What a customer costs in a unit of time.
-
-    Returns
-    -------
-    TabularMDP
-
-    Raises
-    ------
-    InvalidModelError
-        If an argument is out of range.
     """
     require_integers(InvalidModelError, capacity=capacity)
     arrive = read_number("arrival_rate", arrival_rate)
