@@ -36,16 +36,11 @@ __all__ = [
     "monte_carlo",
 ]
 
-TIMED = (
-    "this method is for steps of 1 unit of time, and these have durations: use SeminormLSTDAgent "
-    "or PolicyIteration"
-)
+TIMED = "these have durations: use SeminormLSTDAgent or PolicyIteration, which take them"
 
 Samples: TypeAlias = TransitionCounts | KeptTrials
 
-# Directions whose features are 1e-6 times as large as others count as none; this is for squares.
-_RCOND = 1e-12
-
+_RCOND = 1e-12  # for squares: features that are 1e-6 times as large as others count as none
 _MOST_GROWTH = 1e3  # of errors from the first update to the last
 
 
@@ -84,10 +79,6 @@ def average_reward_lstd(
         By default the mean reward per unit of time of the second half of all timesteps.
     decay : float
         λ of the traces, from 0 to 1.
-
-    Returns
-    -------
-    LinearValue
     """
     means = _Means.of(samples, features, decay)
     return means.solved(means.X(), gain, intercept=False)  # of which differences tell nothing
@@ -119,10 +110,6 @@ def differential_td(
         Above 0.
     n_updates : int, optional
         By default as many as there are samples: one pass.
-
-    Returns
-    -------
-    LinearValue
 
     Raises
     ------
@@ -172,10 +159,6 @@ def discounted_lstd(samples: Samples, features: Any, discount: float) -> LinearV
     discount : float
         γ, from 0 up to, not including, 1.
 
-    Returns
-    -------
-    LinearValue
-
     Raises
     ------
     InvalidInputError
@@ -193,17 +176,13 @@ def discounted_lstd(samples: Samples, features: Any, discount: float) -> LinearV
 def monte_carlo(samples: Samples, features: Any, gain: float | None = None) -> LinearValue:
     """Return the least-squares fit, with an intercept, of Σ (r - g) up to the end of trials.
 
-    Of timesteps up to the middle one, so that at least half a trial comes after each. Source:
+    Only for timesteps of the first half, so that at least half a trial comes after each. Source:
     Sutton & Barto (2018), section 9.3, with the differential returns of section 10.3, truncated.
 
     Parameters
     ----------
     samples, features, gain
         See `average_reward_lstd`.
-
-    Returns
-    -------
-    LinearValue
     """
     # Traces with λ = 1: a reward goes to the features of all timesteps before.
     means = _Means.of(samples, features, 1.0, last=samples.t_max // 2)
@@ -247,11 +226,24 @@ class _Means(NamedTuple):
     late: FloatArray  # sums of x over the second half
 
     @classmethod
-    def of(cls, samples: Samples, features: Any, decay: float, last: int | None = None) -> _Means:
+    def of(cls, samples: Any, features: Any, decay: float, last: int | None = None) -> _Means:
         """Add up all samples; features after timestep ``last`` do not enter traces."""
         if not 0.0 <= decay <= 1.0:
             raise InvalidInputError(f"decay must be from 0 to 1; got {decay!r}")
-        source = _rows(samples, features)
+        if callable(features) == (samples.counts is not None):
+            raise InvalidInputError(
+                "features are a table (S, d) of the states of counts, or a function of the "
+                f"observations (n, k) of trials; got {features!r}"
+            )
+        source: Any
+        if samples.counts is not None:
+            source = CountRows([samples.counts], as_rows(np.asarray(features), samples.n_states))
+            source.is_sparse = False
+        elif np.isnan(samples.observations).any():
+            raise InvalidInputError("baselines are for continuing tasks, and some trials terminate")
+        else:
+            rows = lambda x: dense(as_rows(features(x.astype(np.float64)), len(x)))  # noqa: E731
+            source = TrialRows(samples, rows)
         T, p = source.t_max, source.p
         last, half = T if last is None else last, (T + 1) // 2
         edges = sorted({0, half, last + 1, T + 1})
@@ -275,8 +267,8 @@ class _Means(NamedTuple):
         gain = self.late[-1] / self.late[-2] if gain is None else gain
         p = len(X) if intercept else len(X) - 1
         y = self.traced[:p, -1:] - gain * self.traced[:p, -2:-1]
-        size = np.sqrt(np.diagonal(self.second)[:p])
-        scale = np.where(size > 0.0, size, 1.0)[:, None]
+        size = np.sqrt(np.diagonal(self.second)[:p, None])
+        scale = np.where(size > 0.0, size, 1.0)
         Z, X = (each[:p, :p] / (scale * scale.T) for each in (self.second, X))
         held = np.hstack((Z, X, y / scale))
         equations = Factor(held, True, p, held[0], 0.0).reduced(p, float(np.sqrt(_RCOND)))
@@ -310,19 +302,3 @@ def _traced(source: Any, layers: Iterable[Layer], decay: float = 0.0, n_late: in
             total = total + (weights * b if by_state else (weights * u).T @ b)
         carried = decay * b if decay else 0.0
     return source.rows.T @ total if by_state else total
-
-
-def _rows(samples: Samples, features: Any) -> CountRows | TrialRows:
-    """Return the rows of samples, or raise unless the features fit them."""
-    if callable(features) == (samples.counts is not None):
-        raise InvalidInputError(
-            "features are a table (S, d) of the states of counts, or a function of the "
-            f"observations (n, k) of trials; got {features!r}"
-        )
-    if samples.counts is not None:
-        source = CountRows([samples.counts], as_rows(np.asarray(features), samples.n_states))
-        source.is_sparse = False
-        return source
-    if np.isnan(samples.observations).any():
-        raise InvalidInputError("baselines are for continuing tasks, and some trials terminate")
-    return TrialRows(samples, lambda x: dense(as_rows(features(x.astype(np.float64)), len(x))))

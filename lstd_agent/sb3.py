@@ -136,10 +136,6 @@ class StartValueCallback(BaseCallback):
         model : stable_baselines3 model
         n_steps : int
             Recorded in the result.
-
-        Returns
-        -------
-        PolicyEvaluation
         """
         policy = partial(model.predict, deterministic=self._deterministic)
         agent = SeminormLSTDAgent(self._features, **self._options)

@@ -315,12 +315,7 @@ class PolicyIteration:
         return self._judged[1]
 
     def summary(self) -> str:
-        """Return how sure the current policy is, as text.
-
-        Returns
-        -------
-        str
-        """
+        """Return how sure the current policy is, as text."""
         advantages = self._advantages
         last = self.iterations[-1]
         n = last.n_changes
@@ -339,10 +334,6 @@ class PolicyIteration:
         ----------
         optimum : (float, float), optional
             The largest gain and, with that, the largest mean bias of the start, if known.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
         """
         return draw_learning(self.iterations, optimum)
 
