@@ -28,7 +28,7 @@ from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
 from lstd_agent.rows.classes import closed_classes
 from lstd_agent.system.absorption import SumsUntil
-from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import NO_TIME
 
 OPEN = 0.05
@@ -101,8 +101,7 @@ class ActionValues:
 
     def __init__(self, chain: PolicyChain, main: int, gain: float | None = None) -> None:
         self._chain, self._main, self._given = chain, main, gain
-        S = chain.matrix.shape[0]
-        self._until = SumsUntil(chain.matrix, main, np.ones(S))
+        self._until = SumsUntil(chain.matrix, main)
         self._open_share = self._until.open_share
         row, others = chain.matrix[[main]].toarray()[0], self._until.states
         total = row[others].sum() + row[main]

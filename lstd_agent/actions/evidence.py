@@ -30,10 +30,9 @@ from lstd_agent.fit import Fit
 from lstd_agent.rows.christoffel import MIN_SAMPLES
 from lstd_agent.rows.factors import Factor, without_each
 from lstd_agent.standard_errors import batch_standard_errors
-from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.exploration import are_none, in_words
+from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.policies import make_actor
+from lstd_agent.trials.policies import are_none, in_words, make_actor
 from lstd_agent.trials.spaces import plain_array
 
 SuccessorValues: TypeAlias = Callable[[States], tuple[FloatArray, BoolArray]]

@@ -35,9 +35,9 @@ from lstd_agent.actions.pair_equations import (
 from lstd_agent.actions.record import earned, means_of
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.exploration import ActionNumbers
+from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.kept import KeptTrials, check_both_timed
+from lstd_agent.trials.policies import ActionNumbers
 from lstd_agent.trials.recording import Recording
 
 Reduced: TypeAlias = tuple[Any, FloatArray]
@@ -236,7 +236,7 @@ class CountedImprover(Improver):
     def _restore(self, samples: CountedSamples) -> None:
         S, A = len(self.actions), self.n_actions
         counts, starts, actions = samples.counts, samples.starts, samples.actions
-        if (counts.n_states, counts.n_actions) != (S, A):
+        if (counts.n_states, counts.n_actions, counts.n_batches) != (S, A, 1):
             raise InvalidInputError(f"its counts are not of {S} states and {A} actions")
         if starts.shape != (S,) or not (np.isfinite(starts) & (starts >= 0.0)).all():
             raise InvalidInputError(f"its starts are not of {S} states")

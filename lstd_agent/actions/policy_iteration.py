@@ -36,10 +36,15 @@ from lstd_agent.packing import Makers, function, read, refusing, write
 from lstd_agent.persistence import MAKERS
 from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.encoding import ObservationKind, make_encoding
-from lstd_agent.trials.exploration import Explore, check_explore, discrete_actions
-from lstd_agent.trials.policies import Policy, make_actor
-from lstd_agent.trials.shards import EnvSource, make_env, runner_of, spaces_of
+from lstd_agent.trials.policies import (
+    Explore,
+    Policy,
+    check_explore,
+    discrete_actions,
+    make_actor,
+)
 from lstd_agent.trials.store import Termination
+from lstd_agent.trials.workers import EnvSource, make_env, runner_of, spaces_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

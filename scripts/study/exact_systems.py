@@ -41,10 +41,7 @@ EXACT_RCOND = 1e-13
 class ExactSchemes:
     """Fits the schemes to one chain, for any features, and computes nothing twice.
 
-    Parameters
-    ----------
-    chain : MarkovChain
-        Followed for ten times its mixing time.
+    The chain is followed for ten times its mixing time.
     """
 
     def __init__(self, chain: MarkovChain) -> None:

@@ -33,7 +33,7 @@ def fitted(sample: Any, *, as_vectors: bool = False, **options: Any) -> Seminorm
     return agent.add_trials(states, rewards, observation_space=Discrete(len(table))).fit()
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("number", range(4))
 def test_linked_systems(reference: Any, number: int) -> None:
     problem = reference("linked")["sample"][number]

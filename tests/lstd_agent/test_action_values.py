@@ -19,7 +19,7 @@ from lstd_agent import FitWarning, KeptTrials, LambdaReturn, OneHot, RadialBasis
 from lstd_agent.actions.chain_values import ActionValues, PolicyChain
 from lstd_agent.actions.pair_equations import PairEquations, factor_of_pairs, pair_rows
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.counts import ActionCounts
 from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
 
 
@@ -246,6 +246,7 @@ def of_vectors(policy: np.ndarray, n_trials: int = 2000, **options: Any) -> Semi
     return agent
 
 
+@pytest.mark.slow
 def test_lstdq_in_one_hot_features_of_vectors_is_right_too(tmp_path: Path) -> None:
     mdp = make_mdp("h12c")
     policy = mdp.random_policy(3)

@@ -184,6 +184,7 @@ def is_near(found: Any, error: float, right: float, most: float) -> bool:
 # The gain, and whether the tail has settled
 
 
+@pytest.mark.slow
 def test_a_few_trials_that_stay_for_long_do_not_decide_the_gain() -> None:
     """In the tail 84 samples of 9,117 are a closed class of states, whose reward is -23."""
     agent, _ = fitted(OneHot(), line_log(26), t_max=100)
@@ -207,7 +208,7 @@ def test_the_gain_of_a_backlog_is_right_by_its_error(seed: int) -> None:
     [
         (bumps(24), lambda: backlog(0), {}, 0.9),
         (bumps(60), lambda: backlog(0), {}, 0.9),
-        (OneHot(), lambda: line_log(13), {"t_max": 100}, 0.8),
+        pytest.param(OneHot(), lambda: line_log(13), {"t_max": 100}, 0.8, marks=pytest.mark.slow),
         (Polynomial(2), short_line, {}, 0.8),
         (OneHot(), lambda: ring(20), {}, 0.4),
     ],
@@ -224,7 +225,7 @@ def test_the_tail_determines_the_gain_by_many_samples(
 @pytest.mark.parametrize(
     ("features", "data"),
     [
-        (OneHot(), plateau),
+        pytest.param(OneHot(), plateau, marks=pytest.mark.slow),
         (Polynomial(3), lambda: with_clock(short_line())),
         (bumps(8), lambda: backlog(0, t_max=12)),
     ],
@@ -391,6 +392,7 @@ def in_another_order(data: Any, seed: int) -> Any:
     return data[0][order], data[1][order]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", ["vectors", "counts"])
 def test_the_same_trials_in_another_order_or_merged_have_the_same_values(kind: str) -> None:
     seen, paid = far_start(80)

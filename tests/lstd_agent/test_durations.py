@@ -487,6 +487,7 @@ def test_action_values_are_the_exact_ones(vectors: bool) -> None:
         assert (np.abs(found - q) < 5.0 * error).all()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("vectors", [False, True])
 def test_policy_iteration_finds_the_policy_of_the_largest_gain_per_unit_of_time(
     vectors: bool,
