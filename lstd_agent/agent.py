@@ -19,8 +19,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstd_agent.actions.evidence import ActionEvidence
-from lstd_agent.actions.pair_rows import PairFeatures
+from lstd_agent.actions.evidence import ActionEvidence, CountedEvidence, VectorEvidence
+from lstd_agent.actions.pair_equations import PairFeatures
 from lstd_agent.arrays import BoolArray, FloatArray
 from lstd_agent.backups import WantedBackup
 from lstd_agent.diagnostics import Diagnostics
@@ -749,8 +749,8 @@ class SeminormLSTDAgent:
 
         All transitions of recorded actions count, whoever chose them: see ``explore`` of `collect`,
         and `add_trials`. Values of counted observations come from pooled counts, whatever the
-        features (`lstd_agent.actions.counted_pairs`); values of vectors from LSTDQ in features of
-        pairs (`lstd_agent.actions.vector_pairs`).
+        features (`lstd_agent.actions.chain_values`); values of vectors from LSTDQ in features of
+        pairs (`lstd_agent.actions.pair_equations`).
 
         Parameters
         ----------
@@ -777,9 +777,7 @@ class SeminormLSTDAgent:
             If no trials have actions; before `fit`, unless the policy is given here, or is an
             array: its values are then relative to a state of its own.
         """
-        return self._action_evidence.action_values(
-            observations, t, policy=policy, pair_features=pair_features
-        )
+        return self._evidence(policy, pair_features).action_values(observations, t)
 
     def action_standard_errors(
         self,
@@ -811,9 +809,7 @@ class SeminormLSTDAgent:
             Where `action_values` does; if there are fewer than two batches of trials; for counted
             trials of a function, unless it is given as ``policy``.
         """
-        return self._action_evidence.action_standard_errors(
-            observations, policy=policy, pair_features=pair_features
-        )
+        return self._evidence(policy, pair_features).standard_errors(observations)
 
     def action_coverage(self, observations: Any) -> FloatArray:
         """Return how many transitions there are of each action.
@@ -827,7 +823,7 @@ class SeminormLSTDAgent:
         ndarray, shape (m, A) or (A,)
             Of vectors an effective number, by the default features of pairs.
         """
-        return self._action_evidence.action_coverage(observations)
+        return self._evidence().coverage(observations)
 
     def diagnostics(self) -> Diagnostics:
         """Return how far the fit may be relied on; ``print`` it."""
@@ -919,10 +915,11 @@ class SeminormLSTDAgent:
             raise NotFittedError("the agent is not fitted yet: call fit first")
         return self._fitted
 
-    @property
-    def _action_evidence(self) -> ActionEvidence:
+    def _evidence(self, policy: Any = None, pair_features: Any = None) -> ActionEvidence:
         source, _ = self._source
-        return ActionEvidence(self.collector, source, self._n_batches_of(source), self._fitted)
+        of_kind = CountedEvidence if source.are_places else VectorEvidence
+        known = self.collector, source, self._n_batches_of(source), self._fitted
+        return of_kind(*known, policy, pair_features)
 
     @property
     def _fit_options(self) -> FitOptions:
