@@ -1,4 +1,4 @@
-"""`Diagnostics`: how far a fit may be relied on, and warnings in plain words.
+"""`Diagnostics`: the checks of a fit, and their warnings.
 
 A warning says what is wrong, in numbers, what to do, and which number to use instead.
 """
@@ -35,7 +35,7 @@ class Diagnostics:
     gain, gain_error, gain_share : float
         The gain, its standard error, and its effective number of samples as a share of the tail's.
     gain_rows : {"tail", "all", "mean", "given"}
-        Which samples determine the gain; "mean": none do, and it is the tail's mean reward.
+        Which samples determine the gain; "mean": none do, and the gain is the tail's mean reward.
     mean_duration : float
         Mean time that a step of the tail takes; 1 where trials have no durations.
     starts : list

@@ -101,7 +101,7 @@ def _mean_duration(source: Any) -> float:
 
 
 def diagnose_fit(fit: Fit) -> Diagnostics:
-    """Return how far the fit may be relied on; ``print`` it."""
+    """Return the checks of the fit; ``print`` them."""
     source, system, states = fit.source, fit.system, fit.source.starts
     neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
     has_errors = fit.n_batches > 1 and not source.is_sparse
@@ -131,7 +131,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
 
 
 def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what the checks find in trials, by the names of `Diagnostics`."""
+    """Return the results of the checks, by the names of `Diagnostics`."""
     system, encoding = fit.system, fit.encoding
     few = max(-(-trials.n_trials // _MOST_TRIALS), -(-trials.rewards.size // _MOST_REWARDS))
     trials = trials.take(slice(None, None, few))
@@ -239,7 +239,7 @@ def _columns_of_states(state: IntArray, t: IntArray, middle: int) -> FloatArray:
 def _tolerable(
     starts: Any, determined: BoolArray, first: Any, u: FloatArray, unit: float
 ) -> BoolArray:
-    """Return which undetermined starts returns confirm, or are few and near the others."""
+    """Return which undetermined starts are confirmed by returns, or are few and near the others."""
     tolerable, some = np.zeros(len(determined), dtype=bool), np.flatnonzero(~determined)
     u, spread = u - u.mean(), float(u.std())
     are_few = starts.ndim == 2 and some.size <= _AT_EDGE * len(starts)
@@ -257,7 +257,7 @@ def _tolerable(
 def _misfits(
     found: list[Misfit], groups: list[IntArray], first: Any, decode: Callable[[Any], Any]
 ) -> list[Misfit]:
-    """Return misfits of groups without those that have a smaller one within."""
+    """Return misfits of groups, without groups that contain a smaller misfit."""
     misfits = []
     for each in found:
         group = groups[each.group]
@@ -337,7 +337,7 @@ def _sums_of_rewards(counts: TransitionCounts, gain: float, mean: float) -> Any:
 
 
 def _means_of_batches(fit: Fit) -> FloatArray | None:
-    """Return mean rewards of batches of counts; counts keep none of single trials."""
+    """Return mean rewards of batches, if counts do not keep single trials."""
     if not fit.source.are_places or len(fit.source.batches) < FEWEST_TRIALS:
         return None
     how = fit.system.gain, _mean_duration(fit.source)

@@ -213,7 +213,7 @@ class FitOptions:
         return Gain(mean_reward(subsets.segments[0]), "given")
 
     def _candidates(self, source: Any) -> list[IntArray]:
-        """Return the anchors, given or found; or those of several numbers, to choose from."""
+        """Return the anchors, given or found, or the candidates for several numbers."""
         if self.anchors is not None:
             return [check_anchors(self.anchors, source.t_max)]
         if self.n_anchors != "auto":
@@ -273,7 +273,7 @@ def with_offsets(solved: list[Solved], offsets: FloatArray) -> list[Solved]:
 
 
 def in_features(source: Any, columns: FloatArray) -> FloatArray:
-    """Return weights of features and offset (d + 1, q) from those of coordinates."""
+    """Return weights of features and offset (d + 1, q) from weights of coordinates."""
     return columns if source.is_sparse else source.coordinates.of_features(columns)
 
 

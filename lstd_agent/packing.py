@@ -3,9 +3,8 @@
 `pack` walks through a value: dataclasses, spaces, tuples and dicts become JSON, their arrays
 members of the file. `unpack` calls the constructors that check what users give, so a file holds
 nothing that a user could not have given. Nothing is pickled and no text is evaluated, so no code of
-a file runs. Sizes are checked before anything is read, and a digest shows whether a file is as it
-was written. A file is written beside its target and then renamed, so an interrupt leaves the old
-file intact.
+a file runs. Sizes are checked before anything is read, and a digest detects changes. A file is
+written beside its target and then renamed, so an interrupt leaves the old file intact.
 """
 
 from __future__ import annotations
@@ -248,7 +247,7 @@ def _read_array(name: str, data: bytes) -> NDArray[Any]:
     flat = np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype, offset=begin)
     if dtype.kind == "b":
         if flat.max(initial=0) > 1:
-            raise InvalidInputError(f"its member {name!r} holds what is neither true nor false")
+            raise InvalidInputError(f"its member {name!r} holds values other than true and false")
         flat = flat.view(np.bool_)
     return flat.reshape(shape, order="F" if header[2] == b"True" else "C").copy(order="K")
 

@@ -28,7 +28,7 @@ except ImportError as error:
 
 @dataclass(frozen=True, eq=False)
 class PolicyEvaluation:
-    """What an evaluation of the policy found.
+    """The result of an evaluation of the policy.
 
     Attributes
     ----------

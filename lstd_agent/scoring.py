@@ -6,8 +6,8 @@ v_t(s), are compared with the exact bias b by the *total rems*
 
 .. math:: \sum_{t=0}^{t_{max}} \Big(\sum_s p^t(s) (v_t(s) - c - b(s))^2\Big)^{1/2}
 
-(eq. ``tot_rooterr``), and by its first term, the *rems at the start*. Values are determined up to
-a constant: c makes their mean under the stationary distribution, at t_max, equal to that of b, 0.
+(eq. ``tot_rooterr``), and by its first term, the *rems at the start*. Values are determined up to a
+constant: c makes their mean under the stationary distribution, at t_max, 0, like the mean of b.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ScoringError(EvaluationError, RuntimeError):
 
 @dataclass(frozen=True)
 class Scores:
-    """What methods scored; ``print`` shows a table of all problems, and one by environment.
+    """Scores of methods; ``print`` shows a table of all problems, and one by environment.
 
     Attributes
     ----------

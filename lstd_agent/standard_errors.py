@@ -105,7 +105,7 @@ class Jackknife:
 
     @cached_property
     def subsets(self) -> Subsets:
-        """All batches but each."""
+        """The batches without each one."""
         self._check_batches()
         assert self.fitted.subsets is not None
         return self.fitted.subsets.those("others")
@@ -167,7 +167,7 @@ class Jackknife:
         return found
 
     def errors(self, estimate: Callable[[System], FloatArray]) -> FloatArray:
-        """Return standard errors (m,) of what is estimated from a system."""
+        """Return standard errors (m,) of an estimate from a system."""
         without = np.stack([estimate(system) for system in self.systems])
         return batch_standard_errors(estimate(self.fitted.system), without, self.n_trials)
 
@@ -222,7 +222,7 @@ class Jackknife:
         return float(found[0])
 
     def seen_without_each(self, states: States, neighborhood: IntArray) -> BoolArray:
-        """Whether more than the trials of a single batch have seen states (m,)."""
+        """Whether states (m,) were seen in more than one batch."""
         windows, place = self.fitted.system.windows, np.arange(len(states))
         seen = np.ones(len(states), dtype=bool)
         for by, group in self._parts:
@@ -303,7 +303,7 @@ class SparseJackknife(Jackknife):
 
     @cached_property
     def subsets(self) -> Subsets:
-        """All batches but each."""
+        """The batches without each one."""
         self._check_batches()
         return self._of_batches("others")
 

@@ -127,7 +127,7 @@ class Advantages:
     def account(self, undecided: list[Undecided]) -> list[str]:
         """Return how sure the policy's actions are, as lines of text."""
         told = self._told_by[self._told_by >= _TOLD]
-        lines = [f"best actions told in {len(told)} of {len(self._taken)} states that were met"]
+        lines = [f"best actions decided in {len(told)} of {len(self._taken)} states that were met"]
         finite = told[np.isfinite(told)]
         if len(finite):
             lines[0] += f", by {finite.min():.1f} standard errors or more (half of them by "

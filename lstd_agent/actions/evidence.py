@@ -237,7 +237,7 @@ class CountedEvidence(ActionEvidence):
 
     @cached_property
     def _main(self) -> int:
-        """The state whose value is 0: the one of the fit, or the one by all counts."""
+        """The state with value 0, from the fit or from all counts."""
         if self.fit is not None and self.policy is None:
             return self.fit.system.references.main
         assert self._probabilities is not None

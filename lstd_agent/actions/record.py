@@ -129,7 +129,7 @@ class SavedSearch:
 
 
 def best_of(records: Sequence[Iteration]) -> int:
-    """Return the latest policy whose trials did not earn significantly less than another's."""
+    """Return the index of the latest policy that no other one significantly beats."""
     rewards = np.array([each.reward for each in records])
     errors = np.array([each.reward_error for each in records])
     top = int(np.argmax(rewards))

@@ -81,7 +81,7 @@ def read_policy(text: str, env: gym.Env[Any, Any], mdp: TabularMDP | None) -> np
 def best_policy(mdp: TabularMDP) -> OptimalPolicy:
     """Return a bias-optimal policy; a gain-optimal one where steps take time.
 
-    There the bias-optimal policies depend on more than mean durations.
+    With durations, bias-optimal policies depend on more than mean durations.
     """
     return mdp.optimal_policy("bias" if mdp.durations is None else "gain")
 
@@ -162,7 +162,7 @@ def check_cost(
     policy: np.ndarray[Any, Any],
     t_max: int,
 ) -> None:
-    """Say how long the trials will take, by the speed of a few timesteps, if it is worth saying.
+    """Say how long the trials will take, by the speed of a few timesteps, unless it is short.
 
     More than ``--max-minutes`` are refused.
     """

@@ -60,7 +60,7 @@ class FeatureSizes:
         least = float((self.spread[self.lost] / self.size[self.lost]).min())
         return (
             f"features {names}{f' and {more} more' if more > 0 else ''} vary too little beside "
-            f"their size (by {least:.1e} of it) to tell states apart: take their means off them, "
+            f"their size (by {least:.1e} of it) to distinguish states: subtract their means, "
             "or use standardize=True"
         )
 

@@ -80,7 +80,7 @@ class OneHot:
 
 @dataclass(frozen=True)
 class GaussianFeatures:
-    """Random features f_i(s) ~ N(index(s), 1), those of the paper (section ``state_fea_ker``).
+    """Random features f_i(s) ~ N(index(s), 1), as in the paper (section ``state_fea_ker``).
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ class Standardized:
 
 
 def feature_table(features: Features, observations: NDArray[np.generic]) -> Rows:
-    """Return features (S, d) of all observations (S,) or (S, k) that there are; a table is copied.
+    """Return features (S, d) of all observations (S,) or (S, k); a table is copied.
 
     Raises `InvalidInputError` if they have another shape or a number is not finite.
     """

@@ -152,7 +152,7 @@ class Gathering:
             self._take()
 
     def _take(self) -> None:
-        """Take in the rows that wait."""
+        """Factor or multiply the waiting rows."""
         if self._are_products:
             rows = self._waiting[0] if len(self._waiting) == 1 else np.vstack(self._waiting)
             self._held += rows[:, : self.p].T @ rows

@@ -76,13 +76,13 @@ class Coordinates:
         return np.concatenate((turned, np.full((*turned.shape[:-1], 1), constant)), axis=-1)
 
     def of_features(self, weights: FloatArray) -> FloatArray:
-        """Return weights of features and offset (d + 1, q) from those of coordinates (r + 1, q)."""
+        """Return weights of features and offset (d + 1, q), given those of coordinates."""
         inner = weights[:-1]
         inner = self.turn[:, None] * inner if self.turn.ndim == 1 else self.turn @ inner
         return np.vstack((inner, weights[-1:]))
 
     def scaled(self, weights: FloatArray) -> FloatArray:
-        """Return the same for features of size 1."""
+        """Return the weights for features of size 1."""
         return np.asarray(self.of_features(weights) * np.append(self.sizes, 1.0)[:, None])
 
 

@@ -72,7 +72,7 @@ def check_model(backup: Any, calibration: str) -> None:
     """Raise if the pooled model is asked for reference states, which it does not need."""
     if backup == "model" and calibration == "references":
         raise InvalidInputError(
-            "backup='model' ties values together by itself, and has no use for "
+            "backup='model' needs no reference states, so it cannot have "
             "calibration='references': leave one of the two out"
         )
 

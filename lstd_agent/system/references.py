@@ -102,8 +102,8 @@ def merge_neighborhoods(
 ) -> tuple[IntArray, ReferenceStates]:
     """Merge neighborhoods without a reference state into the nearest one that has one.
 
-    Nearest is by the distance between anchors; ties go to the preceding neighborhood. The earliest
-    anchor of those merged becomes the anchor.
+    Nearest is by the distance between anchors; ties go to the preceding neighborhood. A merged
+    neighborhood keeps its earliest anchor.
     """
     has = np.flatnonzero(references.state >= 0)
     if has.size == anchors.size:

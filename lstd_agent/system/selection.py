@@ -227,7 +227,7 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
     source = held.source
     steps: tuple[Backup, ...] = ("one_step", *map(LambdaReturn, DECAYS))
     if not source.are_places and source.p > _MOST_COMPARED:
-        reason = f"of so many features ({source.p - 1}) no lambda-returns are tried: give "
+        reason = f"with so many features ({source.p - 1}) no lambda-returns are tried: give "
         return Choice("one_step", reason + "backup=LambdaReturn(decay) for one")
     is_known = False
     if source.are_places:

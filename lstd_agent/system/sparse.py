@@ -375,7 +375,7 @@ class _Solver:
             if attempt < 2:
                 self._factor()
         raise EvaluationError(
-            f"the equations of {len(right)} sparse features are not solved: what is left is "
+            f"the equations of {len(right)} sparse features are not solved: the residual is "
             f"{left / size:.1e} of them. Use fewer or coarser features, or collect more trials"
         )
 

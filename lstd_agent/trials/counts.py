@@ -253,7 +253,7 @@ class ActionCounts:
     Keys (n,), ascending, are ((b S + s) A + a) S + s' of every kind of transition in batch b, with
     its count (a probability if counts are exact) and the sums of its rewards and their squares.
     ``times`` (n, 3) are sums of durations, of their squares, and of rewards times durations; None
-    if each step takes 1 unit of time. Properties are those of a single batch.
+    if each step takes 1 unit of time. Properties are for a single batch.
     """
 
     n_states: int
@@ -289,7 +289,7 @@ class ActionCounts:
         n_keys = n_batches * S**2 * A
         if n_keys >= _LARGEST_KEY:
             raise InvalidInputError(
-                f"what {A} actions lead to from {S} states cannot be counted: give "
+                f"transitions of {A} actions in {S} states cannot be counted: give "
                 "observations='vectors', or leave actions out"
             )
         named = ("states", state, S), ("actions", action, A), ("next states", next_state, S)

@@ -319,6 +319,5 @@ def _never(trials: LoggedTrials, place: int) -> InvalidInputError:
     return InvalidInputError(
         f"trial {i} takes action {trials.actions[i][t]} on observing "
         f"{take(trials.observations[i], t)} at timestep {t}, which the policy never does: trials "
-        "of another policy tell that one's values. Without policy= they are taken for what they "
-        "are"
+        "of another policy have other values. Without policy= they are not checked"
     )

@@ -90,7 +90,7 @@ class _Shared:
             found = states
         return found.reshape(m, n, *found.shape[1:])
 
-    # Either kind has its own.
+    # Each kind defines its own.
     encode: Callable[[Any], States]
     rows: Callable[[States], Rows]
     _states_of: Callable[[NDArray[Any]], States]
@@ -296,7 +296,7 @@ class VectorEncoding(_Shared):
         return slim
 
     def encode(self, observations: Any) -> NDArray[Any]:
-        """Return the vectors (n, k) of a batch of observations, an array of their own."""
+        """Return the vectors (n, k) of a batch of observations, as a new array."""
         return self._states_of(flatten_batch(self.space, observations))
 
     encode_table = encode  # numbers of any type are vectors
@@ -357,7 +357,7 @@ class VectorEncoding(_Shared):
         if not ended.any():
             return self._compute(vectors)
         if ended.all():
-            # How many features there are shows when they are computed of anything finite.
+            # Compute features of anything finite to find their number.
             return np.zeros((len(vectors), self._compute(np.zeros((1, vectors.shape[1]))).shape[1]))
         living = self._compute(vectors[~ended])
         place = np.where(ended, living.shape[0], np.cumsum(~ended) - 1)
@@ -407,7 +407,7 @@ def no_features(observations: FloatArray) -> Rows:
 
 
 Encoding: TypeAlias = CountedEncoding | VectorEncoding
-"""Either kind: both answer to the same names, and ``is_counted`` tells which it is."""
+"""Either kind: both have the same interface, and ``is_counted`` distinguishes them."""
 
 
 def make_encoding(

@@ -371,7 +371,7 @@ class StatedPolicy:
         """Raise `InvalidInputError` unless this is the earlier policy, without further training."""
         if self.fingerprint != before.fingerprint or not same_policy(before.policy, self.policy):
             raise InvalidInputError(
-                "the trials so far are of another policy, and values are those of one policy: "
+                "the trials so far are of another policy, and an agent evaluates one policy: "
                 "forget them with reset(), make a new agent, or say that it is the same with "
                 "is_same_policy=True"
             )

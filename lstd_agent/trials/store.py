@@ -542,7 +542,7 @@ class TrialStore:
         return make_encoding(space, self.features, ends, self.observations)
 
     def _known_encoding(self) -> Encoding:
-        """Return the encoding of a loop that nothing was attached to."""
+        """Return the encoding of a loop without `attach`."""
         self.encoding = self._encoding_of(None)
         return self.encoding
 

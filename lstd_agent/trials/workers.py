@@ -331,7 +331,7 @@ def _pool(workers: int) -> Iterator[Executor]:
 
 
 def _end_with_parent(watched: Connection) -> None:
-    """Have this worker end as soon as the other end of the pipe is closed, or its process gone.
+    """End this worker as soon as the other end of the pipe is closed, or its process gone.
 
     A killed parent does not stop its workers: they would wait for tasks for ever. A terminal sends
     Ctrl-C to all processes; only the parent handles it.

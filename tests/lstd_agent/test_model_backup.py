@@ -176,7 +176,7 @@ def test_it_needs_countable_states_and_no_reference_states(walk: Any) -> None:
     agent.collect(walk(kind="box"), lambda x: 0, n_trials=10, t_max=8, seed=0)
     with pytest.raises(InvalidInputError, match="can be counted: for vector observations"):
         agent.fit()
-    with pytest.raises(InvalidInputError, match="no use for calibration='references'"):
+    with pytest.raises(InvalidInputError, match="cannot have calibration='references'"):
         SeminormLSTDAgent(OneHot(), backup="model", calibration="references")
 
 

@@ -430,7 +430,7 @@ def test_more_trials_decide_more() -> None:
 def test_an_account_counts_decided_states_and_untried_actions() -> None:
     search = PolicyIteration(TabularVectorEnv(ring(), 10), 20, 50, seed=0).run()
     assert search.undecided == []  # actions that are alike in every sample
-    assert "best actions told in 3 of 3 states" in str(search)
+    assert "best actions decided in 3 of 3 states" in str(search)
     masked = TabularMDP.from_transitions(
         [(0, 0, 1, 1, 0), (0, 1, 1, 1, 1), (1, 0, 0, 1, 0)], [1.0, 0.0]
     )
