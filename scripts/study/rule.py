@@ -2,8 +2,8 @@ r"""What the study of sample complexity says: slopes, crossovers and a rule of t
 
 The rule is :math:`K \le n / (c\, d)`, and never one for each timestep: each neighbourhood has d
 weights, and each weight wants c trials. c is the candidate that loses least in the environments
-`FINDING`. Its losses in `CHECKING` measure the rule. A *loss* is the error over the error of the best number of
-neighbourhoods tried, in the same case; losses are averaged geometrically.
+`FINDING`. Its losses in `CHECKING` measure the rule. A *loss* is the error over the error of the
+best number of neighbourhoods tried, in the same case; losses are averaged geometrically.
 """
 
 from __future__ import annotations
