@@ -47,15 +47,13 @@ from lstd_agent.system.minimizer import DEFAULT_RCOND
 from lstd_agent.system.neighborhoods import SearchName
 from lstd_agent.system.references import RuleName
 from lstd_agent.system.selection import Choice
-from lstd_agent.trials.batches import DEFAULT_MAX_BYTES
 from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.counts import CountsLike, TransitionCounts
 from lstd_agent.trials.encoding import Encoding, ObservationKind
-from lstd_agent.trials.exploration import Explore
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.shards import EnvSource
-from lstd_agent.trials.store import Termination, TrialStore
+from lstd_agent.trials.policies import Explore, Policy
+from lstd_agent.trials.store import DEFAULT_MAX_BYTES, Termination, TrialStore
+from lstd_agent.trials.workers import EnvSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,27 +91,26 @@ class SeminormLSTDAgent:
     backup : {"auto", "one_step", "model"}, MultiStep or LambdaReturn
         How far targets run before they bootstrap (`lstd_agent.backups`). ``"auto"`` takes what
         predicts held-out trials best (`lstd_agent.system.selection`), and one step with reference
-        states. ``"model"`` takes Discrete observations for Markov states
+        states. ``"model"`` assumes that Discrete observations are Markov states
         (`lstd_agent.system.model`).
     gain : float or None
         Reward per timestep, or per unit of time where steps have durations. None estimates it from
         the second half of all timesteps (`lstd_agent.system.gain`).
     on_termination : {"raise", "absorb"}
-        What a trial that terminates is: an error, since this method is for continuing tasks, or
-        one that stays, without reward, in a terminal state whose features and value are 0.
+        A trial that terminates is an error, since this method is for continuing tasks; or it stays,
+        without reward, in a terminal state whose features and value are 0.
     rcond : float
-        Relative cutoff of the pseudoinverses (`lstd_agent.system.minimizer.minimize`). Values from
-        1e-12 to 1e-8 give the same result, unless a neighbourhood's ``condition`` approaches
-        1/rcond: then use fewer features or wider neighbourhoods.
+        Relative cutoff of the pseudoinverses (`lstd_agent.system.minimizer.minimize`). With
+        Discrete observations, values from 1e-12 to 1e-8 give the same result, unless a
+        neighbourhood's ``condition`` approaches 1/rcond: then use fewer features or wider
+        neighbourhoods.
     n_stored_trials : int
         How many counted trials to keep whole, for the distance between trials and for returns of
         starts. The order in which trials come does not decide which are kept.
     n_batches : int
-        In how many batches to deal the trials, for `standard_errors`: 1 for no errors, or at least
-        10; 2 to 9 mean 10, because the error of few batches is itself uncertain. Counts take at
-        most one number for each visited (batch, timestep, transition). Standard errors fit the
-        system again without each batch; of 10⁵ tiles each such fit takes about half as long as the
-        first, so that fewer batches there cost less.
+        Into how many batches trials are dealt, for `standard_errors`: 1 for no errors, or at least
+        10; 2 to 9 mean 10, because the error of few batches is itself uncertain. Each batch costs
+        memory for its counts, and a fit without its trials.
     observations : {"auto", "counted", "vectors"}
         How observations are kept: ``"auto"`` counts those of finite spaces (Discrete ones, and
         others of at most 10,000 elements), and keeps all others as vectors.
@@ -267,7 +264,7 @@ class SeminormLSTDAgent:
 
     @property
     def features(self) -> Features:
-        """State features; of `Standardized` ones, measured as soon as there are trials."""
+        """State features; `Standardized` ones are measured as soon as there are trials."""
         return self.collector.features
 
     @property
@@ -292,12 +289,12 @@ class SeminormLSTDAgent:
 
     @property
     def max_bytes(self) -> int:
-        """How much memory trials of vectors may take."""
+        """Memory that trials of vectors may take."""
         return self.collector.max_bytes
 
     @property
     def options(self) -> dict[str, Any]:
-        """What it was made with: ``SeminormLSTDAgent(**agent.options)`` is one without trials."""
+        """All options: ``SeminormLSTDAgent(**agent.options)`` is the same agent without trials."""
         return {name: getattr(self, name) for name in signature(SeminormLSTDAgent).parameters}
 
     def collect(
@@ -373,7 +370,7 @@ class SeminormLSTDAgent:
         batched: bool | None = None,
         is_same_policy: bool = False,
     ) -> Self:
-        """Tell what `observe` will see, and what `act` shall do, in the user's own loop.
+        """Begin a loop of the user's own: set what `observe` sees and what `act` does.
 
         Parameters
         ----------
@@ -448,7 +445,7 @@ class SeminormLSTDAgent:
         self.collector.loop.end_trial()
 
     def drop_trial(self) -> None:
-        """Forget the trial, or the trials in lockstep, under way."""
+        """Forget the trial, or the trials in lockstep, that have not ended."""
         self.collector.loop.drop_trial()
 
     def add(self, data: CountsLike | KeptTrials | SeminormLSTDAgent) -> Self:
@@ -541,7 +538,7 @@ class SeminormLSTDAgent:
         return self
 
     def _standardized(self, features: Features) -> Features:
-        """Return features of standardized observations, where they are to be."""
+        """Return features, of standardized observations if the agent standardizes."""
         if not self.standardize or isinstance(features, Standardized):
             return features
         return Standardized(features)

@@ -25,14 +25,14 @@ import numpy as np
 
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 
+# Chance that one check, all its tests together, alarms of trials that have no fault.
 LEVEL = 0.01
-"""Chance that one check, all its tests together, alarms of trials that have no fault."""
 
+# Groups of fewer trials are not tested by themselves: their standard errors are uncertain.
 MIN_TRIALS = 24
-"""Groups of fewer trials are not looked at: their standard errors tell little."""
 
+# With fewer trials no S can be critical, and nothing shows whether a tail has settled.
 FEWEST_TRIALS = 11
-"""Of fewer, no S can be critical, and nothing shows whether a tail has settled."""
 
 # What is missing matters if it is a larger share of E; how sure that must be for an alarm, and how
 # sure to say that it is not known.
@@ -142,9 +142,9 @@ def in_a_line(observation: Any) -> str:
     return str(observation)
 
 
-def critical(n_tests: float, level: float = LEVEL) -> float:
-    """Return the size of S that n tests of symmetric numbers exceed with at most this chance."""
-    return float(np.sqrt(2.0 * np.log(2.0 * max(n_tests, 0.5) / level)))
+def critical(n_tests: float) -> float:
+    """Return the size of S that n tests of symmetric numbers exceed with a chance of `LEVEL`."""
+    return float(np.sqrt(2.0 * np.log(2.0 * max(n_tests, 0.5) / LEVEL)))
 
 
 def self_normalized(u: FloatArray) -> FloatArray:
@@ -203,8 +203,7 @@ def start_groups(starts: Any) -> list[IntArray]:
 def earned_range(R: FloatArray, groups: Sequence[IntArray]) -> float:
     """Return E: the largest range of sums of a group's mean rewards above the last quarter's."""
     last = float(mean_of(R[:, -max(1, R.shape[1] // 4) :], axis=(0, 1)))
-    sums = [np.append(0.0, np.cumsum(mean_of(R[group]) - last)) for group in groups]
-    return float(max(np.ptp(s) for s in sums))
+    return max(float(np.ptp(np.append(0, np.cumsum(mean_of(R[k]) - last)))) for k in groups)
 
 
 def still_missing(R: FloatArray, length: int, least: float = 0.0) -> tuple[float, float, float]:
@@ -264,23 +263,21 @@ def check_tail(
     D = np.stack([(C[:, T] - C[:, T - L]) - (C[:, h + L] - C[:, h]) for L in lengths], axis=1)
     D /= lengths
     D[np.abs(D) < _ROUNDING * np.nanmax(np.abs(R), initial=_TINY)] = 0.0
-    size = [np.abs(self_normalized(D[group])) for group in groups]
-    found = [
-        still_missing(R[group], int(min(lengths[S.argmin()], max(1, T // 3))), _MISSING * E)
-        for group, S in zip(groups, size, strict=True)
-    ]
-    z = critical(len(groups))
-    surest = [m[2] if S.min() > z else 0.0 for m, S in zip(found, size, strict=True)]
-    i = int(np.argmax(surest))
-    z = critical(len(blocks))
-    moving = max(_movement_left(features, lengths, z) for features in blocks)
+    missing, error, sure = 0.0, np.inf, -1.0
+    for group in groups:
+        S = np.abs(self_normalized(D[group]))
+        L = int(min(lengths[S.argmin()], max(1, T // 3)))
+        found = still_missing(R[group], L, _MISSING * E)
+        if (surely := found[2] if S.min() > critical(len(groups)) else 0.0) > sure:
+            missing, error, sure = *found[:2], surely
+    moving = max(_movement_left(F, lengths, critical(len(blocks))) for F in blocks)
     return TailCheck(
-        missing=found[i][0],
-        missing_error=found[i][1],
+        missing=missing,
+        missing_error=error,
         unit=E,
-        rewards_settled=surest[i] <= _SURE,
+        rewards_settled=sure <= _SURE,
         states_settled=moving <= _MOVES,
-        known=T >= 4 and len(R) >= FEWEST_TRIALS and not _MAYBE < surest[i] <= _SURE,
+        known=T >= 4 and len(R) >= FEWEST_TRIALS and not _MAYBE < sure <= _SURE,
         moving=moving,
     )
 
@@ -379,19 +376,20 @@ def check_starts(
     skipped: BoolArray | None = None,
     gain_error: float = np.nan,
     gain_is_given: bool = False,
-) -> tuple[list[Misfit], list[int], FloatArray]:
+) -> tuple[list[Misfit], bool, FloatArray]:
     """Compare the values of starts with what trials from there earned.
 
     u(H) = Σ_{t<H} (r_t - g + v(s_{t+1}) - v(s_t)) has mean 0 from any start, if values are right.
     A trial that was cut short counts up to its end. Transitions that the policy did not choose,
     ``skipped`` (N, T), are left out. H is T/8, T/4, T/2 and T. If the tail has settled, T is also
-    tested without the fitted value at the end. A wrong gain adds the same to all trials: groups
-    are tested without that amount, and only the group of all trials with it, and with the gain's
-    noise. A given gain differs from the trials' own gain by their noise, at each of T timesteps.
-    Small groups are tested together, see `_misfit_between`.
+    tested without fitted values but the start's; rewards of the tail count less and less, so that
+    the phase of a period in which trials end does not matter. A wrong gain adds the same to all
+    trials: groups are tested without that amount, and only the group of all trials with it, and
+    with the gain's noise. A given gain differs from the trials' own gain by their noise, at each of
+    T timesteps. Small groups are tested together, see `_misfit_between`.
 
-    Returns the misfit of the longest horizon of each group, the surest first; groups in which few
-    rare events make up the noise, so that its size is not known; and u(T) of each trial.
+    Returns the misfit of the longest horizon of each group, the surest first; whether few rare
+    events make up the noise of some group, so that its size is not known; and u(T).
     """
     T = R.shape[1]
     taken = np.isfinite(R) & np.isfinite(values[:, 1:]) & np.isfinite(values[:, :-1])
@@ -406,21 +404,24 @@ def check_starts(
     tests += [(T, False)] * (settled and skipped is None)
     z = critical((1 + sum(len(group) >= MIN_TRIALS for group in groups[1:])) * len(tests))
     least = max(_MISFIT * unit, _ROUNDING * T * float(np.nanmax(np.abs(R), initial=0.0)))
-    longest: dict[int, tuple[float, Misfit]] = {}
-    unknown: set[int] = set()
-    between: tuple[int, float, float, int] | None = None
+    found: dict[int, Misfit] = {}
+    unknown = False
+    between: Misfit | None = None
+
+    def misfit(i: int, mean: float, error: float) -> Misfit:
+        predicted = float(values[groups[i], 0].mean())
+        return Misfit(i, predicted, predicted + mean, error, H, closed)
+
     for H, closed in tests:
         u, steps = C[:, H], n[:, H]
         if not closed:
-            u = u - values[:, T]
+            u = np.where(whole, (R - gain) @ _fade(T) - values[:, 0], 0.0)
         ok = (steps > 0) if closed else whole
         kept = [(i, group[ok[group]]) for i, group in enumerate(groups)]
         u0 = np.where(ok, u - steps * (u[ok].sum() / max(float(steps[ok].sum()), 1.0)), 0.0)
         if closed and (worst := _misfit_between(u0, kept[1:], unit, len(tests))):
-            between = *worst, H
+            between = misfit(*worst)
         kept = [(i, group) for i, group in kept if len(group) >= MIN_TRIALS]
-        if not kept:
-            continue
         errors = _errors_of_groups(u0, [group for _, group in kept])
         for (i, group), error in zip(kept, errors, strict=True):
             mean, noises = float(u0[group].mean()), [u0[group]]
@@ -438,19 +439,23 @@ def check_starts(
             if rare or any(few_events(w) for w in noises):
                 largest = max(float(np.abs(w).max()) for w in noises)
                 if largest / len(group) > least:  # one more event would matter
-                    unknown.add(i)
+                    unknown = True
             elif abs(mean) > max(z * error, least):
-                ratio = abs(mean) / max(error, _TINY)
-                predicted = float(values[group, 0].mean())
                 # Longer horizons overwrite shorter ones: they ask less of the fitted values.
-                longest[i] = (ratio, Misfit(i, predicted, predicted + mean, error, H, closed))
-    if between and between[0] not in longest:
-        i, mean, error, H = between
-        predicted = float(values[groups[i], 0].mean())
-        misfit = Misfit(i, predicted, predicted + mean, error, H, True)
-        longest[i] = abs(mean) / max(error, _TINY), misfit
-    ordered = sorted(longest.values(), key=lambda pair: -pair[0])
-    return [misfit for _, misfit in ordered], sorted(unknown), C[:, T]
+                found[i] = misfit(i, mean, error)
+    if between:
+        found.setdefault(between.group, between)
+
+    def sureness(misfit: Misfit) -> float:
+        return abs(misfit.direct - misfit.predicted) / max(misfit.error, _TINY)
+
+    return sorted(found.values(), key=sureness, reverse=True), unknown, C[:, T]
+
+
+def _fade(T: int) -> FloatArray:
+    """Return weights (T,): 1 up to the tail, and down to 0 along two parabolas there."""
+    x = np.clip((np.arange(T) + 0.5 - T // 2) / (T - T // 2), 0.0, 1.0)
+    return np.where(x < 0.5, 1.0 - 2.0 * x**2, 2.0 * (1.0 - x) ** 2)
 
 
 def _misfit_between(
@@ -466,11 +471,12 @@ def _misfit_between(
     number = np.full(len(u), -1)
     for i, group in groups:
         number[group] = i
-    inside = np.flatnonzero(number >= 0)
-    names, k, n = np.unique(number[inside], return_inverse=True, return_counts=True)
-    m, x = len(names) - 1, u[inside] - u[inside].mean() if len(inside) else u[:0]
+    x = u[number >= 0]
+    names, k, n = np.unique(number[number >= 0], return_inverse=True, return_counts=True)
+    m = len(names) - 1
     if m < 1 or len(x) - m < FEWEST_TRIALS:
         return None
+    x = x - x.mean()
     means = np.bincount(k, x) / n
     rest = x - means[k]
     within, all_between = float(rest @ rest) / (len(x) - m - 1), float(n @ means**2)
@@ -492,11 +498,10 @@ def _errors_of_groups(u: FloatArray, groups: Sequence[IntArray]) -> list[float]:
     for group in groups[1:] or groups:
         away = np.abs(u[group] - np.median(u[group]))
         jumps[group] = np.maximum(away - 6 * 1.4826 * np.median(away), 0.0)
-    every = float((jumps**2).mean())
-    return [
-        float(np.sqrt((u[k].var(ddof=1) + max(0.0, every - (jumps[k] ** 2).mean())) / len(k)))
-        for k in groups
-    ]
+    every = (jumps**2).mean()
+    lacked = [max(0.0, every - (jumps[k] ** 2).mean()) for k in groups]
+    pairs = zip(groups, lacked, strict=True)
+    return [float(np.sqrt((u[k].var(ddof=1) + more) / len(k))) for k, more in pairs]
 
 
 def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
@@ -508,12 +513,10 @@ def ends_without_support(lengths: IntArray, states: FloatArray) -> float:
     """
     T = states.shape[1]
     ended = np.flatnonzero(lengths < T)
-    if len(ended) < 10:
-        return 0.0
     on = states[np.arange(T) < lengths[:, None]]
+    if len(ended) < 10 or not len(on):
+        return float(len(ended) >= 10)
     last, alone = states[ended, lengths[ended]], np.zeros(len(ended), dtype=bool)
-    if not len(on):
-        return 1.0
     for j in range(states.shape[2]):
         x = np.sort(on[:, j])
         below = np.searchsorted(x, last[:, j], side="right")
@@ -545,13 +548,13 @@ def trial_weights(starts: Any, wanted: Any) -> FloatArray:
 
 
 def direct_difference(
-    R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray | None = None
+    R: FloatArray, a: FloatArray, b: FloatArray, kind: IntArray
 ) -> tuple[float, float, bool]:
     """Return how much more trials from a earned than those from b, its error, if that is known.
 
-    a and b (N,) are weights of trials in either mean; trials that were cut short are left out. With
-    the numbers of trials' starts, ``kind`` (N,), the error is of given starts, without the spread
-    of these. It is not known where few rare events make it up, or trials are few. The horizon is
+    a and b (N,) are weights of trials in either mean, and ``kind`` (N,) numbers of trials' starts:
+    the error is of given starts, without the spread of these. Trials that were cut short are left
+    out. The error is not known where few rare events make it up, or trials are few. The horizon is
     half as long again as the first of 16 from which no longer one differs by more than one of its
     own standard errors. That is right where the tail has settled: later rewards are alike.
     """
@@ -561,7 +564,7 @@ def direct_difference(
     if min(np.count_nonzero(w) for w in sides) < 2:
         return np.nan, np.inf, False
     sides = [w / w.sum() for w in sides]
-    number = np.zeros(len(C), dtype=np.int64) if kind is None else np.asarray(kind)[whole]
+    number = kind[whole]
 
     def seen(start: int, stop: int) -> tuple[float, float, bool]:
         x = C[:, stop] - C[:, start]
@@ -609,19 +612,16 @@ def drawn_trials(
         first = np.append(0, upto)[np.searchsorted(source, np.arange(S + 1))]
         visits = np.diff(first)
         if t == 0:
-            total = int(first[-1])
-            every = np.arange(S)
-            states[:, 0] = (
-                rng.permutation(np.repeat(every, visits))
-                if n == total
-                else rng.choice(every, n, p=visits / total)
-            )
+            is_all = n == first[-1]
+            if is_all:
+                states[:, 0] = rng.permutation(np.repeat(np.arange(S), visits))
+            else:
+                states[:, 0] = rng.choice(S, n, p=visits / first[-1])
         here = states[:, t]
-        rank = np.zeros(n, dtype=np.int64)
-        mixed = rng.permutation(n)
+        rank, mixed = np.zeros(n, dtype=np.int64), rng.permutation(n)
         mixed = mixed[np.argsort(here[mixed], kind="stable")]
         place = np.arange(n) - np.searchsorted(here[mixed], here[mixed])
-        rank[mixed] = place if n == total else rng.random(n) * visits[here[mixed]]
+        rank[mixed] = place if is_all else rng.random(n) * visits[here[mixed]]
         on = (here >= 0) & (rank < visits[here])
         number = first[here[on]] + rank[on]
         states[on, t + 1] = reached[np.searchsorted(upto, number, side="right")]

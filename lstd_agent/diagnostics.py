@@ -16,8 +16,8 @@ from lstd_agent.checks import FEWEST_TRIALS, Misfit, TailCheck, in_a_line
 from lstd_agent.features.sizes import FeatureSizes
 from lstd_agent.html import as_html
 
+# Starts with fewer samples are named.
 FEW_SAMPLES = 10
-"""Starts with fewer samples than this are named."""
 
 # A tail of a smaller share of the trials, and logs of which a larger share end in states that
 # nothing follows, are named.
@@ -34,60 +34,46 @@ class Diagnostics:
     ----------
     gain, gain_error, gain_share : float
         The gain, its standard error, and its effective number of samples as a share of the tail's.
-    gain_rows : str
-        Which samples determine the gain: "tail", "all", "mean" (none: the tail's mean) or "given".
+    gain_rows : {"tail", "all", "mean", "given"}
+        Which samples determine the gain; "mean": none do, and it is the tail's mean reward.
     mean_duration : float
         Mean time that a step of the tail takes; 1 where trials have no durations.
     starts : list
         Observations in which trials start (of vectors, some of them).
-    start_samples : ndarray
-        How many samples each amounts to.
-    start_determined, start_tolerable : ndarray of bool
-        Whether the samples determine its value; and whether, if not, there is nothing to warn of:
-        trials from there earned what the value says, or few starts lie at the edge of the others.
-    start_value, start_rewards : float
-        The mean value of the start: predicted, and by what trials earned above the gain.
-    start_error : float
-        Standard error of the predicted one; NaN where it is not known.
+    start_samples, start_determined : ndarray
+        How many samples there are of each, and whether they determine its value.
+    start_tolerable : ndarray of bool
+        Whether an undetermined value needs no warning: trials from there earned it, or the start is
+        one of few at the edge of the others.
+    start_value, start_error, start_rewards : float
+        The mean value of the start, its standard error (NaN if not known), and what trials earned
+        above the gain.
     start_noise : bool
-        Whether that is so large that the value says nothing.
-    start_agrees : bool
-        Whether the values of the start are what trials from there on earned.
+        Whether the standard error is so large that the value says nothing.
     misfits : list of Misfit
         Groups of starts whose values are not what trials earned, the surest first.
     error_unknown : bool
         Whether few rare rewards make up the noise, so that no check can see a misfit.
-    prefers_returns : bool
-        Whether what trials earned is the better number for a difference of starts.
-    settled : bool
-        Whether rewards and states of the tail have settled, as far as the trials tell.
     tail : TailCheck
-        How that was judged, and how much of the start's value may be missing, in reward.
+        Whether the tail has settled, and how much of the start's value may be missing.
     tail_rewards : tuple of float
         Mean rewards of the two halves of the tail, per unit of time.
     n_checked, stop : int
         How many trials and timesteps the checks look at; the tail is the second half of these.
     own_means : float
-        Standard deviation of trials' own mean rewards, so that there is no one gain; else 0.
+        Standard deviation of trials' own mean rewards; 0 if trials share one gain.
     ends : float
         The share of trials that end early in states from which hardly any trial went on.
     drawn : bool
         Whether the trials that were checked were drawn from counts.
-    n_trials : int
-    trials_at : ndarray of int, shape (t_max + 1,)
-        How many trials have each timestep.
+    n_trials, trials_at : int, ndarray of shape (t_max + 1,)
+        How many trials there are, and how many have each timestep.
     n_recurrent_classes : int or None
-        That the transitions of the tail show; None where states cannot be counted.
+        In the tail; None where states cannot be counted.
     rank, condition : ndarray, shape (n,)
         Of each neighborhood.
-    choice : Choice
-        Of the backup: asked for, or by the data, with what was tried.
-    features : FeatureSizes
-        How large features are, and which of them vary too little.
-    others : tuple of str
-        Further warnings.
-    warnings : list of str
-        What is wrong, with what to do; empty where nothing is known to be.
+    choice, features, others : Choice, FeatureSizes, tuple of str
+        How the backup was chosen, how large features are, and further warnings.
 
     Examples
     --------
@@ -157,7 +143,7 @@ class Diagnostics:
         tail, stop, half = self.tail, self.stop, self.stop // 2
         first, second = self.tail_rewards
         missing = (
-            f"so {tail.missing:.3g} ± {tail.missing_error:.2g} of the start's value may be missing "
+            f"{tail.missing:.3g} ± {tail.missing_error:.2g} of the start's value may be missing "
             f"(trials earned {tail.unit:.3g} above their last mean reward)"
         )
         if stop < 4:
@@ -169,44 +155,40 @@ class Diagnostics:
             yield (
                 f"the tail has not settled: the mean reward of timesteps {half} to "
                 f"{(half + stop) // 2 - 1} is {first:.6g}, of later timesteps {second:.6g}, and "
-                f"the gain is {self.gain:.6g}; {missing}. The trials are too short for these "
-                "values and this gain: collect with a larger t_max"
+                f"the gain is {self.gain:.6g}; {missing}: collect with a larger t_max"
             )
         elif not tail.states_settled:
             yield (
                 f"the tail has not settled: observations still move in timesteps {half} to "
-                f"{stop - 1}, with {tail.moving:.2g} standard deviations or more to go, so that "
-                "later rewards may differ from those seen. Collect with a larger t_max; if time "
-                "itself is among the observations, leave it out"
+                f"{stop - 1}, and have {tail.moving:.2g} standard deviations or more to go: "
+                "collect with a larger t_max; if time is among the observations, leave it out"
             )
         elif not tail.known:
             text = "" if self.n_checked >= FEWEST_TRIALS else f" of {self.n_checked} trials"
             yield (
-                f"it is not known whether the tail{text} has settled: {missing}. Collect more "
+                f"it is not known whether the tail{text} has settled: {missing}: collect more "
                 "trials, or with a larger t_max"
             )
-        if self.own_means and self.tail.settled:
+        if self.own_means and tail.settled:
             yield (
-                f"trials keep mean rewards of their own, {self.own_means:.2g} (one "
-                f"standard deviation) off {self.gain:.4g}. If trials differ for good there is no "
-                "one gain: evaluate their kinds apart; if they take longer than a quarter of the "
-                "trial to mix, collect with a larger t_max"
+                f"trials keep mean rewards of their own, {self.own_means:.2g} (one standard "
+                f"deviation) off {self.gain:.4g}, so that there is no one gain: evaluate each kind "
+                "of trials by itself or, if trials only mix slowly, collect with a larger t_max"
             )
-        n, last = self.n_trials, int(self.trials_at[-1])
-        middle = int(self.trials_at[len(self.trials_at) // 2])
+        n, last, t_max = self.n_trials, int(self.trials_at[-1]), len(self.trials_at) - 1
+        middle = int(self.trials_at[(t_max + 1) // 2])
         if last < min(FEW_SAMPLES, n) or middle < _FEW_IN_TAIL * n:
             enough = np.flatnonzero(self.trials_at >= n / 2)[-1]
             yield (
-                f"{last} of {n} trials have the last timestep, {len(self.trials_at) - 1}, and "
-                f"{middle} have the timestep {len(self.trials_at) // 2}, where the tail begins, so "
-                "that gain and later values are those of few trials: log trials that run on, or "
-                f"choose a t_max that more trials reach (half of them reach {enough})"
+                f"few trials determine the gain and later values: {last} of {n} have the last "
+                f"timestep, {t_max}, and {middle} have timestep {(t_max + 1) // 2}, where the tail "
+                f"begins: log longer trials, or choose t_max={enough}, which half of them reach"
             )
         if self.ends > _ENDS:
             yield (
                 f"{self.ends:.0%} of the trials that end early end in states from which hardly any "
-                "trial goes on, so that nothing shows what follows such states, and gain and "
-                "values are those of the trials that went on: log trials beyond these states"
+                "trial goes on, so that gain and values are those of the other trials: log trials "
+                "beyond these states"
             )
 
     def _of_gain(self) -> Iterator[str]:
@@ -215,10 +197,9 @@ class Diagnostics:
             said = "" if np.isnan(share) else f" (effective share of the samples {share:.2g})"
             yield (
                 f"the tail does not determine the gain{said}: {self.gain:.6g} is its mean reward, "
-                "which is right only if trials have settled before it; an error of the gain "
-                f"changes a start's value by up to {self.stop} times as much. Collect with a "
-                "larger t_max, use fewer features, leave time out of the observations, or give "
-                "gain="
+                f"and an error of it changes a start's value by up to {self.stop} times as much: "
+                "collect with a larger t_max, use fewer features, leave time out of the "
+                "observations, or give gain="
             )
 
     def _of_start(self) -> Iterator[str]:
@@ -227,9 +208,9 @@ class Diagnostics:
         unknown = ~self.start_determined & ~self.start_tolerable
         if unknown.any():
             yield (
-                "the samples do not determine the values of starts "
-                f"{self._named(unknown)}: collect more trials, give anchors= a wider first "
-                "neighborhood, or use features that tell these states"
+                f"the samples do not determine the values of starts {self._named(unknown)}: "
+                "collect more trials, give anchors= a wider first neighborhood, or use features "
+                "that tell these states"
             )
         few = self.start_determined & (self.start_samples < FEW_SAMPLES)
         if few.any():
@@ -238,18 +219,13 @@ class Diagnostics:
                 f"(at least {self.start_samples[few].min():.3g}): collect more trials"
             )
         if self.misfits:
-            shown = "; ".join(map(str, self.misfits[:_N_MISFITS]))
-            more = len(self.misfits) - _N_MISFITS
-            instead = ""
-            if self.prefers_returns:
-                instead = (
-                    '. For a difference of starts use compare(a, b, by="returns"), what trials '
-                    "from there earned; for values"
-                )
+            shown, more = map(str, self.misfits[:_N_MISFITS]), len(self.misfits) - _N_MISFITS
+            instead = 'for a difference of starts use compare(a, b, by="returns"); for values '
             yield (
-                f"{shown}{f'; and {more} more' if more > 0 else ''}{instead or ':'} use features, "
-                "or observations, that tell more states apart, more neighborhoods (n_anchors) or, "
-                "where the standard error is large, more trials"
+                f"{'; '.join(shown)}{f'; and {more} more' if more > 0 else ''}: "
+                f"{instead if self.prefers_returns else ''}use features, or observations, that "
+                "tell more states apart, more neighborhoods (n_anchors) or, where the standard "
+                "error is large, more trials"
             )
         if self.start_noise:
             yield (
@@ -272,8 +248,8 @@ class Diagnostics:
         tail, half = self.tail, self.stop // 2
         state = "settled" if self.settled else "NOT KNOWN" if tail.settled else "NOT SETTLED"
         share = "" if np.isnan(self.gain_share) else f", effective share {self.gain_share:.2g}"
-        is_timed = self.mean_duration != 1.0
-        share += f", per unit of time (a step takes {self.mean_duration:.4g})" if is_timed else ""
+        if self.mean_duration != 1.0:
+            share += f", per unit of time (a step takes {self.mean_duration:.4g})"
         lines = [
             f"tail        {state}: mean reward {self.tail_rewards[0]:.6g} at {half} to "
             f"{(half + self.stop) // 2 - 1}, {self.tail_rewards[1]:.6g} until {self.stop - 1}",

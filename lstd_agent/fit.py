@@ -20,7 +20,7 @@ from lstd_agent.system.approximators import System
 from lstd_agent.system.selection import OPEN_TOLERANCE, Choice
 from lstd_agent.trials.encoding import Encoding
 
-# The outermost share of a window's samples lies outside its bulk, which so many of them show.
+# Share of a window's samples that lies outside its bulk, and the number of samples to find it.
 _OUTLIERS = 0.01
 _N_BULK = 1000
 

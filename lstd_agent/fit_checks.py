@@ -103,10 +103,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
     source, system, states = fit.source, fit.system, fit.source.starts
     neighborhood = system.neighborhood_at(np.zeros(len(states), dtype=np.int64))
     has_errors = fit.n_batches > 1 and not source.is_sparse
-    others: tuple[str, ...] = ()
-    if fit.fitted.sparse is not None:
-        left_out = fit.fitted.sparse[1].most_left_out
-        others = (str(left_out),) if left_out.share > _MOST_LEFT_OUT else ()
+    left_out = fit.fitted.sparse and fit.fitted.sparse[1].most_left_out
     trials, drawn = _trials_of(fit)
     facts = {
         "gain": system.gain,
@@ -126,7 +123,7 @@ def diagnose_fit(fit: Fit) -> Diagnostics:
         "condition": system.condition,
         "choice": fit.choice,
         "features": _feature_sizes(fit),
-        "others": others,
+        "others": (str(left_out),) if left_out and left_out.share > _MOST_LEFT_OUT else (),
     }
     return Diagnostics(**facts, **_checked(fit, trials, facts))
 
@@ -140,7 +137,8 @@ def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, A
     T = max(1, int(np.sort(lengths)[-min(MIN_TRIALS, N)]))  # what fewer trials reach is left out
     states, first = trials.observations[:, : T + 1], trials.observations[:, 0]
     here = np.arange(T + 1) <= lengths[:, None]
-    living = _living(states, fit.source.terminal)
+    terminal = -1 if fit.source.terminal is None else fit.source.terminal
+    living = np.isfinite(states).all(axis=2) if states.ndim == 3 else states != terminal
     R = np.where(here[:, 1:], trials.rewards[:, :T], np.nan)
     v = np.where(here, 0.0, np.nan)
     trial, t = np.nonzero(here & living)
@@ -188,16 +186,9 @@ def _checked(fit: Fit, trials: KeptTrials, facts: dict[str, Any]) -> dict[str, A
         "start_rewards": value + float(u.mean()),
         "start_noise": bool(facts["start_error"] > noise),
         "misfits": _misfits(found, groups, first, encoding.decode),
-        "error_unknown": bool(unknown),
+        "error_unknown": unknown,
         "ends": ends_without_support(lengths[every], blocks[states.ndim == 2][:, :T]),
     }
-
-
-def _living(states: Any, terminal: int | None) -> BoolArray:
-    """Return where trials have not terminated."""
-    if states.ndim == 3:
-        return np.asarray(np.isfinite(states).all(axis=2))
-    return np.asarray(states != (-1 if terminal is None else terminal))
 
 
 def _watched(states: Any, here: BoolArray, features: Callable[[Any], Any]) -> list[FloatArray]:
@@ -244,18 +235,17 @@ def _tolerable(
     starts: Any, determined: BoolArray, first: Any, u: FloatArray, unit: float
 ) -> BoolArray:
     """Return which undetermined starts trials vouch for, or are few at the edge of the others."""
-    tolerable = np.zeros(len(determined), dtype=bool)
-    some = np.flatnonzero(~determined)
+    tolerable, some = np.zeros(len(determined), dtype=bool), np.flatnonzero(~determined)
     u, spread = u - u.mean(), float(u.std())
+    are_few = starts.ndim == 2 and some.size <= _AT_EDGE * len(starts)
+    scale = np.maximum(starts.std(axis=0), 1e-300)
     for i in some:
         mine = u[(first == starts[i]).reshape(len(first), -1).all(axis=1)]
         error = spread / np.sqrt(max(len(mine), 1))
         tolerable[i] = len(mine) and abs(mine.mean()) <= 3 * error and error < _VOUCHED * unit
-    if starts.ndim == 2 and some.size <= _AT_EDGE * len(starts):
-        scaled = starts / np.maximum(starts.std(axis=0), 1e-300)
-        for i in some:
-            distance = np.abs(scaled[determined] - scaled[i]).max(axis=1)
-            tolerable[i] |= bool(distance.min(initial=np.inf) <= _REACH)
+        if are_few:
+            away = np.abs((starts[determined] - starts[i]) / scale).max(axis=1)
+            tolerable[i] |= bool(away.min(initial=np.inf) <= _REACH)
     return tolerable
 
 
@@ -301,14 +291,13 @@ def _returns_of(
     R = np.where(np.arange(T) < lengths[:, None], trials.rewards[:, :T], np.nan)
     of_a, of_b = (trial_weights(first, encoding.encode_any(each)[0]) for each in (a, b))
     _, kind = np.unique(first.reshape(len(first), -1), axis=0, return_inverse=True)
-    difference, error, known = direct_difference(R, of_a, of_b, kind.ravel())
-    if not np.isfinite(difference):
+    found = direct_difference(R, of_a, of_b, kind.ravel())
+    if not np.isfinite(found[0]):
         raise NotFittedError(
             "compare(by='returns') needs at least two whole trials that start at, or close to, "
             "each of the observations: collect trials from these starts, or use by='fit'"
         )
-    n = min(int(np.count_nonzero(side)) for side in (of_a, of_b))
-    return (difference, error, known), n
+    return found, min(int(np.count_nonzero(side)) for side in (of_a, of_b))
 
 
 def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
@@ -321,10 +310,10 @@ def _trials_of(fit: Fit, gain: float | None = None) -> tuple[KeptTrials, bool]:
     gain, mean = fit.system.gain if gain is None else gain, _mean_duration(source)
     trials = source.whole_trials
     if trials is not None and (not source.are_places or trials.n_trials >= MIN_TRIALS):
-        if trials.durations is not None:
-            rewards = trials.rewards - gain * (trials.durations - mean)
-            trials = replace(trials, rewards=rewards, durations=None)
-        return trials, False
+        if trials.durations is None:
+            return trials, False
+        rewards = trials.rewards - gain * (trials.durations - mean)
+        return replace(trials, rewards=rewards, durations=None), False
     counts = source.total
     n, rng = min(counts.n_trials, _N_DRAWN), np.random.default_rng(0)
     sums = _sums_of_rewards(counts, gain, mean)

@@ -1,4 +1,4 @@
-"""`FitOptions`: how a system is fitted, and what the data decide where no option says it."""
+"""`FitOptions`: how a system is fitted; what no option sets is chosen by the data."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class FitOptions:
         return solved
 
     def _mean_gain(self, subsets: Subsets) -> Gain:
-        """Return the mean reward of the tail, unless its states are seen to be periodic."""
+        """Return the mean reward of the tail; of a periodic tail, its gain by the equations."""
         classes = subsets.source.recurrent_classes
         if len(classes) > 0 and classes[0].period > 1:
             return subsets.gains()[0]

@@ -33,7 +33,7 @@ from scipy import sparse
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.features.rows import is_sparse
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 

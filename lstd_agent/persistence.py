@@ -28,11 +28,10 @@ from lstd_agent.features.vectors import (
 )
 from lstd_agent.packing import Makers, function
 from lstd_agent.system.distances import MMD
-from lstd_agent.trials.action_counts import ActionCounts
-from lstd_agent.trials.counted import CountedTrials
+from lstd_agent.trials.counted import CountedTrials, TrialSample
+from lstd_agent.trials.counts import ActionCounts
 from lstd_agent.trials.encoding import MAX_COUNTED
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.samples import TrialSample
 from lstd_agent.trials.spaces import Numbering, flat_size
 from lstd_agent.trials.store import TrialStore
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Error bars and neighbourhoods in the legend that can be told apart; rows of a heat map; trials
-# that the heat map counts.
+# Largest numbers of error bars and of neighbourhoods in the legend; rows of a heat map, and the
+# trials that it counts.
 _MOST_BARS, _MOST_NAMED, _N_BINS, _N_TRIALS = 200, 10, 40, 2000
 
 

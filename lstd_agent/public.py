@@ -23,7 +23,7 @@ from lstd_agent.system.approximators import Neighborhood as Neighborhood
 from lstd_agent.system.approximators import System as System
 from lstd_agent.system.distances import MMD as MMD
 from lstd_agent.system.selection import Choice as Choice
+from lstd_agent.trials.collect import Restart as Restart
 from lstd_agent.trials.counts import TransitionCounts as TransitionCounts
 from lstd_agent.trials.kept import KeptTrials as KeptTrials
 from lstd_agent.trials.logged import LoggedTrials as LoggedTrials
-from lstd_agent.trials.restart import Restart as Restart

@@ -16,7 +16,7 @@ from lstd_agent.agent import SeminormLSTDAgent
 from lstd_agent.errors import MissingDependencyError, check_integer
 from lstd_agent.features.tables import Features
 from lstd_agent.trials.collect import AnyEnv
-from lstd_agent.trials.shards import EnvSource
+from lstd_agent.trials.workers import EnvSource
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback

@@ -203,7 +203,7 @@ def score(
     executor: Executor | None = None,
     progress: bool | None = None,
 ) -> Scores:
-    """Score a method on problems with exact answers, beside ours and the baselines; print it.
+    """Score a method on problems with exact answers, beside ours and the baselines; ``print`` it.
 
     Parameters
     ----------

@@ -117,14 +117,14 @@ def graph_of(package: str, without: str | None = None) -> dict[str, list[str]]:
 KINDS = {"CountedEncoding", "VectorEncoding", "TransitionCounts", "KeptTrials"}
 MADE_BY_KIND = {
     *("actions.task", "rows.kept"),
-    *("trials.batches", "trials.counts", "trials.kept", "trials.store"),
+    *("trials.counts", "trials.kept", "trials.store"),
 }
 
 
 def kinds_asked_for(tree: ast.AST) -> set[str]:
     """Names of `KINDS` in the second arguments of isinstance."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 2]
-    asked = [node.args[1] for node in calls if ast.unparse(node.func) == "isinstance"]
+    asked = [node.args[1] for node in calls if getattr(node.func, "id", "") == "isinstance"]
     return {
         node.id for each in asked for node in ast.walk(each) if isinstance(node, ast.Name)
     } & KINDS

@@ -138,8 +138,8 @@ def _read_values(values: Any, what: str, of: Outcomes, order: str) -> FloatArray
         shapes = [matrix.shape for matrix in matrices]
         if shapes != [(S, S)] * A:
             raise InvalidModelError(
-                f"{what} as a list of sparse matrices needs one of shape ({S}, {S}) for each of "
-                f"the {A} actions; got {shapes}"
+                f"{what} as a list of sparse matrices needs one ({S}, {S}) for each of the {A} "
+                f"actions; got {shapes}"
             )
         rows = sparse.csr_array(sparse.vstack(matrices))
         rows.data = read_reals(rows.data, what)
@@ -177,8 +177,8 @@ def _read_sparse(matrices: list[Any]) -> tuple[Any, ...]:
     for a, matrix in enumerate(matrices):
         if matrix.shape != (S, S):
             raise InvalidModelError(
-                f"the transition matrices must all be ({S}, {S}) like the first; that of "
-                f"action {a} is {matrix.shape}"
+                f"transition matrices must be ({S}, {S}) like the first; that of action {a} is "
+                f"{matrix.shape}"
             )
     entries = [sparse.coo_array(matrix) for matrix in matrices]
     state = np.concatenate([m.row for m in entries])
@@ -191,8 +191,7 @@ def _read_sparse(matrices: list[Any]) -> tuple[Any, ...]:
     )
     if sums_to_one(into, S) and not sums_to_one(out_of[out_of != 0.0], S):
         raise InvalidModelError(
-            "the columns of P sum to 1 and its rows do not: pass [matrix.T for matrix in P], so "
-            "that P[a][s, s'] leads from s to s'"
+            "the columns of P sum to 1 and its rows do not: pass [matrix.T for matrix in P]"
         )
     return state.astype(np.int64), action, successor.astype(np.int64), data
 
@@ -218,8 +217,8 @@ def _read_dense(P: Any, order: str) -> NDArray[np.floating[Any]]:
             orders = " or ".join(["'sas'"] * (x == z) + ["'ass'"] * (y == z))
             if orders and sums_to_one(dense.sum(axis=axis, dtype=np.float64), z):
                 raise InvalidModelError(
-                    f"P sums to 1 over axis {axis} and not over the last, which is that of the "
-                    f"next state: pass np.moveaxis(P, {axis}, 2), of order {orders}"
+                    f"P sums to 1 over axis {axis} and not over the last, the next state's: pass "
+                    f"np.moveaxis(P, {axis}, 2), of order {orders}"
                 )
     return dense
 
@@ -228,10 +227,8 @@ def _read_allowed(allowed: ArrayLike | None, S: int, A: int) -> BoolArray:
     """Return which actions each state has, shape (S, A)."""
     array = np.ones((S, A)) if allowed is None else read_array(allowed, "allowed")
     if array.shape != (S, A) or not np.isin(array, (0, 1)).all():
-        raise InvalidModelError(
-            f"allowed must be boolean, of shape ({S}, {A}); got shape {array.shape} and dtype "
-            f"{array.dtype}"
-        )
+        got = f"shape {array.shape} and dtype {array.dtype}"
+        raise InvalidModelError(f"allowed must be boolean, of shape ({S}, {A}); got {got}")
     return array.astype(bool)
 
 
@@ -258,8 +255,8 @@ def read_transitions(
         i = int(np.argmax(wrong))
         entries = (*given[i].tolist(), float(p[i]), float(r[i]))
         raise InvalidModelError(
-            f"transition {i} is {entries}; states are 0 to {n_states - 1} (as many as the initial "
-            "distribution has), actions are integers from 0"
+            f"transition {i} is {entries}; states are 0 to {n_states - 1}, actions are integers "
+            "from 0"
         )
     s, a, following = given.astype(np.int64).T
     n_actions = int(a.max()) + 1 if action_names is None else len(action_names)

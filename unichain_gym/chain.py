@@ -62,70 +62,39 @@ class MarkovChain:
         p^0.
     mdp, policy : TabularMDP and ndarray (S, A), optional
         Where the chain comes from; needed by what compares or draws actions.
-    state_names : sequence of str or of int, length S, optional
-        What the states are called; by default as in the MDP, or 0 to S - 1.
-    drop_below : float, optional
-        What becomes of probabilities of the size of rounding errors: see `TabularMDP`.
+    state_names, drop_below : optional
+        As for `TabularMDP`; by default the names of the MDP, or 0 to S - 1.
     durations : array_like, shape (S,), optional
-        The expected time of a step from each state, at least 0, by default 1; of a chain with an
-        MDP and a policy, those of the MDP. Then gain and variance are per unit of time,
-        (I - P) b = r - g τ, and all that counts steps counts them as before: distributions,
-        discounted values, finite horizons, mixing and absorption.
+        The expected time of a step from each state, at least 0; by default that of the MDP, or 1.
+        Gain, bias and variance are then per unit of time; all else counts steps.
 
     Raises
     ------
     InvalidModelError
         If shapes disagree, a number is not finite or negative, a row does not sum to 1, no time
         passes in a recurrent class, or names do not fit; in methods, if a state does not exist.
-    MulticlassError, PeriodicChainError
-        In methods, for what several recurrent classes do not have in common, such as one gain,
-        and for a limit that a periodic chain lacks.
-    ModelTooLargeError, ConvergenceError
-        In methods, for dense arrays of more than 5,000 states, and for what no method reaches.
+    MulticlassError, PeriodicChainError, ModelTooLargeError, ConvergenceError
+        In methods, for what several recurrent classes do not have in common, such as one gain; a
+        limit that a periodic chain lacks; dense arrays of more than 5,000 states; what no method
+        reaches.
 
     Attributes
     ----------
     n_states, recurrent_classes, recurrent_states, transient_states, is_unichain
-        S; the states that the chain returns to for ever, by class and in all; those that it leaves
-        for good; whether there is one recurrent class only.
     class_periods, period, cyclic_classes
-        How many steps a return takes at least, by class and for all; what is visited in turn.
-    stationary_distribution, mean_duration
-        The long-run distribution from the start, p*, (S,); the average time of a step.
-    gain, gain_vector
-        The long-run average reward, of a unichain and from each state, (S,).
-    bias, action_bias
-        The total reward above the gain, (S,), and that of taking an action first, (S, A).
-    variance : float
-        The asymptotic variance of the states' expected rewards.
-    deviation_matrix, fundamental_matrix : ndarray, shape (S, S)
-        D, of which the bias is D r; Z = D + P*.
+    stationary_distribution, mean_duration, gain, gain_vector, bias, action_bias, variance
+    deviation_matrix, fundamental_matrix, kemeny_constant, solver_report
     mean_absorption_time, absorption_time_variance, expected_visits, mean_return_time
-        Of each state, (S,): the steps until a recurrent class is entered, how often the state is
-        visited in all, and the expected steps until it is visited again.
-    kemeny_constant, spectral_gap, relaxation_time, implied_timescale
-        The expected time to a state drawn from p*; how fast the chain forgets where it started.
-    solver_report : SolverReport
-        How stationary distribution and bias were computed, with error bounds.
+    spectral_gap, relaxation_time, implied_timescale
 
     Methods
     -------
-    classify(), class_of(state), reachable(from_)
-        Classes as a table; the class of a state; the chain that a start can reach.
+    classify(), class_of(state), reachable(from_), absorption_probabilities()
     relative_value(reference), discounted_value(discount), finite_horizon_value(n_steps, terminal)
-        The bias less that of a state; discounted values; expected rewards of n steps.
     asymptotic_variance(of), bisimulation_distance(discount)
-        For the error bars of a mean reward; how far apart the action values of two states are.
-    absorption_probabilities(), max_absorption_time(tol)
-        In which class the chain ends; when the transient states are all but left.
     hitting_time(target), hitting_time_variance(target), hitting_reward(target)
-        Mean and variance of the steps until a target is reached, and the mean reward before.
-    hitting_probability(targets, avoiding)
-        The probability of ever reaching a target, or of reaching it before others.
-    stepwise_distributions(t_max), mixing_time(tol, start)
-        The distribution at each timestep; when it is close to p*.
-    simulate(n_steps, seed), plot()
-        One path: states, actions, rewards; a picture, by bias.
+    hitting_probability(targets, avoiding), max_absorption_time(tol), mixing_time(tol, start)
+    stepwise_distributions(t_max), simulate(n_steps, seed), plot()
 
     Examples
     --------
@@ -163,13 +132,9 @@ class MarkovChain:
         durations: ArrayLike | None = None,
     ) -> None:
         names: Sequence[str | int] | None
-        P, r, start, names = read_chain(
-            transition_matrix,
-            reward,
-            initial_distribution,
-            state_names,
-            drop_below if mdp is None else 0.0,  # rounding was seen to when the MDP was made
-        )
+        given = transition_matrix, reward, initial_distribution, state_names
+        # Rounding was seen to when the MDP was made.
+        P, r, start, names = read_chain(*given, drop_below if mdp is None else 0.0)
         if mdp is not None:
             if not hasattr(mdp, "allowed_actions"):
                 raise InvalidModelError(f"mdp must be a TabularMDP; got {mdp!r}")
@@ -177,34 +142,28 @@ class MarkovChain:
         if mdp is not None and policy is not None:
             policy = read_only(np.array(read_reals(policy, "policy")))
             if policy.shape != mdp.allowed_actions.shape:
+                shape = mdp.allowed_actions.shape
                 raise InvalidModelError(
-                    f"policy must have shape {mdp.allowed_actions.shape}, a probability for each "
-                    f"state and action; got {policy.shape}"
+                    f"policy must have shape {shape}, (S, A); got {policy.shape}"
                 )
             if durations is None and mdp.durations is not None:
                 durations = np.einsum("sa,sa->s", policy, mdp.expected_duration)
         tau = read_durations(durations, np.ones(r.size, dtype=bool))
-        vars(self).update(
-            transition_matrix=P,
-            reward=r,
-            initial_distribution=start,
-            mdp=mdp,
-            policy=policy,
-            state_names=range(r.size) if names is None else names,
-            durations=tau,
-        )
+        names = range(r.size) if names is None else names
+        vars(self).update(transition_matrix=P, reward=r, initial_distribution=start, mdp=mdp)
+        vars(self).update(policy=policy, state_names=names, durations=tau)
         if tau is not None and (tau == 0.0).any():
             for states in self.recurrent_classes:
                 if not tau[states].any():
                     raise InvalidModelError(
-                        f"no time passes in the recurrent class {abbreviate(states)}, so that it "
-                        "has no reward per unit of time; give a step there a duration"
+                        f"no time passes in the recurrent class {abbreviate(states)}; give a step "
+                        "there a duration"
                     )
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
-            f"{name!r} of a chain cannot be set: what was computed before would not follow. Make "
-            "another chain, by MarkovChain(...) or mdp.induce(policy)"
+            f"{name!r} of a chain cannot be set. Make another, by MarkovChain(...) or "
+            "mdp.induce(policy)"
         )
 
     def __delattr__(self, name: str) -> None:
@@ -230,8 +189,6 @@ class MarkovChain:
     def n_states(self) -> int:
         """Number of states S."""
         return int(self.reward.size)
-
-    # Structure
 
     @cached_property
     def _structure(self) -> Structure:
@@ -305,13 +262,10 @@ class MarkovChain:
         """
         recurrent, p = self.recurrent_states, self.stationary_distribution
         label = self._structure.class_label[recurrent]
-        return Classification(
-            classes=self.recurrent_classes,
-            transient=self.transient_states,
-            period=self.class_periods,
-            gain=self._limits.class_rate(self.reward, self.durations),
-            probability=group_sums(label, p[recurrent], self._structure.n_classes),
-        )
+        gain = self._limits.class_rate(self.reward, self.durations)
+        probability = group_sums(label, p[recurrent], self._structure.n_classes)
+        states = self.recurrent_classes, self.transient_states
+        return Classification(*states, self.class_periods, gain, probability)
 
     @property
     def solver_report(self) -> SolverReport:
@@ -336,21 +290,18 @@ class MarkovChain:
             Its `state_names` are those the states have here. Its `mdp` has the same states, and
             of the actions those that do not lead out of them.
         """
-        P, initial = self.transition_matrix, self.initial_distribution
+        P, initial, mdp = self.transition_matrix, self.initial_distribution, self.mdp
         states, start = restriction.reach(P, initial, from_, self.state_names)
-        mdp, policy = self.mdp, self.policy
+        arrays = {"policy": self.policy, "durations": self.durations}
         return MarkovChain(
             P[states][:, states],
             self.reward[states],
             start[states],
             mdp=None if mdp is None else restriction.restrict_mdp(mdp, states, start),
-            policy=None if policy is None else policy[states],
             state_names=restriction.pick(self.state_names, states),
-            drop_below=0.0,  # what there is to say was said of this chain
-            durations=None if self.durations is None else self.durations[states],
+            drop_below=0.0,
+            **{k: None if array is None else array[states] for k, array in arrays.items()},
         )
-
-    # The long run
 
     @cached_property
     def stationary_distribution(self) -> FloatArray:
@@ -363,19 +314,13 @@ class MarkovChain:
 
     @cached_property
     def gain(self) -> float:
-        """The long-run average reward, g = p* r; `gain_vector` if there are several classes.
-
-        With durations per unit of time, g = p* r / p* τ.
-        """
+        """The long-run average reward, g = p* r, with durations p* r / p* τ; of a unichain."""
         self._require_unichain("one gain", "gain_vector, shape (S,)")
         return float(self.stationary_distribution @ self.reward) / self.mean_duration
 
     @cached_property
     def mean_duration(self) -> float:
-        """The average time of a step in the long run, p* τ; 1 without durations.
-
-        Of all time, the share p*(s) τ(s) / p* τ is spent in steps from s.
-        """
+        """The average time of a step in the long run, p* τ; 1 without durations."""
         self._require_unichain("one mean duration", "recurrent_classes to look at each alone")
         if self.durations is None:
             return 1.0
@@ -419,12 +364,11 @@ class MarkovChain:
         return read_only(self._limits.potential(self.reward, "bias"))
 
     def relative_value(self, reference: int | str) -> FloatArray:
-        """Return b - b(reference).
+        """Return the bias less that of a reference state.
 
         Parameters
         ----------
         reference : int or str
-            The state whose value is 0.
 
         Returns
         -------
@@ -447,17 +391,14 @@ class MarkovChain:
 
     @cached_property
     def variance(self) -> float:
-        """The asymptotic variance of the states' expected rewards, lim Var(Σ_{t<n} r(s_t))/n.
-
-        Randomness of the reward given the state is not in it: see `asymptotic_variance`.
-        """
+        """The `asymptotic_variance` of the states' expected rewards."""
         return self.asymptotic_variance("state_reward")
 
     def asymptotic_variance(self, of: moments.RewardKind = "reward") -> float:
         """Return the asymptotic variance, lim Var(Σ_{t<n} R_t)/n.
 
-        The square root of it over n is the standard error of a mean reward over n steps. With
-        durations it is lim Var(reward until time t)/t, and t takes the place of n.
+        The square root of it over n is the standard error of a mean reward over n steps, or with
+        durations over a time of n.
 
         Parameters
         ----------
@@ -468,7 +409,6 @@ class MarkovChain:
         Returns
         -------
         float
-            In squared units of the reward, times steps.
         """
         self._require_unichain("one variance", "recurrent_classes to look at each class alone")
         return moments.asymptotic_variance(self, of)
@@ -483,9 +423,7 @@ class MarkovChain:
     def fundamental_matrix(self) -> FloatArray:
         """Z = (I - P + P*)^{-1} = D + P*, dense, shape (S, S); D is the `deviation_matrix`.
 
-        Between transient states it is (I - P_TT)^{-1}, the expected visits, which is what
-        absorbing chains call their fundamental matrix. (Kemeny & Snell, 1960, sections 3.2 and
-        4.3; for any chain Puterman, 1994, appendix A.)
+        Between transient states it is (I - P_TT)^{-1}. (Kemeny & Snell, 1960, sections 3.2, 4.3.)
         """
         require_dense("fundamental_matrix", self.n_states)
         return read_only(self.deviation_matrix + self._limits.limit(np.eye(self.n_states)))
@@ -518,9 +456,7 @@ class MarkovChain:
         return self._limits.discounted(self.reward, discount)
 
     def bisimulation_distance(self, discount: float = 0.999) -> FloatArray:
-        """Return max_a |q(s, a) - q(s', a)|, with q the discounted action values.
-
-        The paper's d_π, on which its optimal-transport distances rest.
+        """Return the paper's d_π, max_a |q(s, a) - q(s', a)|, q being discounted action values.
 
         Parameters
         ----------
@@ -540,32 +476,27 @@ class MarkovChain:
         following = discount * self.discounted_value(discount)
         return bisimulation_distances(action_values(self.mdp, following))
 
-    # Absorption
-
     def absorption_probabilities(self) -> FloatArray:
         """Return the probability of ending in each class.
 
         Returns
         -------
         ndarray, shape (S, n_classes)
-            In the order of `recurrent_classes`; rows sum to 1.
+            In the order of `recurrent_classes`.
         """
         return self._limits.absorption()
 
     @cached_property
     def mean_absorption_time(self) -> FloatArray:
-        """Expected number of steps until a recurrent class is entered, shape (S,).
-
-        (I - P_TT)^{-1} 1 on the transient states T, 0 on recurrent ones.
-        """
+        """Expected number of steps until a recurrent class is entered, shape (S,)."""
         zeros = np.zeros(self.recurrent_states.size)
         return read_only(self._limits.carry(zeros, np.ones(self.transient_states.size)))
 
     @cached_property
     def absorption_time_variance(self) -> FloatArray:
-        """Variance of the number of steps until a recurrent class is entered, shape (S,).
+        """Variance of the steps until a recurrent class is entered, shape (S,).
 
-        Its mean is `mean_absorption_time`. (Kemeny & Snell, 1960, theorem 3.3.5.)
+        (Kemeny & Snell, 1960, theorem 3.3.5.)
         """
         T, zeros = self.transient_states, np.zeros(self.recurrent_states.size)
         source = hitting.step_variances(self.transition_matrix[T], T, self.mean_absorption_time)
@@ -588,10 +519,7 @@ class MarkovChain:
 
     @cached_property
     def mean_return_time(self) -> FloatArray:
-        """Expected steps until each state is visited again, shape (S,): 1/p*(s) in its class.
-
-        Infinite for transient states, which may never be visited again.
-        """
+        """Expected steps until each state is visited again, (S,): 1/p*(s); inf if transient."""
         times = np.full(self.n_states, np.inf)
         with np.errstate(divide="ignore"):  # probabilities below the doubles
             times[self.recurrent_states] = 1.0 / self._limits.stationary
@@ -601,8 +529,7 @@ class MarkovChain:
     def expected_visits(self) -> FloatArray:
         """Expected number of visits of each state, Σ_t p^t(s), shape (S,).
 
-        p^0_T (I - P_TT)^{-1} on the transient states T; infinite for recurrent states that can
-        be reached from the start, 0 for those that cannot.
+        It is infinite for recurrent states that the start can reach, 0 for those it cannot.
         """
         visits = np.zeros(self.n_states)
         # By what can be reached: a probability may be too small for a positive double.
@@ -620,8 +547,6 @@ class MarkovChain:
     simulate = simulate
     plot = draw_chain
 
-    # Mixing
-
     @cached_property
     def spectral_gap(self) -> float:
         """The absolute spectral gap, 1 - max |λ| over all eigenvalues λ of P but the 1 of P*.
@@ -633,19 +558,13 @@ class MarkovChain:
 
     @property
     def relaxation_time(self) -> float:
-        """1/`spectral_gap`, the steps in which what is not settled falls to 1/e; inf if periodic.
-
-        It bounds the mixing time of a reversible chain from both sides, up to logarithms.
-        """
+        """1/`spectral_gap`, the steps in which what decays falls to 1/e; inf if periodic."""
         gap = self.spectral_gap
         return 1.0 / gap if gap > 0.0 else float("inf")
 
     @property
     def implied_timescale(self) -> float:
-        """-1/ln |λ| of the slowest eigenvalue that decays, 1 - `spectral_gap`; inf if periodic.
-
-        Other timescales of the chain are shorter. (Prinz et al., 2011, J. Chem. Phys. 134.)
-        """
+        """-1/ln |λ| of the slowest eigenvalue that decays; inf if periodic (Prinz et al., 2011)."""
         gap = self.spectral_gap
         return -1.0 / math.log1p(-gap) if 0.0 < gap < 1.0 else (0.0 if gap else float("inf"))
 
@@ -669,16 +588,12 @@ class MarkovChain:
 
         Raises
         ------
-        PeriodicChainError
-            If the start reaches a periodic class, so that p^t has no limit, unless `averaged`.
-        InvalidArgumentError
-            For an unknown start, or a tolerance that rounding hides.
+        PeriodicChainError, InvalidArgumentError
+            If p^t has no limit; for an unknown start, or a tolerance that rounding hides.
         """
         if isinstance(start, str) and start == "worst":
             self._require_unichain("a worst-case mixing time", "start='initial'")
         return mixing.mixing_time(self._limits, self.initial_distribution, start, tol, averaged)
-
-    # What the methods above share
 
     @cached_property
     def _reached(self) -> IntArray:

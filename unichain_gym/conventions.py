@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
@@ -32,10 +31,13 @@ RenderMode = Literal["rgb_array", "ansi"]
 RENDER_METADATA: dict[str, Any] = {"render_modes": list(get_args(RenderMode)), "render_fps": 4}
 
 
-def action_masks(mdp: TabularMDP) -> NDArray[np.int8] | None:
-    """Return Gymnasium's action masks (S, A); None if every state has all actions."""
-    allowed = mdp.allowed_actions
-    return None if allowed.all() else allowed.astype(np.int8)
+def read_settings(mdp: Any, render_mode: Any, info_level: Any) -> NDArray[np.int8] | None:
+    """Check what an environment is made of; return action masks (S, A), None if all are ones."""
+    check_mdp(mdp)
+    if render_mode is not None:
+        check_choice("render_mode", render_mode, get_args(RenderMode))
+    check_choice("info_level", info_level, get_args(InfoLevel))
+    return None if mdp.allowed_actions.all() else mdp.allowed_actions.astype(np.int8)
 
 
 def check_allowed(mdp: TabularMDP, state: int, action: int, whose: str = "") -> None:
@@ -43,8 +45,7 @@ def check_allowed(mdp: TabularMDP, state: int, action: int, whose: str = "") -> 
     if not mdp.allowed_actions[state, action]:
         has = abbreviate(np.flatnonzero(mdp.allowed_actions[state]))
         raise InvalidArgumentError(
-            f"{whose}state {state} lacks action {action}; it has: {has} (infos tell by "
-            "'action_mask')"
+            f"{whose}state {state} lacks action {action}; it has: {has} (see info['action_mask'])"
         )
 
 
@@ -59,12 +60,10 @@ def read_actions(
 
     An action that is ``ignored`` becomes one that the state has.
     """
-    n = states.size
-    given = read_array(actions, "actions", InvalidArgumentError)
-    if given.shape != (n,) or given.dtype.kind not in "iu":
-        raise InvalidArgumentError(
-            f"actions must be integers of shape ({n},); got {given.dtype} of shape {given.shape}"
-        )
+    given, shape = read_array(actions, "actions", InvalidArgumentError), states.shape
+    if given.shape != shape or given.dtype.kind not in "iu":
+        got = f"{given.dtype} of shape {given.shape}"
+        raise InvalidArgumentError(f"actions must be integers of shape {shape}; got {got}")
     chosen: IntArray = given.astype(np.int64, copy=False)
     if ignored is not None:
         chosen = np.where(ignored, 0 if masks is None else masks[states].argmax(axis=1), chosen)
@@ -80,22 +79,15 @@ def read_actions(
     return chosen
 
 
-def read_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """Return Gymnasium's mode of this name, or raise `InvalidArgumentError`."""
-    if isinstance(mode, AutoresetMode):
-        return mode
-    return AutoresetMode(check_choice("autoreset_mode", mode, [m.value for m in AutoresetMode]))
-
-
 def refuse_unknown(
     error: type[UnichainError], owner: str, kind: str, given: Iterable[str], known: Sequence[str]
 ) -> None:
     """Raise ``error`` for the first of the given names of arguments that is not known."""
     for name in given:
         if name not in known:
+            listed = ", ".join(known) or "none"
             raise error(
-                f"{owner} has no {kind} {name!r}{nearest_name(name, known)}; it has: "
-                f"{', '.join(known) or 'none'}"
+                f"{owner} has no {kind} {name!r}{nearest_name(name, known)}; it has: {listed}"
             )
 
 
@@ -106,21 +98,17 @@ def check_mdp(mdp: TabularMDP) -> TabularMDP:
     return mdp
 
 
-def read_seed(seed: int | None) -> int | None:
-    """Return the seed of a reset, or raise `InvalidArgumentError`."""
+def read_reset(seed: Any, options: Any) -> tuple[int | None, dict[str, Any]]:
+    """Return a reset's seed and options, a dict of one's own, or raise `InvalidArgumentError`."""
     if seed is not None:
         require_integers(InvalidArgumentError, low=0, seed=seed)
-    return None if seed is None else int(seed)
-
-
-def read_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options of a reset as a dict of one's own, or raise `InvalidArgumentError`."""
+        seed = int(seed)
     if not isinstance(options, Mapping | None):
         example = "{'state': 3}"
         raise InvalidArgumentError(
             f"options of reset() are a dict such as {example}; got {options!r}"
         )
-    return dict(options or {})
+    return seed, dict(options or {})
 
 
 def read_mask(mask: ArrayLike, n: int) -> BoolArray:
@@ -143,11 +131,11 @@ def draw_start(
     rng: np.random.Generator,
 ) -> IntArray:
     """Return ``n`` start states: as ``options`` say, else drawn by ``thresholds``."""
-    unknown = [name for name in options if name not in ("state", "distribution")]
-    if unknown or len(options) > 1:
+    if not {*options} <= {"state", "distribution"} or len(options) > 1:
+        got = ", ".join(map(repr, options))
         raise InvalidArgumentError(
-            "reset takes one option, 'state' or 'distribution' (a vector environment "
-            f"'reset_mask' too); got {', '.join(map(repr, options))}"
+            "reset takes one option, 'state' or 'distribution' (and 'reset_mask' of many); got "
+            f"{got}"
         )
     if "state" in options:
         return check_states(mdp, options["state"], n, "options['state']")
@@ -167,11 +155,9 @@ def check_states(mdp: TabularMDP, states: ArrayLike, n: int, what: str) -> IntAr
     array = look_up(array, mdp.state_names, "state", InvalidArgumentError)
     if array.shape not in ((), (n,)) or not np.issubdtype(array.dtype, np.integer):
         raise InvalidArgumentError(f"{what} must be one integer or {n} of them; got {states!r}")
-    wrong = array[(array < 0) | (array >= mdp.n_states)]
+    wrong, last = array[(array < 0) | (array >= mdp.n_states)], mdp.n_states - 1
     if wrong.size:
-        raise InvalidArgumentError(
-            f"{what} must be from 0 to {mdp.n_states - 1}; got {int(wrong.flat[0])}"
-        )
+        raise InvalidArgumentError(f"{what} must be from 0 to {last}; got {int(wrong.flat[0])}")
     return np.broadcast_to(array.astype(np.int64), (n,))
 
 

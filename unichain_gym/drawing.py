@@ -11,18 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from io import BytesIO
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from unichain_gym.arrays import FloatArray, IntArray
 from unichain_gym.errors import InvalidArgumentError, MissingDependencyError
 from unichain_gym.interface import OutcomeModel, RewardProcess
 from unichain_gym.labels import read_state_values
-from unichain_gym.layout import EDGE_POINTS, NODE_RADIUS, Layout, edge_curves, lay_out_chain
+from unichain_gym.layout import EDGE_POINTS, NODE_RADIUS, Layout, edge_curves, lay_out
 from unichain_gym.outcomes import read_number
 from unichain_gym.structure import edges
 
@@ -75,7 +76,7 @@ class Diagram:
         if chain.mdp is not None and chain.policy is not None:
             return Diagram._of_outcomes(chain.mdp, chain.policy, chain)
         before, after = edges(chain.transition_matrix)
-        layout, p = lay_out_chain(chain, 1), chain.transition_matrix.data
+        layout, p = lay_out(chain, 1), chain.transition_matrix.data
         names, action = ("transition",), np.zeros_like(before)
         return Diagram("chain", layout, names, before, action, after, p, chain.state_names)
 
@@ -98,8 +99,7 @@ class Diagram:
         before, action = np.divmod(rest, A)
         names = list(map(str, mdp.action_names or [f"action {a}" for a in range(A)]))
         columns = before, action, after, probability
-        layout = lay_out_chain(chain, A)
-        return Diagram(mdp.name, layout, names, *columns, mdp.state_names, duration)
+        return Diagram(mdp.name, lay_out(chain, A), names, *columns, mdp.state_names, duration)
 
     def above(self, share: float | None) -> Diagram:
         """Return the diagram of the transitions of at least this probability.
@@ -175,11 +175,11 @@ def draw_mdp(
         If matplotlib is not installed.
     """
     diagram = Diagram.of_mdp(mdp, policy).above(above)
-    ax = ax or make_axes(diagram, with_colorbar=values is not None)
-    draw_background(diagram, ax, values, value_label)
+    ax = ax or _make_axes(diagram, with_colorbar=values is not None)
+    _draw_background(diagram, ax, values, value_label)
     if state is not None:
-        mark_state(diagram, ax, state, action)
-    return _save(ax, path)
+        _mark_state(diagram, ax, state, action)
+    return _finish(ax, path)
 
 
 def draw_chain(
@@ -210,27 +210,26 @@ def draw_chain(
     """
     label = value_label or ("bias" if values is None else "value")
     diagram = Diagram.of_chain(chain).above(above)
-    ax = ax or make_axes(diagram, with_colorbar=True)
-    draw_background(diagram, ax, chain.bias if values is None else values, label)
-    return _save(ax, path)
+    ax = ax or _make_axes(diagram, with_colorbar=True)
+    _draw_background(diagram, ax, chain.bias if values is None else values, label)
+    return _finish(ax, path)
 
 
-def _save(ax: Axes, path: str | PathLike[str] | None) -> Figure:
+def _finish(ax: Axes, path: str | PathLike[str] | None) -> Figure:
     figure = ax.figure.figure
     if path is not None:
         figure.savefig(path)
     return figure
 
 
-def make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
+def _make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
     """Return axes, as large as the layout needs, on a figure with space for a legend."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingDependencyError(
-            'drawing needs matplotlib: pip install "unichain-gym[plot]"'
-        ) from error
+        install = 'pip install "unichain-gym[plot]"'
+        raise MissingDependencyError(f"drawing needs matplotlib: {install}") from error
     # The longer side gets nine inches, or less if the states would become huge.
     extent = np.ptp(diagram.layout.position, axis=0) + 2 * MARGIN
     inches = extent * min(9.0 / extent.max(), 0.75)
@@ -256,7 +255,7 @@ def make_axes(diagram: Diagram, *, with_colorbar: bool = False) -> Axes:
     return axes
 
 
-def draw_background(
+def _draw_background(
     diagram: Diagram, ax: Axes, values: ArrayLike | None = None, value_label: str = "value"
 ) -> None:
     """Draw everything but the marker of the current state."""
@@ -274,9 +273,9 @@ def _draw_edges(diagram: Diagram, ax: Axes) -> float:
     """Draw an arrow for each transition; return the opacity of a sure one, below 1 if many."""
     from matplotlib.collections import LineCollection, PolyCollection
 
-    A, layout, before = len(diagram.action_names), diagram.layout, diagram.before
-    curve = edge_curves(layout, before, diagram.action, diagram.after, A)
-    rgba = action_colors(A)[diagram.action]
+    layout, before, n_actions = diagram.layout, diagram.before, len(diagram.action_names)
+    curve = edge_curves(layout, before, diagram.action, diagram.after, n_actions)
+    rgba = _colors_of(diagram.action)
     # Many edges at one state make a thicket, in which only the probable ones should stand out.
     crowd = np.sqrt(min(1.0, 12.0 * layout.is_recurrent.size / before.size))
     rgba[:, 3] = _opacity(diagram.probability, crowd)
@@ -332,17 +331,16 @@ def _draw_states(diagram: Diagram, ax: Axes, values: ArrayLike | None, value_lab
         ax.text(layout.position[s, 0], layout.position[s, 1], str(s), color=ink, **font)
 
 
-def mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> list[Any]:
+def _mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> list[Any]:
     """Ring the current state in the color of the last action, say both, and return the artists."""
     from matplotlib.patches import Circle
 
-    check_member("state", state, diagram.layout.is_recurrent.size)
+    _check_member("state", state, diagram.layout.is_recurrent.size)
     color: Any = "black"
     text = f"state {state}"
     if action is not None:
-        n_actions = len(diagram.action_names)
-        check_member("action", action, n_actions)
-        color = action_colors(n_actions)[action]
+        _check_member("action", action, len(diagram.action_names))
+        color = ACTION_COLORS[action % len(ACTION_COLORS)]
         text += f", after action {action}"
     width = min(5.0, 0.15 * _points_per_unit(ax))
     place = diagram.layout.position[state]
@@ -351,7 +349,7 @@ def mark_state(diagram: Diagram, ax: Axes, state: int, action: int | None) -> li
     return [ax.add_artist(ring), label]
 
 
-def check_member(what: str, value: int, n: int) -> None:
+def _check_member(what: str, value: int, n: int) -> None:
     """Raise `InvalidArgumentError` unless a state or action is one of ``n``."""
     if not 0 <= value < n:
         raise InvalidArgumentError(f"{what} must be from 0 to {n - 1}; got {value}")
@@ -370,12 +368,11 @@ def _opacity(probability: FloatArray, strength: float) -> FloatArray:
     return strength * (0.25 + 0.75 * np.clip(probability, 0.0, 1.0))
 
 
-def action_colors(n_actions: int) -> FloatArray:
-    """Return a color (RGBA) for each action."""
+def _colors_of(action: IntArray) -> FloatArray:
+    """Return the colors (n, RGBA) of actions (n,)."""
     from matplotlib.colors import to_rgba_array
 
-    colors: FloatArray = to_rgba_array(ACTION_COLORS)[np.arange(n_actions) % len(ACTION_COLORS)]
-    return colors
+    return np.asarray(to_rgba_array(ACTION_COLORS)[action % len(ACTION_COLORS)])
 
 
 def _draw_legend(names: Sequence[str], ax: Axes, strength: float, *, with_colors: bool) -> None:
@@ -401,3 +398,46 @@ def _draw_legend(names: Sequence[str], ax: Axes, strength: float, *, with_colors
     look |= {"fontsize": 9, "handlelength": 3.5, "columnspacing": 1.2, "frameon": False}
     side_by_side = {tuple: HandlerTuple(ndivide=None, pad=0.8)}
     ax.legend(handles, labels, loc="upper center", handler_map=side_by_side, **look)
+
+
+def render_state(
+    mdp: OutcomeModel, mode: str, state: int, action: int | None, reward: float | None
+) -> NDArray[np.uint8] | str:
+    """Return what `render` of an environment returns in a mode of its ``render_modes``."""
+    if mode == "ansi":
+        return render_ansi(mdp, state, action, reward)
+    return render_rgb(mdp, state, action)
+
+
+def render_ansi(mdp: OutcomeModel, state: int, action: int | None, reward: float | None) -> str:
+    """Return one line: state and its class, and what the last step did, if there was one."""
+    _check_member("state", state, mdp.n_states)
+    line = f"{mdp.name}: state {state} of {mdp.n_states} ({mdp.state_classes[state]})"
+    if action is not None:
+        _check_member("action", action, mdp.n_actions)
+        line += f", after action {action}"
+    return line if reward is None else f"{line} with reward {reward:g}"
+
+
+def render_rgb(mdp: OutcomeModel, state: int, action: int | None = None) -> NDArray[np.uint8]:
+    """Return the picture of an MDP in a state after an action, shape (height, width, 3).
+
+    All pictures of one MDP have one size, and take a few milliseconds after the first.
+    """
+    diagram, ax, canvas, background = _draw_once(mdp)
+    canvas.restore_region(background)
+    for artist in _mark_state(diagram, ax, state, action):
+        ax.draw_artist(artist)
+        artist.remove()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+@lru_cache(maxsize=8)
+def _draw_once(mdp: OutcomeModel) -> tuple[Diagram, Any, Any, Any]:
+    """Return diagram, axes, canvas and background, on which a marker moves, of an MDP."""
+    diagram = Diagram.of_mdp(mdp).above(None)
+    ax = _make_axes(diagram)
+    canvas = cast(Any, ax.figure.canvas)  # matplotlib leaves Agg's untyped
+    _draw_background(diagram, ax)
+    canvas.draw()
+    return diagram, ax, canvas, canvas.copy_from_bbox(ax.figure.bbox)

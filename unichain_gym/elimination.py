@@ -5,10 +5,10 @@ The systems of a Markov chain have matrices
     A = diag(N 1 + e) - N,    N ≥ 0 without diagonal, e ≥ 0,
 
 where N holds the transitions among some states and e the probability of leaving them. In
-Gaussian elimination the off-diagonal entries only ever grow in size and the pivot of state k
-is what is left to be left for: the sum of its remaining entries and of its exit. Computed so,
-nothing is ever subtracted, and every entry of the factors has a small relative error, however
-close to decomposable the chain is (O'Cinneide, 1993, Numer. Math. 65).
+Gaussian elimination the off-diagonal entries only grow in size, and the pivot of state k is the
+sum of its remaining entries and of its exit. So nothing is subtracted, and every entry of the
+factors has a small relative error, however close to decomposable the chain is (O'Cinneide, 1993,
+Numer. Math. 65).
 
 Three ways: `GthFactors` on dense matrices; `eliminate` on sparse ones, many states at a time;
 `ObjectFactors` in numbers of any type: fractions, or decimals that never leave their range.
@@ -190,8 +190,8 @@ def eliminate(
         pivot = N_UG 1 + e_U,    N ← N_GG + N_GU diag(1/pivot) N_UG,    e ← e_G + N_GU (e_U/pivot)
 
     Each round takes states whose elimination fills in least (Markowitz, 1957: fewest ways in times
-    ways out) and that no neighbour undercuts; lines and trees are gone after a logarithmic number
-    of rounds. Once the rest is no longer sparse it is eliminated dense.
+    ways out), and less than that of any neighbor. Lines and trees take a logarithmic number of
+    rounds. Once the rest is no longer sparse it is eliminated dense.
     """
     N = off_diagonal(N)
     # Divided by the rates of leaving, it is ratios of probabilities that count, not their size.
@@ -283,7 +283,7 @@ class ObjectFactors:
 
 
 class RangedFactors(Eliminated):
-    """Factors in decimals of 24 digits and exponents of 10^17, with the arguments of `GthFactors`.
+    """Factors in decimals of 24 digits and exponents of 10^17.
 
     The chance to go from one rare state to another by way of a third can be 1e-400, below every
     double, and yet decide which of the two is more frequent.

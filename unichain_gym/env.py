@@ -11,16 +11,17 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from functools import cached_property
 from operator import index
-from typing import Any, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from unichain_gym import conventions
 from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
+from unichain_gym.drawing import render_state
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.mdp import TabularMDP
-from unichain_gym.outcomes import check_choice, draw_thresholds
+from unichain_gym.outcomes import draw_thresholds
 
 _Table = tuple[list[float], list[int], list[float], list[float] | None]
 
@@ -34,7 +35,6 @@ class TabularEnv(gym.Env[Any, Any]):
     Parameters
     ----------
     mdp : TabularMDP
-        The model to step through.
     render_mode : {"rgb_array", "ansi"}, optional
         What `render` returns.
     info_level : {"minimal", "full"}
@@ -49,10 +49,7 @@ class TabularEnv(gym.Env[Any, Any]):
 
     Methods
     -------
-    reset(seed=None, options=None), step(action), render()
-        Start, take an action, return a picture or a line.
-    get_state(), set_state(snapshot)
-        Return everything that decides what happens next; continue from it.
+    reset(seed=None, options=None), step(action), render(), get_state(), set_state(snapshot)
 
     Raises
     ------
@@ -87,15 +84,13 @@ class TabularEnv(gym.Env[Any, Any]):
         render_mode: RenderMode | None = None,
         info_level: InfoLevel = "minimal",
     ) -> None:
-        self.mdp = conventions.check_mdp(mdp)
-        if render_mode is not None:
-            check_choice("render_mode", render_mode, get_args(RenderMode))
+        self._masks = conventions.read_settings(mdp, render_mode, info_level)
+        self.mdp = mdp
         self.render_mode: RenderMode | None = render_mode
-        self.info_level: InfoLevel = check_choice("info_level", info_level, get_args(InfoLevel))
+        self.info_level: InfoLevel = info_level
         self.observation_space = gym.spaces.Discrete(mdp.n_states)
         self.action_space = gym.spaces.Discrete(mdp.n_actions)
         self._start_thresholds = draw_thresholds(mdp.initial_distribution)
-        self._masks = conventions.action_masks(mdp)
         # Outcomes as Python lists, many times faster to read one by one than arrays; made when
         # a state and action are first visited, so that a large MDP costs nothing up front.
         self._outcomes: dict[tuple[int, int], _Table] = {}
@@ -126,8 +121,8 @@ class TabularEnv(gym.Env[Any, Any]):
         InvalidArgumentError, InvalidModelError
             If an option, the state or the distribution is wrong.
         """
-        chosen = conventions.read_options(options)
-        super().reset(seed=conventions.read_seed(seed))
+        seed, chosen = conventions.read_reset(seed, options)
+        super().reset(seed=seed)
         state = conventions.draw_start(self.mdp, self._start_thresholds, chosen, 1, self.np_random)
         self._state = int(state[0])
         self._timestep = 0
@@ -197,8 +192,6 @@ class TabularEnv(gym.Env[Any, Any]):
             return None
         if self._state is None:
             raise UnichainError("this environment has no state; call reset() before render()")
-        from unichain_gym.rendering import render_state
-
         last = self._last_action, self._last_reward
         return render_state(self.mdp, self.render_mode, self._state, *last)
 
@@ -209,13 +202,9 @@ class TabularEnv(gym.Env[Any, Any]):
         -------
         dict
         """
-        return {
-            "state": self._state,
-            "timestep": self._timestep,
-            "last_action": self._last_action,
-            "last_reward": self._last_reward,
-            "generator": self.np_random.bit_generator.state,
-        }
+        last = {"last_action": self._last_action, "last_reward": self._last_reward}
+        generator = self.np_random.bit_generator.state
+        return {"state": self._state, "timestep": self._timestep, **last, "generator": generator}
 
     def set_state(self, snapshot: Mapping[str, Any]) -> None:
         """Continue from a snapshot that `get_state` took, of this or an equal environment.
@@ -259,13 +248,13 @@ class TabularEnv(gym.Env[Any, Any]):
 
     def _check_action(self, action: Any) -> int:
         """Return the action as an int, or raise `InvalidArgumentError`."""
-        A = self.mdp.n_actions
+        last = self.mdp.n_actions - 1
         try:
             a = index(action)
         except TypeError:
             a = -1
-        if not 0 <= a < A:
-            raise InvalidArgumentError(f"an action is an integer from 0 to {A - 1}; got {action!r}")
+        if not 0 <= a <= last:
+            raise InvalidArgumentError(f"an action is an integer from 0 to {last}; got {action!r}")
         return a
 
     def _read_outcomes(self, state: int, action: int) -> _Table:

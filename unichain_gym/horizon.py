@@ -1,16 +1,16 @@
 """Total reward over a finite number of steps, from every state, and policies that make it largest.
 
-With the terminal values v_0, the total over n steps is v_n = r + P v_{n-1}, that is
+With the terminal values v_0, the total over n steps is
 
-    v_n = Σ_{t<n} P^t r + P^n v_0
+    v_n = r + P v_{n-1} = Σ_{t<n} P^t r + P^n v_0
 
 (Puterman, 1994, Markov Decision Processes, chapter 4). Its increments d_t = v_{t+1} - v_t
 follow d_{t+1} = P d_t from d_0 = r + P v_0 - v_0. Over a whole period of the chain they add up
 to what tends to the period times the gain g = P* r, and never depart from it again: P lengthens
-no difference. So a long horizon is not followed to its end, but to where that is certain.
+no difference. So a long horizon is followed only to where its end is certain.
 
-The largest total of an MDP is v_n(s) = max_a (r(s, a) + Σ_s' p(s'|s, a) v_{n-1}(s')), and what
-attains it with n steps to go depends on n.
+The largest total of an MDP is v_n(s) = max_a (r(s, a) + Σ_s' p(s'|s, a) v_{n-1}(s')); the actions
+that attain it depend on n, the steps to go.
 """
 
 from __future__ import annotations

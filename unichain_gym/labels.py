@@ -57,8 +57,8 @@ def agree_on_names(
             i = next(i for i in range(n) if read[i] != known[i])
             raise InvalidModelError(
                 f"{what} and {source} disagree on the {kind}s: number {i} is {read[i]!r} and "
-                f"{known[i]!r}. Bring both in one order, by .loc or .reindex, or pass numbers "
-                "alone, by .to_numpy()"
+                f"{known[i]!r}. Bring both in one order, by .reindex, or pass numbers alone, by "
+                ".to_numpy()"
             )
     return known
 

@@ -64,8 +64,8 @@ class Limits:
         """One state of each class (an index into R): a frequent one that most transitions enter.
 
         Removing a state that everything returns to leaves less to eliminate. But it must not be
-        rare: the systems hold the times until it is hit, and what differs by less than rounding
-        of the largest of them is lost. `stationary` chooses again if it was.
+        rare: the solutions hold the times until it is hit, and lose smaller differences by
+        rounding. `stationary` chooses again if it was rare.
         """
         n = self.recurrent.size
         return self._choose_ground(self._follow(np.full(n, 1.0 / n), ROUGH_STEPS))
@@ -141,7 +141,7 @@ class Limits:
     def _occupancy(self) -> FloatArray:
         p: FloatArray = np.ones(self.recurrent.size)
         if self.ungrounded.size:
-            # A negative entry is one within the error of 0, and p is not negative.
+            # A negative entry is within its error of 0.
             entered = self.recurrent_solver.solve(self.inflow, transposed=True)
             p[self.ungrounded] = np.maximum(entered, 0.0)
             self._note("stationary distribution", self.recurrent_solver)
@@ -180,7 +180,7 @@ class Limits:
         return mean if durations is None else mean / (self.class_distributions @ durations)
 
     def ahead(self, of_class: FloatArray) -> FloatArray:
-        """Average what each class has, (n_classes,) or (…, m), over the classes ahead."""
+        """Average numbers of classes, (n_classes,) or (…, m), over the classes ahead."""
         if self.n_classes == 1:
             return np.repeat(of_class, self.n_states, axis=0)
         return self.carry(of_class[self.label])
@@ -256,10 +256,9 @@ class Limits:
 
             a = (c + γ P u) / (1 + γ P z)    on the ground
 
-        all of them up to a constant per class: a is (1 - γ) times the value of the ground, and what
-        was left of P* c. The constant makes P* times the sum 0. Durations τ (S,) take the place of
-        the 1. Returned are the sum, 0 on T, and for γ = 1 ``off``, (n_classes,) or (…, m): P* c,
-        to all digits of c.
+        all of them up to a constant per class: a is (1 - γ) times the value of the ground, and for
+        γ = 1 the rest of P* c. The constant makes P* times the sum 0. Durations τ (S,) replace
+        the 1. Returns the sum, which is 0 on T, and a, (n_classes,) or (…, m).
         """
         x, c = np.zeros_like(values), values[self.recurrent]
         U, G = self.ungrounded, self.ground

@@ -21,8 +21,8 @@ All have the matrix A = diag(N 1 + e) - N of `unichain_gym.elimination`. In orde
 The diagonal is the sum of what leaves the state, never 1 minus the probability of staying, so
 a state that is left with probability 1e-12 loses no digits. The methods without subtraction, and
 ``triangular``, solve for nonnegative right-hand sides to a relative accuracy near rounding in
-every entry. The others are held to a bound of the error; where it is not met, elimination
-without subtraction takes over, at whatever fill-in up to 10,000 states.
+every entry. The others are held to a bound of the error. Where it is not met, elimination
+without subtraction takes over, for up to 10,000 states once it fills in.
 
 **The bound.** A small residual proves nothing about a chain that nearly falls apart: two halves
 that exchange a walker once in 1e12 steps leave no trace in it. But A has a nonnegative inverse,
@@ -35,8 +35,8 @@ then A^{-1} 1 ≤ z/(1 - δ), so that every x satisfies
     max |x - A^{-1} c| ≤ max z/(1 - δ) max |c - A x|
 
 (and the same in sums for x A = c). z is the expected number of steps until the states are left;
-a vector that misses a slow part fails the inequality instead of hiding it. The rounding of the
-residual itself is added to it, as that of sums of random errors: √k roundings for k terms.
+a vector that misses a slow part fails the inequality. The rounding of the residual is added to it,
+as a sum of random errors: √k roundings for k terms.
 """
 
 from __future__ import annotations
@@ -158,27 +158,12 @@ def krylov(A: sparse.csr_array) -> Method:
     return Method(KRYLOV, solve)
 
 
-def find_proposer(
-    P: sparse.csr_array,
-) -> Callable[[sparse.csr_array, float, FloatArray], FloatArray]:
-    """Return what solves (I - γP) x = c without a bound, for transition matrices like this one."""
+def find_method(P: sparse.csr_array) -> Callable[[sparse.csr_array], Method]:
+    """Return what solves systems in I - γP, without a bound, for transition matrices like P."""
     n = P.shape[0]
-    is_dense = n <= DENSE_STATES or _is_dense(P)
-    is_direct = is_dense or _is_little(elimination_work(P), n)
-
-    def propose(P: sparse.csr_array, discount: float, c: FloatArray) -> FloatArray:
-        if is_dense:
-            M = -discount * P.toarray()
-            M[np.arange(n), np.arange(n)] += 1.0
-            return np.asarray(np.linalg.solve(M, c))
-        if is_direct:  # the rows of P are the columns of its transpose, as SuperLU wants them
-            lu: Any = splu(
-                sparse.eye_array(n, format="csc") - discount * P.T, diag_pivot_thresh=0.0
-            )
-            return np.asarray(lu.solve(c, "T"))
-        return krylov(sparse.eye_array(n, format="csr") - discount * P).solve(c, False)[0]
-
-    return propose
+    if n <= DENSE_STATES or _is_dense(P):
+        return lambda A: dense_lu(A.toarray())
+    return sparse_lu if _is_little(elimination_work(P), n) else krylov
 
 
 class CertifiedSolver:
@@ -209,7 +194,7 @@ class CertifiedSolver:
             self._rate = A.diagonal()
             A = divide_rows(A, self._rate)
             n_terms = np.diff(A.indptr), np.bincount(A.indices, minlength=n)
-        self._A, self._transposed = A, A.T
+        self._matrix = A, A.T
         self._rounding = tuple(EPSILON * (1.0 + 0.5 * np.sqrt(k)) for k in n_terms)
         self._max_error = MAX_ERROR_AFFORDABLE if n <= AFFORDABLE_STATES else MAX_ERROR
         self._method = make(A)
@@ -256,7 +241,7 @@ class CertifiedSolver:
             return None
         x, n = self._method.solve(c, transposed)
         if self._bound(c, x, transposed) > self._max_error:
-            correction, m = self._method.solve(c - self._apply(x, transposed), transposed)
+            correction, m = self._method.solve(c - self._matrix[transposed] @ x, transposed)
             x, n = x + correction, n + m
             if not self._bound(c, x, transposed) <= self._max_error:
                 return None
@@ -273,15 +258,12 @@ class CertifiedSolver:
             )
         return self._successor
 
-    def _apply(self, x: FloatArray, transposed: bool) -> FloatArray:
-        return np.asarray((self._transposed if transposed else self._A) @ x)
-
     def _bound(self, c: FloatArray, x: FloatArray, transposed: bool) -> float:
         """Bound the error by |c - A x|, plus what rounding may have hidden of it."""
-        size = np.abs(x)
+        A, size = self._matrix[transposed], np.abs(x)
         # |A| |x|, since the diagonal is 1 and the rest is not positive
-        terms = np.abs(c) + 2.0 * size - self._apply(size, transposed)
-        residual = np.abs(c - self._apply(x, transposed))
+        terms = np.abs(c) + 2.0 * size - A @ size
+        residual = np.abs(c - A @ x)
         uncertainty = residual + self._rounding[transposed] * terms
         if transposed:
             error, largest = uncertainty.sum(), (size / self._rate).sum()
@@ -297,9 +279,9 @@ class CertifiedSolver:
         if self._largest_time is None:
             c = 1.0 / self._rate
             z, self._n_iterations = self._method.solve(c, False)
-            residual = c - self._A @ z
-            rounding = self._rounding[False] * (c + 2.0 * z - self._A @ z)
-            delta = float(((residual + rounding) * self._rate).max())
+            product = self._matrix[False] @ z
+            rounding = self._rounding[False] * (c + 2.0 * z - product)
+            delta = float(((c - product + rounding) * self._rate).max())
             is_proof = bool(np.isfinite(z).all()) and z.min() >= 0.0 and delta < 0.5
             self._largest_time = float(z.max()) / (1.0 - delta) if is_proof else np.inf
         return self._largest_time
@@ -326,13 +308,27 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
             if n and A.diagonal().min() < SMALLEST:
                 raise ConvergenceError(OUT_OF_RANGE)
             return _TriangularFactors(A, np.argsort(component))
-    if n <= RANGED_STATES and _spans_widely(N, exit_rate):
+    # Products of a few probabilities may differ by more than doubles can hold.
+    values = np.concatenate((N.data, exit_rate[exit_rate > 0.0]))
+    if n <= RANGED_STATES and values.min() < SMALL_PROBABILITY * values.max():
         return RangedFactors(N, exit_rate)
     if n <= SMALL_STATES:
         return _unless_underflow(GthFactors(N.toarray(), exit_rate), N, exit_rate)
 
     def without_subtraction(reason: str) -> Solver:
-        return _eliminate(N, exit_rate, reason)
+        factors = eliminate(N, exit_rate, MAX_ENTRIES)
+        if factors is None:
+            raise ConvergenceError(
+                f"the system of {n} states is out of reach: {reason}, and elimination without "
+                f"subtraction would fill in on more than {MAX_CORE} states. Look at the weakly "
+                "linked parts of the chain apart, or remove transitions too rare to matter"
+            )
+        return _unless_underflow(factors, N, exit_rate)
+
+    def by_factors(reason: str) -> Solver:
+        if work > ELIMINATION_WORK:
+            return without_subtraction(reason)
+        return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
 
     if is_dense:
         return CertifiedSolver(N, exit_rate, dense_lu, without_subtraction)
@@ -342,12 +338,6 @@ def find_solver(N: sparse.csr_array, exit_rate: FloatArray) -> Solver:
     little = eliminate(N, exit_rate, max_entries=2 * N.nnz) if n > AFFORDABLE_STATES else None
     if little is not None:
         return _unless_underflow(little, N, exit_rate)
-
-    def by_factors(reason: str) -> Solver:
-        if work > ELIMINATION_WORK:
-            return _eliminate(N, exit_rate, reason)
-        return CertifiedSolver(N, exit_rate, sparse_lu, without_subtraction)
-
     return CertifiedSolver(N, exit_rate, krylov, by_factors)
 
 
@@ -358,12 +348,6 @@ def _is_dense(N: sparse.csr_array) -> bool:
 
 def _is_little(work: float, n: int) -> bool:
     return work <= min(max(LITTLE_WORK, GRID_WORK * n * n), ELIMINATION_WORK)
-
-
-def _spans_widely(N: sparse.csr_array, exit_rate: FloatArray) -> bool:
-    """Whether products of a few probabilities may differ by more than doubles can hold."""
-    values = np.concatenate((N.data, exit_rate[exit_rate > 0.0]))
-    return bool(values.min() < SMALL_PROBABILITY * values.max())
 
 
 def _unless_underflow(
@@ -387,22 +371,11 @@ def _unless_underflow(
     return factors
 
 
-def _eliminate(N: sparse.csr_array, exit_rate: FloatArray, reason: str) -> Solver:
-    factors = eliminate(N, exit_rate, MAX_ENTRIES)
-    if factors is None:
-        raise ConvergenceError(
-            f"the system of {exit_rate.size} states is out of reach: {reason}, and elimination "
-            f"without subtraction would fill in on more than {MAX_CORE} states. Look at the "
-            "weakly linked parts of the chain apart, or remove transitions too rare to matter"
-        )
-    return _unless_underflow(factors, N, exit_rate)
-
-
 def elimination_work(N: sparse.csr_array) -> float:
     """Bound the multiplications of an elimination: Σ_k (rows that pivot k changes)².
 
     Where these are few, the bound is by the width of the matrix. Else it is by the reverse
-    Cuthill-McKee ordering, with states of very many neighbours moved to the end: there, row i
+    Cuthill-McKee ordering, with states of very many neighbors moved to the end: there, row i
     changes from the first pivot it has an entry for.
     """
     n = N.shape[0]

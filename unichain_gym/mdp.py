@@ -92,32 +92,16 @@ class TabularMDP:
 
     Attributes
     ----------
-    n_states, n_actions, allowed_actions
-        S and A; which actions each state has, (S, A).
-    expected_reward, expected_duration : ndarray, shape (S, A)
-        Of a step, r(s, a) and its time, which is 1 without durations.
-    state_classes, uniform_chain
-        Which states are transient if every action is taken, (S,); the chain of doing so.
-    outcome_thresholds : ndarray, shape (S, A, K)
-        What turns a uniform draw into an outcome.
+    n_states, n_actions, allowed_actions, expected_reward, expected_duration
+    state_classes, uniform_chain, outcome_thresholds
 
     Methods
     -------
     from_arrays(P, R, initial), from_transitions(transitions, initial), from_gymnasium(env)
-        An MDP from arrays, from a list of transitions, from an environment with a table.
-    to_arrays(), save(path), load(path)
-        The dense arrays that `from_arrays` takes; an .npz file.
-    induce(policy), check_policy(policy)
-        The `MarkovChain` of a policy, which knows every exact quantity; its action probabilities.
-    policies(), random_policy(rng), is_unichain()
-        All deterministic policies; one of them, or a stochastic one; whether every one has one
-        recurrent class.
+    to_arrays(), save(path), load(path), plot()
+    induce(policy), check_policy(policy), policies(), random_policy(rng)
     optimal_policy(criterion), optimal_policy(horizon=n), worst_policy(criterion)
-        The best policy by gain, bias, Blackwell's criterion or discounted value, or over n steps;
-        the worst.
-    reachable(from_), diameter(), plot()
-        The MDP restricted to what a start can reach; the longest of the shortest expected times
-        from one state to another; a picture.
+    reachable(from_), is_unichain(), diameter()
 
     Examples
     --------
@@ -201,10 +185,7 @@ class TabularMDP:
 
     @cached_property
     def expected_duration(self) -> FloatArray:
-        """τ(s, a) = Σ_k probability · duration, shape (S, A); 0 where the state lacks the action.
-
-        Without durations it is 1.
-        """
+        """τ(s, a) = Σ_k probability · duration, (S, A), by default 1; 0 without the action."""
         if self.durations is None:
             return read_only(self.allowed_actions.astype(np.float64))
         duration: FloatArray = np.einsum("sak,sak->sa", self.probability, self.durations)
@@ -212,10 +193,9 @@ class TabularMDP:
 
     @cached_property
     def outcome_thresholds(self) -> FloatArray:
-        """Cumulative probabilities, shape (S, A, K), that turn a uniform draw into an outcome.
+        """Cumulative probabilities (S, A, K), up to inf, that turn a uniform draw into an outcome.
 
-        Outcome ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``; the last possible
-        outcome's threshold is infinite.
+        Outcome ``k`` is drawn when ``thresholds[k - 1] <= u < thresholds[k]``.
         """
         return read_only(draw_thresholds(self.probability))
 
@@ -306,7 +286,7 @@ class TabularMDP:
         Returns
         -------
         TabularMDP
-            Its `state_names` are those the states have here; without any, their numbers here.
+            Its `state_names` are the names or numbers that the states have here.
         """
         graph = outcome_graph(self.next_state, self.probability > 0.0)
         states, start = reach(graph, self.initial_distribution, from_, self.state_names)
@@ -421,8 +401,7 @@ class TabularMDP:
         """Build an MDP from an environment with a toy-text table ``P[state][action]``.
 
         FrozenLake, Taxi and CliffWalking have one, and so has every environment of this package.
-        Time limits are not part of it. A thousand random steps of a copy of the environment are
-        checked to be in the table.
+        A thousand random steps of a copy of the environment are checked to be in the table.
 
         Parameters
         ----------

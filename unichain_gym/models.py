@@ -69,9 +69,10 @@ def _check_chain(P: sparse.csr_array, reward: FloatArray, initial: FloatArray) -
     """Raise `InvalidModelError` unless P (S, S), reward (S,) and initial (S,) make a chain."""
     S = reward.size
     if S == 0 or P.shape != (S, S) or reward.shape != (S,) or initial.shape != (S,):
+        got = f"{P.shape}, {reward.shape} and {initial.shape}"
         raise InvalidModelError(
-            "a chain of S > 0 states needs a transition matrix (S, S), a reward (S,) and an "
-            f"initial distribution (S,); got {P.shape}, {reward.shape} and {initial.shape}"
+            "a chain needs a transition matrix (S, S), a reward (S,) and a start (S,), S > 0; got "
+            f"{got}"
         )
     if not np.isfinite(reward).all():
         state = int(np.argmax(~np.isfinite(reward)))
@@ -124,9 +125,9 @@ def read_table(mdp: OutcomeModel, drop_below: float | None) -> dict[str, Any]:
     initial = mdp.initial_distribution
     start = np.array(read_distribution(initial, "initial_distribution", drop_below))
     if following.ndim != 3 or not following.shape == given.shape == r.shape:
+        got = f"{following.shape}, {given.shape} and {r.shape}"
         raise InvalidModelError(
-            "next_state, probability and reward must share one shape (S, A, K); got "
-            f"{following.shape}, {given.shape} and {r.shape}"
+            f"next_state, probability and reward must share one shape (S, A, K); got {got}"
         )
     if 0 in following.shape:
         raise InvalidModelError(
@@ -152,9 +153,10 @@ def read_table(mdp: OutcomeModel, drop_below: float | None) -> dict[str, Any]:
         timeless = (tau == 0.0).all(axis=2) & is_possible.any(axis=2)
         kept = maximal_end_components(following, is_possible, timeless) >= 0
         if kept.any():
+            where = abbreviate(np.flatnonzero(kept))
             raise InvalidModelError(
-                f"a policy can stay in {abbreviate(np.flatnonzero(kept))} for ever while no time "
-                "passes, so that it has no reward per unit of time; give a step there a duration"
+                f"a policy can stay in {where} for ever while no time passes; give a step a "
+                "duration"
             )
     fields = {"next_state": following, "probability": p, "reward": r, "initial_distribution": start}
     return {name: read_only(array) for name, array in fields.items()} | {"durations": tau}
@@ -206,8 +208,7 @@ def _check_outcomes(next_state: IntArray, probability: FloatArray, reward: Float
     idle = np.flatnonzero((total == 0.0).all(axis=1))
     if idle.size:
         raise InvalidModelError(
-            f"state {idle[0]} has no action; each state needs one (a state without a way out has "
-            "an action that stays, with probability 1)"
+            f"state {idle[0]} has no action; each state needs one, if only one that stays"
         )
     off = (np.abs(total - 1.0) > sum_tolerance(K)) & (total > 0.0)
     if off.any():

@@ -172,17 +172,17 @@ def check_policy(mdp: OutcomeModel, policy: ArrayLike | OptimalPolicy) -> FloatA
             agree_on_names(kind, n, range(n) if names is None else names, labels)
     if array.shape not in ((S,), (S, A)):
         raise InvalidModelError(
-            f"a policy has shape ({S},) (an action a state) or ({S}, {A}) (action "
-            f"probabilities); got {array.shape}"
+            f"a policy has shape ({S},) (an action a state) or ({S}, {A}) (action probabilities); "
+            f"got {array.shape}"
         )
     probabilities = _one_hot(array, A) if array.ndim == 1 else _distributions(array)
     absent = (probabilities > 0.0) & ~allowed
     if absent.any():
         state, action = (int(i) for i in np.argwhere(absent)[0])
+        p, has = float(probabilities[state, action]), np.flatnonzero(allowed[state])
         raise InvalidModelError(
-            f"the policy takes action {action} in state {state} with probability "
-            f"{float(probabilities[state, action])!r}, and the state lacks it; it has: "
-            f"{abbreviate(np.flatnonzero(allowed[state]))}"
+            f"the policy takes action {action} in state {state} with probability {p!r}, and the "
+            f"state lacks it; it has: {abbreviate(has)}"
         )
     return probabilities
 
@@ -192,14 +192,13 @@ def _one_hot(actions: NDArray[Any], A: int) -> FloatArray:
     S = actions.size
     if not np.issubdtype(actions.dtype, np.integer):
         raise InvalidModelError(
-            f"a policy of shape ({S},) holds one integer action a state; got dtype "
-            f"{actions.dtype}. For action probabilities pass shape ({S}, {A})"
+            f"a policy of shape ({S},) holds one integer action a state; got dtype {actions.dtype}"
         )
     wrong = np.flatnonzero((actions < 0) | (actions >= A))
     if wrong.size:
         raise InvalidModelError(
-            f"the policy takes action {actions[wrong[0]]} in state {wrong[0]}; actions are "
-            f"0 to {A - 1}"
+            f"the policy takes action {actions[wrong[0]]} in state {wrong[0]}; actions are 0 to "
+            f"{A - 1}"
         )
     probabilities = np.zeros((S, A))
     probabilities[np.arange(S), actions] = 1.0
@@ -222,10 +221,8 @@ def _distributions(policy: NDArray[Any]) -> FloatArray:
     total = pi.sum(axis=1)
     state = int(np.argmax(np.abs(total - 1.0)))
     if abs(total[state] - 1.0) > sum_tolerance(A):
-        raise InvalidModelError(
-            f"action probabilities of state {state} sum to {float(total[state])!r}, not 1; "
-            "normalize each row of the policy"
-        )
+        residue = f"state {state} sum to {float(total[state])!r}, not 1"
+        raise InvalidModelError(f"action probabilities of {residue}; normalize each row")
     return pi
 
 

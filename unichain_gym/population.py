@@ -152,19 +152,15 @@ def simulate_replicates(
     replicate, outcome = np.divmod(np.concatenate(outcomes), S * K)
     state, row = outcome // K, replicate * T + timestep
     pair = state * S + next_state.ravel()[outcome]
-    all_counts = _sum_entries(row, pair, count, (n_replicates * T, S * S))
-    sums: list[Any] = [
-        None
-        if values is None
-        else _sum_entries(row, state, count * values.ravel()[outcome], (n_replicates * T, S))
-        for values in (reward, durations)
+    shape = n_replicates * T, S
+    sums: list[Any] = [_sum_entries(row, pair, count, (shape[0], S * S))]
+    for values in (reward, durations):
+        paid = None if values is None else count * values.ravel()[outcome]
+        sums.append(None if paid is None else _sum_entries(row, state, paid, shape))
+    parts: list[Any] = [
+        [None if x is None else x[i : i + T] for x in sums] for i in range(0, n_replicates * T, T)
     ]
-    return [
-        TransitionCounts(
-            S, n_trials, all_counts[i : i + T], *(x if x is None else x[i : i + T] for x in sums)
-        )
-        for i in range(0, n_replicates * T, T)
-    ]
+    return [TransitionCounts(S, n_trials, *part) for part in parts]
 
 
 def outcomes_of(

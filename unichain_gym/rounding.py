@@ -55,9 +55,9 @@ def in_double(
     """Return probabilities in double precision, rows of lower precision normalized.
 
     A row of lower precision is divided by its sum if that misses 1 by no more than its dtype's
-    epsilon for each term that is not 0 (at least four); any other row stays as it is. Negative
-    entries of the dtype's rounding size become 0, with a `RoundingWarning`, in which ``place``
-    names the entry of a flat index. ``row``, of the shape of p, says to which row an entry belongs.
+    epsilon for each term that is not 0 (at least four). Negative entries of the dtype's rounding
+    size become 0, with a `RoundingWarning`, in which ``place`` names the entry of a flat index.
+    ``row``, of the shape of p, says to which row an entry belongs.
     """
     if p.dtype == np.float64:
         return p.astype(np.float64, copy=False)
@@ -84,7 +84,7 @@ def drop_residues(
     *,
     small_is_meant: bool = False,
 ) -> FloatArray:
-    """Return probabilities `in_double`, with 0 for what is, or is said to be, a residue.
+    """Return probabilities `in_double`, with residues set to 0.
 
     Entries smaller in size than the share ``drop_below``, from 0 to 1, of their row's largest
     become 0, and the others of the row grow to keep its sum; with 0, all stay. By default negative

@@ -1,8 +1,7 @@
 """Quantities of a chain at finite times: p^t, what decays with t, and absorption times.
 
-Matrix powers are taken by doubling where the matrix is small, one sparse product a timestep
-where that is cheaper. Rows of a power are rescaled to sum to 1, since otherwise rounding in a
-row sum of P grows in proportion to t.
+Powers of small matrices are taken by doubling; elsewhere each timestep is a sparse product. Rows
+of a power are rescaled to sum to 1, since otherwise the rounding of a row's sum grows with t.
 """
 
 from __future__ import annotations

@@ -47,15 +47,15 @@ class Mnemonic:
         match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidMnemonicError(
-                f"{text!r} is not a mnemonic: write a core letter ({', '.join(CORES)}), the "
-                "number of states, and for several streams a letter (b two, c three, …), as in "
-                f"'h36c'{_nearest(text)}"
+                f"{text!r} is not a mnemonic: write a core letter ({', '.join(CORES)}), the number "
+                "of states, and for several streams a letter (b two, c three, …), as in 'h36c'"
+                + _nearest(text)
             )
         core, n_states, stream = match.groups()
         if core not in CORES:
+            known = f"{', '.join(CORES)}{_nearest(text)}"
             raise InvalidMnemonicError(
-                f"unknown core letter {core!r} in {text!r}; known cores: "
-                f"{', '.join(CORES)}{_nearest(text)}"
+                f"unknown core letter {core!r} in {text!r}; known cores: {known}"
             )
         return cls(core, int(n_states), ord(stream) - ord("a") + 1 if stream else 1)
 
@@ -184,10 +184,8 @@ def attach_streams(
     advance = _by_stream_and_action("advance_probs", advance_probs, n_streams, A)
     pay = _by_stream_and_action("stream_rewards", stream_rewards, n_streams, A)
     if not ((advance > 0.0) & (advance <= 1.0)).all():
-        raise InvalidModelError(
-            "advance_probs must be above 0 and at most 1 (else a stream never ends); got "
-            f"{np.asarray(advance_probs).tolist()}"
-        )
+        given = np.asarray(advance_probs).tolist()
+        raise InvalidModelError(f"advance_probs must be above 0 and at most 1 each; got {given}")
     lengths = _by_stream("length", length, n_streams, 1, None)
     entries = _by_stream("entry_state", entry_state, n_streams, 0, core.n_states - 1)
 
@@ -240,8 +238,8 @@ def _by_stream_and_action(what: str, values: ArrayLike, n_streams: int, A: int) 
     array = read_reals(values, what)
     if array.shape not in ((A,), (n_streams, A)):
         raise InvalidModelError(
-            f"{what} needs one number for each of the core's {A} actions, shape ({A},), or that "
-            f"for each stream, shape ({n_streams}, {A}); got shape {array.shape}"
+            f"{what} needs one number for each action, shape ({A},), or for each stream too, shape "
+            f"({n_streams}, {A}); got shape {array.shape}"
         )
     if not np.isfinite(array).all():
         raise InvalidModelError(f"{what} must be finite; got {array.tolist()}")

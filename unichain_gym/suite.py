@@ -93,10 +93,8 @@ def _make(
 ) -> TabularMDP:
     """Build the MDP of an environment's arguments; a mnemonic must be that of the id, if any."""
     if id_mnemonic is not None and mnemonic not in (None, id_mnemonic):
-        raise InvalidArgumentError(
-            f"Unichain-{id_mnemonic}-v0 is the environment {id_mnemonic!r}; for mnemonic="
-            f"{mnemonic!r} make 'Unichain-v0'"
-        )
+        one = f"Unichain-{id_mnemonic}-v0 is the environment {id_mnemonic!r}"
+        raise InvalidArgumentError(f"{one}; for mnemonic={mnemonic!r} make 'Unichain-v0'")
     own = inspect.signature(cls).parameters.values()
     keywords = [p.name for p in own if p.kind is not p.VAR_KEYWORD and p.name != "id_mnemonic"]
     known = list(dict.fromkeys([*keywords, *inspect.signature(make_mdp).parameters]))
@@ -124,9 +122,11 @@ def register_mnemonics(mnemonics: Iterable[str]) -> None:
     InvalidArgumentError
         If they are no list, such as one mnemonic alone.
     """
-    is_list = isinstance(mnemonics, Iterable) and not isinstance(mnemonics, str)
-    given = list(mnemonics) if is_list else []
-    if not is_list or not all(isinstance(each, str) for each in given):
+    try:
+        given: list[Any] = [None] if isinstance(mnemonics, str) else list(mnemonics)
+    except TypeError:
+        given = [None]
+    if not all(isinstance(each, str) for each in given):
         raise InvalidArgumentError(f"needs a list of mnemonics, such as ['h6']; got {mnemonics!r}")
     for mnemonic in given:
         _register(f"Unichain-{mnemonic}-v0", id_mnemonic=mnemonic)

@@ -62,9 +62,8 @@ def read_toy_text(
     if ambiguous.any():
         i = int(np.argmax(ambiguous))
         raise InvalidModelError(
-            f"state {listed.next_state[i]} is entered with and without terminating (without: "
-            f"from state {listed.state[i]}), so it is two states in one; split it in the "
-            "environment's table"
+            f"state {listed.next_state[i]} is entered with and without terminating (without: from "
+            f"state {listed.state[i]}): make two states of it in the environment's table"
         )
     source = target = np.flatnonzero(is_terminal)
     p = np.ones(source.size)
@@ -89,13 +88,12 @@ def _find_table(
     table, mdp = getattr(bare, "P", None), getattr(bare, "mdp", None)
     if getattr(mdp, "durations", None) is not None:
         raise InvalidModelError(
-            f"the steps of {bare} take time, which a table P[state][action] does not tell: use "
-            "env.unwrapped.mdp"
+            f"steps of {bare} take time, which its table does not tell: use env.unwrapped.mdp"
         )
     if not isinstance(table, Mapping):
         raise InvalidModelError(
-            f"{bare} has no transition table P[state][action]; only environments like "
-            "FrozenLake, Taxi and CliffWalking have one"
+            f"{bare} has no transition table P[state][action], as FrozenLake, Taxi and "
+            "CliffWalking have"
         )
     if initial is None:
         of_model = getattr(mdp, "initial_distribution", None)
@@ -115,16 +113,16 @@ def _read_table(table: Mapping[int, Any]) -> tuple[Outcomes, BoolArray, BoolArra
         actions = table.get(s, ())
         if len(actions) != A or (isinstance(actions, Mapping) and set(actions) != set(range(A))):
             raise InvalidModelError(
-                f"the table lists {A} actions for state 0 and {len(actions)} for state {s}; "
-                f"states must be 0 to {S - 1}, each with actions 0 to {A - 1}. An action that a "
-                "state lacks is an empty list"
+                f"the table lists {A} actions for state 0 and {len(actions)} for state {s}; states "
+                f"must be 0 to {S - 1}, each with actions 0 to {A - 1}, or an empty list where it "
+                "lacks one"
             )
     rows = [(s, a, *outcome) for s in range(S) for a in range(A) for outcome in table[s][a]]
     wrong = next((row for row in rows if len(row) != 6), None)
     if not rows or wrong:
         raise InvalidModelError(
-            "the table lists outcomes (probability, next_state, reward, terminated), at least "
-            f"one; got {wrong and wrong[2:]}"
+            "the table lists outcomes (probability, next_state, reward, terminated), at least one; "
+            f"got {wrong and wrong[2:]}"
         )
     first, second, *columns = zip(*rows, strict=True)
     state, action = np.array(first), np.array(second)
@@ -172,8 +170,8 @@ def _check_steps(
     for _ in range(CHECKED_STEPS):
         if is_first and start is not None and not start[state] > 0.0:
             raise InvalidModelError(
-                f"the environment started in state {state}, of which its initial distribution "
-                "says that it never does; pass initial="
+                f"the environment started in state {state}, of which its initial distribution says "
+                "that it never does; pass initial="
             )
         actions = [a for a in range(len(table[state])) if len(table[state][a])]
         ended = not actions
@@ -187,8 +185,9 @@ def _check_steps(
                 raise InvalidModelError(
                     f"the table does not hold what the environment does: action {action} in state "
                     f"{state} led to state {following} with reward {reward} and terminated "
-                    f"{terminated}, and the table lists {table[state][action]}. Pass env.unwrapped "
-                    "if a wrapper changes it, or build the MDP from its transitions"
+                    f"{terminated}, and the "
+                    f"table lists {table[state][action]}. Pass env.unwrapped if a wrapper changes "
+                    "it"
                 )
             state, ended = following, terminated or truncated
         is_first = ended

@@ -7,7 +7,7 @@ autoreset keep the conventions of Gymnasium's `SyncVectorEnv`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from unichain_gym import conventions
 from unichain_gym.arrays import BoolArray, FloatArray, IntArray
 from unichain_gym.conventions import RENDER_METADATA, InfoLevel, RenderMode
+from unichain_gym.drawing import render_state
 from unichain_gym.errors import InvalidArgumentError, UnichainError
 from unichain_gym.lockstep import LockstepOutcomes
 from unichain_gym.mdp import TabularMDP
@@ -56,10 +57,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     Methods
     -------
-    reset(seed=None, options=None), step(actions), render()
-        Start all environments or some, take an action in each, return a picture or line of each.
-    get_state(), set_state(snapshot)
-        Return everything that decides what happens next; continue from it.
+    reset(seed=None, options=None), step(actions), render(), get_state(), set_state(snapshot)
 
     Raises
     ------
@@ -101,14 +99,14 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         require_integers(InvalidArgumentError, low=1, num_envs=num_envs)
         if max_episode_steps is not None:
             require_integers(InvalidArgumentError, low=1, max_episode_steps=max_episode_steps)
-        self.mdp = conventions.check_mdp(mdp)
+        self._masks = conventions.read_settings(mdp, render_mode, info_level)
         require_room("num_envs", num_envs)
-        self.num_envs, self.max_episode_steps = num_envs, max_episode_steps
-        if render_mode is not None:
-            check_choice("render_mode", render_mode, get_args(RenderMode))
+        self.mdp, self.num_envs, self.max_episode_steps = mdp, num_envs, max_episode_steps
         self.render_mode: RenderMode | None = render_mode
-        self.info_level: InfoLevel = check_choice("info_level", info_level, get_args(InfoLevel))
-        self._autoreset_mode = conventions.read_autoreset_mode(autoreset_mode)
+        self.info_level: InfoLevel = info_level
+        if not isinstance(autoreset_mode, AutoresetMode):
+            check_choice("autoreset_mode", autoreset_mode, [m.value for m in AutoresetMode])
+        self._autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self._autoreset_mode}
         self.single_observation_space = gym.spaces.Discrete(mdp.n_states)
         self.single_action_space = gym.spaces.Discrete(mdp.n_actions)
@@ -116,15 +114,13 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._start_thresholds = draw_thresholds(mdp.initial_distribution)
         self._outcomes = LockstepOutcomes(mdp, num_envs)
-        self._masks = conventions.action_masks(mdp)
         if info_level == "full":
             self._class_names = mdp.state_classes.astype(object)
         self._everywhere = np.ones(num_envs, dtype=bool)
         self._draws = np.empty(num_envs)
         self._states: IntArray | None = None
         # An environment's timestep is the difference: one number to count up, not num_envs.
-        self._steps = 0
-        self._first_step: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self._steps, self._first_step = 0, np.zeros(num_envs, dtype=np.int64)
         # What `render` shows, -1 standing for no action; kept if there is a render mode.
         self._last_action: IntArray = np.full(num_envs, -1)
         self._last_reward: FloatArray = np.zeros(num_envs)
@@ -159,8 +155,8 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             raise InvalidArgumentError(
                 f"there is one generator for all environments: seed is one integer; got {seed!r}"
             )
-        options = conventions.read_options(options)
-        super().reset(seed=conventions.read_seed(seed))
+        seed, options = conventions.read_reset(seed, options)
+        super().reset(seed=seed)
         n, mask = self.num_envs, options.pop("reset_mask", self._everywhere)
         mask = conventions.read_mask(mask, n)
         if self._states is None and not mask.all():
@@ -201,9 +197,9 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             raise UnichainError("these environments have no state; call reset() before step()")
         restarting = self._at_limit()
         if restarting is not None and self._autoreset_mode is AutoresetMode.DISABLED:
+            i, call = int(np.argmax(restarting)), 'reset(options={"reset_mask": truncated})'
             raise UnichainError(
-                f"environment {int(np.argmax(restarting))} is truncated and autoreset is "
-                'disabled; call reset(options={"reset_mask": truncated}) before step()'
+                f"environment {i} is truncated and autoreset is disabled; call {call}"
             )
         chosen = conventions.read_actions(self.mdp, self._masks, self._states, actions, restarting)
         self.np_random.random(out=self._draws)
@@ -223,16 +219,13 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         elif self._autoreset_mode is AutoresetMode.SAME_STEP:
             infos = self._final_infos(self._states, truncations)
             if durations is not None:
-                infos["final_info"] |= {
-                    "duration": np.where(truncations, durations, 0.0),
-                    "_duration": truncations.copy(),
-                }
+                of_last = {"duration": np.where(truncations, durations, 0.0)}
+                infos["final_info"] |= {**of_last, "_duration": truncations.copy()}
                 stepped = ~truncations
             self._restart(truncations, self.np_random.random(np.count_nonzero(truncations)))
         infos |= self._infos(self._states, self._everywhere)
         if durations is not None:
-            infos["duration"] = np.where(stepped, durations, 0.0)
-            infos["_duration"] = stepped.copy()
+            infos |= {"duration": np.where(stepped, durations, 0.0), "_duration": stepped.copy()}
         terminations = np.zeros(self.num_envs, dtype=bool)
         return self._states.copy(), rewards, terminations, truncations, infos
 
@@ -249,14 +242,10 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
             If the environments were never reset.
         """
         if self.render_mode is None:
-            gym.logger.warn(
-                "render() does nothing without a render_mode; pass one to gym.make_vec()"
-            )
+            gym.logger.warn("render() does nothing without a render_mode: gym.make_vec() takes it")
             return None
         if self._states is None:
             raise UnichainError("these environments have no state; call reset() before render()")
-        from unichain_gym.rendering import render_state
-
         shown = (a.tolist() for a in (self._states, self._last_action, self._last_reward))
         return tuple(
             render_state(self.mdp, self.render_mode, state, *((a, r) if a >= 0 else (None, None)))
@@ -286,8 +275,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
         states, timesteps = conventions.read_snapshot(self.mdp, snapshot, (self.num_envs,))
         conventions.restore_generator(self.np_random, snapshot["generator"])
         self._states = states
-        self._steps = 0
-        self._first_step = -timesteps
+        self._steps, self._first_step = 0, -timesteps
         self._last_action = np.full(self.num_envs, -1)
 
     def _at_limit(self) -> BoolArray | None:
@@ -299,8 +287,7 @@ class TabularVectorEnv(VectorEnv[IntArray, IntArray, Any]):
 
     def _begin(self, mask: BoolArray) -> None:
         """Set the clock of the masked environments to 0."""
-        self._first_step[mask] = self._steps
-        self._last_action[mask] = -1
+        self._first_step[mask], self._last_action[mask] = self._steps, -1
 
     def _restart(self, mask: BoolArray, draws: FloatArray) -> None:
         """Start the masked environments in states from the initial distribution."""

@@ -21,7 +21,7 @@ from lstd_agent.actions.record import Earned
 from lstd_agent.actions.returns import ReturnRecording, Returns
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray
 from lstd_agent.errors import InvalidInputError
-from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.counts import ActionCounts
 
 # What is smaller beside values is rounding.
 _ROUNDING = 1e-9
@@ -167,7 +167,7 @@ class CountedImprover:
         if not isinstance(samples, CountedSamples):
             raise InvalidInputError("its samples are not counted")
         counts, starts, actions = samples.counts, samples.starts, samples.actions
-        if (counts.n_states, counts.n_actions) != (S, A):
+        if (counts.n_states, counts.n_actions, counts.n_batches) != (S, A, 1):
             raise InvalidInputError(f"its counts are not of {S} states and {A} actions")
         for each in (actions, *tried):
             is_policy = each.shape == (S,) and each.dtype.kind == "i"

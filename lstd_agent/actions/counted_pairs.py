@@ -32,7 +32,7 @@ from lstd_agent.fit import Fit
 from lstd_agent.rows.classes import closed_classes
 from lstd_agent.rows.factors import without_each
 from lstd_agent.system.absorption import SumsUntil
-from lstd_agent.trials.action_counts import ActionCounts, together
+from lstd_agent.trials.counts import ActionCounts, together
 from lstd_agent.trials.kept import NO_TIME
 from lstd_agent.trials.policies import Policy, make_actor
 
@@ -121,8 +121,7 @@ class ActionValues:
 
     def __init__(self, chain: PolicyChain, main: int, gain: float | None = None) -> None:
         self._chain, self._main, self._given = chain, main, gain
-        S = chain.matrix.shape[0]
-        self._until = SumsUntil(chain.matrix, main, np.ones(S))
+        self._until = SumsUntil(chain.matrix, main)
         row, others = chain.matrix[[main]].toarray()[0], self._until.states
         total = row[others].sum() + row[main]
         if gain is None and total <= 0.0:

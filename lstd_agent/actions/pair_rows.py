@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from lstd_agent.arrays import BoolArray, FloatArray, IntArray, States
 from lstd_agent.errors import InvalidInputError, NotFittedError
 from lstd_agent.features.rows import with_ones
-from lstd_agent.trials.exploration import are_none, in_words
 from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.policies import are_none, in_words
 
 NO_ACTIONS = (
     "the trials do not tell which actions were taken: collect(..., explore=k) records them, and "

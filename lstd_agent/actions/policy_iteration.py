@@ -37,10 +37,9 @@ from lstd_agent.packing import Makers, function, read, refusing, write
 from lstd_agent.persistence import MAKERS
 from lstd_agent.trials.collect import AnyEnv, Request
 from lstd_agent.trials.encoding import ObservationKind
-from lstd_agent.trials.exploration import Explore, check_explore
-from lstd_agent.trials.policies import Policy
-from lstd_agent.trials.shards import EnvSource
+from lstd_agent.trials.policies import Explore, Policy, check_explore
 from lstd_agent.trials.store import Termination
+from lstd_agent.trials.workers import EnvSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from lstd_agent.arrays import FloatArray, States
-from lstd_agent.trials.action_counts import ActionCounts, Taken, together
+from lstd_agent.trials.counted import ActionCountRecorder, TrialSample
+from lstd_agent.trials.counts import ActionCounts, Taken, together
 from lstd_agent.trials.kept import KeptTrials
 from lstd_agent.trials.recording import Recording
-from lstd_agent.trials.samples import TrialSample
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,14 +61,16 @@ class ReturnRecording(Recording):
 
     def recorder(self, first: int) -> ReturnRecorder:
         """Return what adds up rewards."""
-        return ReturnRecorder(self.t_max)
+        actions = self.action_recorder(first)
+        assert actions is not None
+        return ReturnRecorder(self.t_max, actions)
 
 
 class ReturnRecorder:
-    """Adds up the rewards of trials."""
+    """Adds up the rewards of trials, and counts what their actions lead to."""
 
-    def __init__(self, t_max: int) -> None:
-        self._t_max = t_max
+    def __init__(self, t_max: int, actions: ActionCountRecorder) -> None:
+        self._t_max, self._actions = t_max, actions
         self._first = (t_max + 1) // 2
         self._t = 0
         self._starts: States = np.empty(0)
@@ -86,6 +88,8 @@ class ReturnRecorder:
         if self._t == 0:
             self._starts = state.copy()
             self._sums = np.zeros((4, len(reward)))
+        if taken is not None:
+            self._actions.record(state, taken, reward, next_state, duration)
         for i, number in ((0, reward), (1, 1.0 if duration is None else duration)):
             if self._t >= self._first:
                 self._sums[i] += number
@@ -94,17 +98,15 @@ class ReturnRecorder:
 
     def record_whole(self, trials: KeptTrials) -> None:
         """Take whole trials."""
+        self._actions.record_whole(trials)
         for t, reward in enumerate(trials.rewards.T):
             time = None if trials.durations is None else trials.durations[:, t]
             self.record(trials.observations[:, t], reward, None, duration=time)
 
-    def portion(
-        self,
-        n_trials: int,
-        sample: TrialSample | None = None,
-        taken: tuple[ActionCounts, ...] | None = None,
-    ) -> Returns:
+    def portion(self, n_trials: int, sample: TrialSample | None = None) -> Returns:
         """Return what has been recorded of complete trials."""
-        length, counted = self._t_max + 1 - self._first, None if taken is None else taken[0]
+        length = self._t_max + 1 - self._first
         means = self._sums / np.array([length, length, self._t_max + 1, self._t_max + 1])[:, None]
-        return Returns(self._t_max, np.asarray(self._starts, dtype=np.int64), means, counted)
+        return Returns(
+            self._t_max, np.asarray(self._starts, dtype=np.int64), means, self._actions.counts()
+        )

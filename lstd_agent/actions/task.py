@@ -20,9 +20,8 @@ from lstd_agent.errors import InvalidInputError
 from lstd_agent.features.tables import Features
 from lstd_agent.trials.collect import AnyEnv, Request, single_spaces
 from lstd_agent.trials.encoding import CountedEncoding, ObservationKind, make_encoding
-from lstd_agent.trials.exploration import discrete_actions
-from lstd_agent.trials.policies import make_actor
-from lstd_agent.trials.shards import EnvSource, make_env, runner_of
+from lstd_agent.trials.policies import discrete_actions, make_actor
+from lstd_agent.trials.workers import EnvSource, make_env, runner_of
 
 Improver: TypeAlias = CountedImprover | VectorImprover
 """A policy, and samples of this and other policies by which it is improved."""

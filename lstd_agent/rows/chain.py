@@ -15,9 +15,8 @@ class ChainRows:
     """Rows of a chain of S states; see `lstd_agent.rows.layers.Samples`.
 
     From its distributions (t_max + 1, S), transition matrix, expected rewards (S,) and mean
-    durations (S,) of steps, and a table (S, d) of features. ``main``, by default the state that the
-    last window visits most, has value 0, or else the terminal state, where the task ends.
-    ``stationary`` is p*, for which timesteps after ``t_max`` stand.
+    durations (S,) of steps, and a table (S, d) of features. Timesteps after ``t_max`` stand for
+    p*, ``stationary``.
     """
 
     are_places = True
@@ -34,14 +33,13 @@ class ChainRows:
         table: FloatArray,
         *,
         terminal: int | None = None,
-        main: int | None = None,
         durations: FloatArray | None = None,
         stationary: FloatArray | None = None,
         rcond: float = 1e-10,
     ) -> None:
         self.distributions, self.P, self._rewards = distributions, P, rewards
         self.t_max, self.rcond = len(distributions) - 1, rcond
-        self.terminal, self._main = terminal, main if terminal is None else terminal
+        self.terminal = self._main = terminal
         self.constant = float(terminal is None)
         self._lives = np.arange(len(rewards)) != terminal
         self._durations = np.ones(len(rewards)) if durations is None else durations

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -36,8 +35,8 @@ class CountRows:
     """Rows of transition counts; see `lstd_agent.rows.layers.Samples`.
 
     From at least one batch of counts of the same states and timesteps, and a table (S, d) of
-    features, zero in the terminal state, where tasks end. ``main``, by default the state that the
-    last window visits most, has value 0. ``sample`` holds some whole trials, of state numbers.
+    features, zero in the terminal state, where tasks end. ``sample`` holds some whole trials, of
+    state numbers.
     """
 
     are_places = True
@@ -50,14 +49,13 @@ class CountRows:
         table: Rows,
         terminal: int | None = None,
         *,
-        main: int | None = None,
         sample: KeptTrials | None = None,
         rcond: float = 1e-10,
     ) -> None:
         self.table = self.candidate_features = table
         self.rcond, self.whole_trials = rcond, sample
         self.n_states, self.t_max = batches[0].n_states, batches[0].t_max
-        self._take(batches)
+        self._take(batches, *_entries_of(batches))
         self.seen = np.zeros(self.n_states, dtype=bool)
         for states in np.divmod(self._moves.place, self.n_states):
             self.seen[states] = True
@@ -65,19 +63,21 @@ class CountRows:
         self.terminal = terminal if terminal is not None and self.seen[terminal] else None
         self.constant = float(self.terminal is None)
         self._lives = np.arange(self.n_states) != self.terminal
-        self._main = main if self.terminal is None else self.terminal
+        self._main = self.terminal
         self.is_sparse = self.constant > 0.0 and _is_sparse_table(table)
 
-    def _take(self, batches: Sequence[TransitionCounts]) -> None:
-        self.batches = list(batches)
+    def _take(
+        self,
+        batches: Sequence[TransitionCounts],
+        moves: _Entries,
+        paid: _Entries,
+        times: _Entries | None,
+    ) -> None:
+        self.batches, self._moves, self._paid, self._times = list(batches), moves, paid, times
         self._trials = np.array([batch.n_trials for batch in batches])
         self.n_trials = int(self._trials.sum())
-        self._moves = _Entries.of([batch.transition_counts for batch in batches])
-        self._paid = _Entries.of([batch.reward_sums for batch in batches])
-        times = [batch.duration_sums for batch in batches if batch.duration_sums is not None]
-        self._times = _Entries.of(times) if times else None
 
-    def with_batches(self, batches: Sequence[TransitionCounts]) -> CountRows:
+    def _of(self, batches: Sequence[TransitionCounts], entries: Sequence[Any]) -> CountRows:
         """Return rows of other batches with the same coordinates, terminal and main state."""
         if not self.is_sparse:
             assert self.p  # coordinates are found once
@@ -85,12 +85,16 @@ class CountRows:
         for name in ("visits", "trials_at", "mean_rewards", "mean_durations", "starts"):
             vars(other).pop(name, None)
         vars(other).pop("recurrent_classes", None)
-        other._take(batches)
+        other._take(batches, *entries)
         return other
 
     def subset(self, group: IntArray) -> CountRows:
         """Return the rows of some batches."""
-        return self.with_batches([self.batches[b] for b in group])
+        found = []
+        for each in (self._moves, self._paid, self._times):
+            some = each and each.between(0, self.t_max + 1, group)
+            found.append(some and some._replace(batch=np.searchsorted(group, some.batch)))
+        return self._of([self.batches[b] for b in group], found)
 
     def dealt(self, n: int) -> CountRows:
         """Return the same counts in n groups, to hold some against others.
@@ -98,7 +102,8 @@ class CountRows:
         Transitions are dealt out at random, always alike: those of Markov states are as
         independent as trials.
         """
-        return self.with_batches(_dealt(self.total, n, np.random.default_rng(0)))
+        batches = _dealt(self.total, n, np.random.default_rng(0))
+        return self._of(batches, _entries_of(batches))
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -127,63 +132,63 @@ class CountRows:
 
     def merged(self, start: int, stop: int, group: IntArray | None = None) -> Iterator[Layer]:
         """Yield one layer, of all states that were seen from start up to stop."""
-        visits, rewards, times, P = self._sums(start, stop, [group], by_time=False)
-        seen = np.flatnonzero(visits)
-        numbers = visits[seen], rewards[seen], times[seen]
-        yield Layer(self.rows[seen], *numbers, self._lives[seen], self.rows, P[seen])
+        groups = None if group is None else [group]
+        *numbers, P = self._sums(start, stop, groups, by_time=False)
+        seen = np.flatnonzero(numbers[0])
+        visits, rewards, times = (each[seen] for each in numbers)
+        f, lives = self.rows[seen], self._lives[seen]
+        yield Layer(f, visits, rewards, times, lives, self.rows, P[seen])
 
     def layers(
         self, start: int, stop: int, groups: Sequence[IntArray] | None = None
     ) -> Iterator[Layer]:
         """Yield timesteps backwards: every state is a row, once for each group."""
-        parts = [None] if groups is None else list(groups)
-        T, G = self.t_max + 1, len(parts)
+        T, G = self.t_max + 1, 1 if groups is None else len(groups)
         n = G * self.n_states
         table = np.tile(self.rows, (G, 1)) if G > 1 else self.rows
         lives = np.tile(self._lives, G)
         step = max(1, min(_CHUNK // n**2, T) or _CHUNK * T // max(G * len(self._moves.t), 1))
         for last in range(stop, start, -step):
             first = max(start, last - step)
-            visits, rewards, times, P = self._sums(first, last, parts, by_time=True)
+            *numbers, P = self._sums(first, last, groups, by_time=True)
             steps: Any = P.toarray() if (last - first) * n**2 <= _CHUNK else P
             for t in reversed(range(last - first)):
                 at = slice(t * n, (t + 1) * n)
-                goes_on = (visits[at] > 0.0) & lives
-                numbers = visits[at], rewards[at], times[at]
-                yield Layer(table, *numbers, goes_on, table, steps[at])
+                visits, rewards, times = (each[at] for each in numbers)
+                goes_on = (visits > 0.0) & lives
+                yield Layer(table, visits, rewards, times, goes_on, table, steps[at])
 
     def _sums(
-        self, start: int, stop: int, groups: Sequence[IntArray | None], *, by_time: bool
+        self, start: int, stop: int, groups: Sequence[IntArray] | None, *, by_time: bool
     ) -> tuple[FloatArray, FloatArray, FloatArray, sparse.csr_array]:
         """Return visits, mean rewards and durations, and frequencies of rows.
 
         There is a row for each timestep (or one for all of them), group and state, in this order.
         """
-        S, G = self.n_states, len(groups)
+        S, G, number = self.n_states, 1, np.zeros(len(self.batches), dtype=np.int64)
+        if groups is not None:
+            G = len(groups)
+            for g, group in enumerate(groups):
+                number[group] = g
         n = (stop - start if by_time else 1) * G * S
-        rewards, times = np.zeros(n), np.zeros(n)
-        rows, columns, numbers = [], [], []
-        for g, group in enumerate(groups):
+        members = None if groups is None else np.concatenate(groups)
 
-            def taken(entries: _Entries, g: int = g, group: Any = group) -> Any:
-                found = entries.between(start, stop, group)
-                return found, ((found.t - start) * by_time * G + g) * S
+        def taken(entries: _Entries) -> tuple[_Entries, IntArray]:
+            found = entries.between(start, stop, members)
+            return found, ((found.t - start) * by_time * G + number[found.batch]) * S
 
-            moves, first = taken(self._moves)
-            state, following = np.divmod(moves.place, S)
-            rows.append(first + state)
-            columns.append(g * S + following)
-            numbers.append(moves.number)
-            paid, first = taken(self._paid)
-            rewards += np.bincount(first + paid.place, paid.number, n)
-            if self._times is not None:
-                spent, first = taken(self._times)
-                times += np.bincount(first + spent.place, spent.number, n)
-        row, column, number = (np.concatenate(each) for each in (rows, columns, numbers))
-        visits = np.bincount(row, number, n).astype(np.float64)
-        P = sparse.csr_array((number / visits[row], (row, column)), shape=(n, G * S))
+        def means(entries: _Entries) -> FloatArray:
+            found, first = taken(entries)
+            return np.asarray(np.bincount(first + found.place, found.number, n) / seen)
+
+        moves, first = taken(self._moves)
+        state, following = np.divmod(moves.place, S)
+        row, column = first + state, number[moves.batch] * S + following
+        visits = np.bincount(row, moves.number, n).astype(np.float64)
+        P = sparse.csr_array((moves.number / visits[row], (row, column)), shape=(n, G * S))
         seen = np.where(visits > 0.0, visits, 1.0)
-        return visits, rewards / seen, np.ones(n) if self._times is None else times / seen, P
+        times = np.ones(n) if self._times is None else means(self._times)
+        return visits, means(self._paid), times, P
 
     def zero(self, anchor: int) -> FloatArray | None:
         """Return the row of the main state."""
@@ -227,17 +232,9 @@ class CountRows:
         moves = self._moves.between(start, self.t_max + 1 if stop is None else stop, None)
         return sparse.csr_array((moves.number, np.divmod(moves.place, S)), shape=(S, S))
 
-    def reward_sums(self) -> FloatArray:
-        """Return the sums of rewards (S,) of each state over all timesteps."""
-        sums = np.bincount(self._paid.place, self._paid.number, self.n_states)
-        return sums.astype(np.float64)
-
-    def step_durations(self) -> FloatArray:
-        """Return the mean duration (S,) of steps from each state over all timesteps."""
-        if self._times is None:
-            return np.ones(self.n_states)
-        sums = np.bincount(self._times.place, self._times.number, self.n_states)
-        return np.asarray(sums / np.maximum(np.asarray(self.visits.sum(axis=0)), 1.0))
+    def pooled(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return visits, mean rewards and mean durations (S,) over all timesteps."""
+        return self._sums(0, self.t_max + 1, None, by_time=False)[:3]
 
     @cached_property
     def starts(self) -> IntArray:
@@ -310,8 +307,7 @@ def _is_sparse_table(table: Rows) -> bool:
     return bool(total[0] != 0.0 and np.allclose(total, total[0], rtol=1e-12))
 
 
-@dataclass(frozen=True, eq=False)
-class _Entries:
+class _Entries(NamedTuple):
     """Entries of the sparse matrices of batches, in order of their timestep."""
 
     t: IntArray
@@ -337,6 +333,14 @@ class _Entries:
             wanted[batches] = True
             part = first + np.flatnonzero(wanted[self.batch[part]])
         return _Entries(self.t[part], self.batch[part], self.place[part], self.number[part])
+
+
+def _entries_of(batches: Sequence[TransitionCounts]) -> tuple[_Entries, _Entries, _Entries | None]:
+    """Return the entries of transitions, rewards and durations."""
+    times = [batch.duration_sums for batch in batches if batch.duration_sums is not None]
+    moves = _Entries.of([batch.transition_counts for batch in batches])
+    paid = _Entries.of([batch.reward_sums for batch in batches])
+    return moves, paid, _Entries.of(times) if times else None
 
 
 def _timesteps(matrix: Any) -> IntArray:

@@ -18,9 +18,9 @@ from lstd_agent.rows.christoffel import MIN_SAMPLES, Christoffel
 from lstd_agent.rows.counts import FEWEST_SPARSE, LARGEST_DENSITY, CountRows
 from lstd_agent.rows.factors import total
 from lstd_agent.rows.layers import Coordinates, Layer
-from lstd_agent.trials.batches import Batches
 from lstd_agent.trials.encoding import CountedEncoding, Encoding
 from lstd_agent.trials.kept import KeptTrials
+from lstd_agent.trials.store import Batches
 
 N_CANDIDATES = 200
 """How many observations are candidate reference states."""
@@ -63,15 +63,12 @@ class TrialRows:
         self.rcond = float(np.sqrt(rcond))  # of features, where rcond is of their squares
         m, n = trials.rewards.shape
         self.t_max, self.n_trials = n - 1, m
-        own = trials.own
-        self.own: BoolArray = np.ones((m, n), dtype=bool) if own is None else own
-        self._is_whole = own is None
+        self._is_whole = trials.own is None
+        self.own: BoolArray = np.ones((m, n), dtype=bool) if trials.own is None else trials.own
         times = trials.durations
         self._durations = np.broadcast_to(1.0, (m, n)) if times is None else times
-        self._ended: BoolArray | None = None
-        if ends:
-            ended: BoolArray = np.isnan(trials.observations).any(axis=2)
-            self._ended = ended if ended.any() else None
+        ended = np.isnan(trials.observations).any(axis=2) if ends else np.zeros(0, dtype=bool)
+        self._ended: BoolArray | None = ended if ended.any() else None
         self.constant = float(self._ended is None)
         self.terminal = None if self._ended is None else 0  # among the candidates
         probe = features(trials.observations[: min(m, 64), 0])
@@ -167,11 +164,10 @@ class TrialRows:
         if self.is_sparse:
             yield self._sparse_layer(trials, start, stop)
             return
+        held = self._held
         for part in self._parts(trials, stop - start + 1):
-            if self._held is None:
-                rows = self._computed(part, start, stop + 1)
-            else:
-                rows = self._held[part, start : stop + 1]
+            span = part, start, stop + 1
+            rows = self._computed(*span) if held is None else held[part, start : stop + 1]
             own = self.own[part, start:stop]
             rewards = self.trials.rewards[part, start:stop][own]
             f, following = rows[:, :-1], rows[:, 1:]

@@ -104,10 +104,7 @@ class Samples(Protocol):
     n_trials: int
 
     def merged(self, start: int, stop: int, group: Any = None) -> Iterator[Layer]:
-        """Yield layers of all rows from timestep start up to stop, in whatever order.
-
-        Of one group of trials, as `groups` gives it, or of all.
-        """
+        """Yield layers of all rows of timesteps start to stop - 1, of one of `groups` or of all."""
 
     def layers(self, start: int, stop: int, groups: Any = None) -> Iterator[Layer]:
         """Yield the timesteps before stop, down to start: every place or trial is a row.
@@ -119,7 +116,4 @@ class Samples(Protocol):
         """Return n groups of trials, of about the same number, that make up all of them."""
 
     def zero(self, anchor: int) -> FloatArray | None:
-        """Return the features (p,) whose value is 0, or None: the mean of the tail.
-
-        Of counted states it is the one that is visited most from the last anchor on.
-        """
+        """Return the features (p,) whose value is 0, or None: the mean of the tail."""

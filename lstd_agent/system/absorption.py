@@ -170,20 +170,22 @@ def elimination_work(system: sparse.csc_array) -> float:
 class SumsUntil:
     """Sums along the transitions of a chain until ``main`` is met.
 
-    Transitions (S, S) are numbers, with visits (S,), or probabilities, with ones for visits: what
-    is missing in a row's sum leads to where nothing is known. ``states`` (k,) are those from which
-    transitions lead to ``main``, itself left out, and ``visits`` (k,) become theirs.
+    Transitions (S, S) are frequencies, or better numbers, since these are exact. What they lack of
+    visits (S,), by default 1, leads to where nothing is known. ``states`` (k,) are those from which
+    transitions lead to ``main``, itself left out.
     """
 
-    def __init__(self, transitions: sparse.csr_array, main: int, visits: FloatArray) -> None:
+    def __init__(
+        self, transitions: sparse.csr_array, main: int, visits: FloatArray | None = None
+    ) -> None:
         from scipy.sparse.csgraph import breadth_first_order
 
+        self._main, self._n_states = main, transitions.shape[0]
         backwards = sparse.csr_array(transitions.T)
         leading = np.sort(breadth_first_order(backwards, main, return_predecessors=False))
         self.states: IntArray = leading[leading != main]
-        self.visits = visits[self.states]
         leaving = transitions[self.states]
-        self._main, self._n_states = main, len(visits)
+        self._visits = (np.ones(self._n_states) if visits is None else visits)[self.states]
         self._within = sparse.csr_array(leaving[:, self.states])
         self._told = self._within.sum(axis=1) + leaving[:, [main]].toarray()[:, 0]
 
@@ -210,9 +212,9 @@ class SumsUntil:
     @property
     def open_share(self) -> FloatArray:
         """The probability of getting to where there is no sum before ``main``, shape (S,)."""
-        told, visits = self._told, self.visits
         share = np.ones(self._n_states)
         share[self._main] = share[self.states] = 0.0
+        told, visits = self._told, self._visits
         untold = np.where(told < (1.0 - _ROUNDING) * visits, visits - told, 0.0)
         if untold.any():
             system = sparse.csc_array(sparse.diags_array(visits) - self._within)

@@ -81,17 +81,6 @@ class System:
     open_directions : tuple of ndarray, shape (d + 1, q)
         Of each neighborhood, directions of (weights, offset) that the samples leave open, for
         features of size 1; empty where that was not kept track of.
-    neighborhoods : list of Neighborhood
-        In order of time.
-
-    Methods
-    -------
-    neighborhood_at(t)
-        Which neighborhood predicts at a timestep.
-    values(features, neighborhood)
-        Values of features, each by its neighborhood.
-    open_share(features, neighborhood)
-        How much of a value the samples leave open.
 
     Examples
     --------
@@ -148,7 +137,7 @@ class System:
         Returns
         -------
         ndarray of int
-            From 0; of the shape of ``t``.
+            Of the shape of ``t``.
 
         Raises
         ------

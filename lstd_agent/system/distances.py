@@ -81,10 +81,7 @@ _MOST_NUMBERS = 2**22
 
 
 def total_variation(visits: sparse.csr_array, n_at: FloatArray | IntArray) -> SquaredDistance:
-    """Return squared total variation by visits (t_max + 1, S) of n_at (t_max + 1,) trials.
-
-    Distributions are visits of one trial. Only states that both timesteps visit are looked at.
-    """
+    """Return squared total variation by visits (t_max + 1, S) of n_at (t_max + 1,) trials."""
     anchor_share = np.zeros(visits.shape[1])
 
     def squared(anchor: int, start: int, stop: int) -> FloatArray:
@@ -232,9 +229,10 @@ def sampled_distance(
     visits = observed.visits.toarray()
     distributions = visits / visits.sum(axis=1, keepdims=True)
     if isinstance(distance, MMD):
-        _check_pairs("quadratic", int(observed.trials_at.max()))
+        n_at = observed.trials_at
+        _check_pairs("quadratic MMD compares different trials and needs at least 2", n_at.max())
         kernel = distance.kernel.fit_width(features)
-        return mean_discrepancy(distributions, kernel(features, features), observed.trials_at)
+        return mean_discrepancy(distributions, kernel(features, features), n_at)
     if callable(distance):
         return _pairwise(distributions, distance)
     from scipy.spatial.distance import cdist  # takes long to import
@@ -250,7 +248,7 @@ def falls_back(observed: Any) -> bool:
 
 def _linear_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
     seen, lengths = observed.trial_features(_MOST_NUMBERS)
-    _check_pairs("linear", len(lengths))
+    _check_pairs("linear MMD compares different trials and needs at least 2 stored", len(lengths))
     features = observed.candidate_features
     kernel = kernel.fit_width(features[:_MOST_TABULATED])
     if observed.visits is None:
@@ -267,11 +265,10 @@ def _linear_mmd(kernel: Kernel, observed: Any) -> SquaredDistance:
     return paired_discrepancy(seen, lengths, between)
 
 
-def _check_pairs(estimator: str, n_trials: int) -> None:
+def _check_pairs(name: str, n_trials: int) -> None:
     """Raise unless there are two trials to compare."""
     if n_trials < 2:
-        stored = " stored" if estimator == "linear" else ""
         raise InvalidInputError(
-            f"the {estimator} MMD compares different trials and needs at least 2{stored}; got "
-            f"{n_trials}: give distance='tv' (countable states), n_anchors=1, or anchors="
+            f"the {name}; got {n_trials}: give distance='tv' (countable states), n_anchors=1, or "
+            "anchors="
         )

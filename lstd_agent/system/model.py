@@ -66,11 +66,9 @@ def pooled_model(source: Any, gain: float, main: int) -> PooledModel:
 
     That is the main reference state, or the terminal one.
     """
-    transitions, rewards = source.transitions(), source.reward_sums()
-    until = SumsUntil(transitions, main, np.asarray(transitions.sum(axis=1)))
-    values = np.zeros(transitions.shape[0])
-    above = gain * source.step_durations()[until.states]
-    values[until.states] = until.of(rewards[until.states] / until.visits - above)
+    visits, rewards, durations = source.pooled()
+    until, values = SumsUntil(source.transitions(), main, visits), np.zeros(len(visits))
+    values[until.states] = until.of((rewards - gain * durations)[until.states])
     return PooledModel(values, until.open_share)
 
 

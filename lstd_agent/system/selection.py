@@ -33,6 +33,7 @@ import numpy as np
 from lstd_agent.arrays import FloatArray, IntArray
 from lstd_agent.backups import Backup, LambdaReturn, backup_name
 from lstd_agent.system.linked import Solved
+from lstd_agent.system.model import pooled_model
 from lstd_agent.system.solve import Subsets
 
 DECAYS = (0.6, 0.9, 1.0)
@@ -146,10 +147,8 @@ class Held:
         """Whether each half has something to say of each timestep."""
         source = self.held.source
         if source.are_places:
-            return all(
-                sum(source.batches[b].trials_at for b in group).all()
-                for group in source.groups(_N_GROUPS)
-            )
+            groups = source.groups(_N_GROUPS)
+            return all(sum(source.batches[b].trials_at for b in group).all() for group in groups)
         halves = slice(0, self.held.half), slice(self.held.half, source.n_trials)
         enough = self.held.kind == "halves" and source.n_trials >= _FEWEST_HELD_OUT
         return enough and all(source.own[half].any(axis=0).all() for half in halves)
@@ -238,7 +237,8 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
         return Choice(wanted, "asked for")
     backups, why_few = backups_of(held.source)
     steps = tuple(backup for backup in backups if backup != "model")
-    is_known = "model" in backups and _model_determines_starts(held, anchors)
+    source, last = held.source, int(anchors[-1])
+    is_known = "model" in backups and _model_determines_starts(source, held.gain, last)
     preferred: Backup = "model" if is_known else steps[0]
     if not is_known and len(steps) == 1:
         return Choice(preferred, why_few)
@@ -247,11 +247,10 @@ def choose_backup(held: Held, anchors: IntArray, wanted: Backup | None = None) -
     asked: list[Backup] = []
     if preferred == "model":
         asked = [steps[0], "model"]
-        single, model = held.errors(anchors, asked)
-        difference, error = _difference(single, model)
+        found = held.errors(anchors, asked)
+        difference, error = _difference(*found)
         if difference >= -_DEVIATIONS * error:
-            reason = "single steps do not predict better"
-            return Choice("model", reason, _tried(asked, [single, model]))
+            return Choice("model", "single steps do not predict better", _tried(asked, found))
     found = held.errors(anchors, steps)
     able = [i for i in range(len(steps)) if not _misses_start(found[i], found[0], held.range)]
     simplest = able[_simplest([found[i] for i in able])]
@@ -279,11 +278,9 @@ def choose_number(held: Held, candidates: Sequence[IntArray]) -> tuple[IntArray,
     return candidates[k], replace(choices[k], numbers=numbers)
 
 
-def _model_determines_starts(held: Held, anchors: IntArray) -> bool:
+def _model_determines_starts(source: Any, gain: float, anchor: int) -> bool:
     """Whether the transitions of all timesteps determine the values of the starts."""
-    source = held.source
-    main = source.main_state(int(anchors[-1]))
-    model = held.subsets.model(0, held.gain, main)
+    model = pooled_model(source, gain, source.main_state(anchor))
     return bool((model.open_share[source.starts] <= OPEN_TOLERANCE).all())
 
 
@@ -297,20 +294,16 @@ def _misses_start(errors: FloatArray, single: FloatArray, scale: float) -> bool:
 def _tried(backups: Sequence[Backup], found: Sequence[FloatArray]) -> tuple[Tried, ...]:
     """Return backups with their errors (m, 2), compared with the first."""
     return tuple(
-        Tried(backup, float(np.sqrt(_mean_square(errors))), *_difference(errors, found[0]))
+        Tried(backup, float(np.sqrt(errors[:, 0].mean())), *_difference(errors, found[0]))
         for backup, errors in zip(backups, found, strict=True)
     )
 
 
 def _simplest(found: Sequence[FloatArray]) -> int:
     """Return the first of errors (m, 2) that are within a standard error of the least."""
-    best = min(found, key=_mean_square)
+    best = min(found, key=lambda errors: float(errors[:, 0].mean()))
     differences = [_difference(errors, best) for errors in found]
     return next(i for i, (difference, error) in enumerate(differences) if difference <= error)
-
-
-def _mean_square(errors: FloatArray) -> float:
-    return float(errors[:, 0].mean())
 
 
 def _difference(errors: FloatArray, others: FloatArray) -> tuple[float, float]:

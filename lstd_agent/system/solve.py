@@ -14,7 +14,7 @@ from lstd_agent.backups import Backup, is_one_step
 from lstd_agent.rows.factors import Factor, Segments, total, without_each
 from lstd_agent.system.gain import Gain, GainRows, estimate_gain
 from lstd_agent.system.linked import SingleSteps, Solved, solve_linked, zero_of
-from lstd_agent.system.model import PooledModel, pooled_model, solve_model
+from lstd_agent.system.model import pooled_model, solve_model
 from lstd_agent.system.neighborhoods import neighborhood_windows
 from lstd_agent.system.targets import Targets
 
@@ -88,10 +88,6 @@ class Subsets:
         """Return the counts of a subset."""
         return self.source if self.groups[i] is None else self.source.subset(self.groups[i])
 
-    def model(self, i: int, gain: float, main: int) -> PooledModel:
-        """Return the pooled model of a subset, with value 0 at a state."""
-        return pooled_model(self.part(i), gain, main)
-
     def solve(
         self,
         anchors: IntArray,
@@ -108,9 +104,9 @@ class Subsets:
         if backup == "model":
             main = source.main_state(last)
             windows = neighborhood_windows(anchors, source.t_max, "window")
+            parts = [(self.part(i), gain) for i, gain in enumerate(gains)]
             return [
-                solve_model(self.part(i), windows, self.model(i, gain, main))
-                for i, gain in enumerate(gains)
+                solve_model(part, windows, pooled_model(part, gain, main)) for part, gain in parts
             ]
         zeros = np.stack([zero_of(source, each, last) for each in self.segments])
         several: Any = backup

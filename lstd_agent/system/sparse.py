@@ -6,9 +6,8 @@ of its last timestep lead into the next window, where values are known numbers v
 .. math:: X w = y, \quad X = F^T D (F - G'), \quad y = F^T D (r - g τ + v),
 
 with G' = G but for the last timestep, where G' = 0. The minimizer of Thm ``epb_minimizer`` solves
-them where they have a solution. The last window leads into itself, so that X maps
-constants to 0. One unknown and one equation more make it regular: what is left of the gain, and the
-mean value 0,
+them where they have a solution. The last window leads into itself, so that X maps constants to 0.
+One unknown and one equation more make it regular: what is left of the gain, and the mean value 0,
 
 .. math:: M = \begin{pmatrix} X & F^T D τ \\ m^T & 0 \end{pmatrix} .
 
@@ -119,9 +118,8 @@ class Steps(NamedTuple):
         """Return some of them."""
         return Steps(*(each[kept] for each in self))
 
-    def with_one(self) -> Steps:
-        """Return them with a feature for constants."""
-        d = self.f.shape[1] + 1
+    def sized(self, d: int) -> Steps:
+        """Return them with d features, of which a last one may be for constants."""
         return self._replace(f=_resized(self.f, d), g=_resized(self.g, d))
 
 
@@ -248,9 +246,9 @@ class Window:
     @property
     def gain(self) -> tuple[float, float]:
         """The gain, and how many samples it amounts to."""
-        alpha = self._F @ self.null
-        value = float(self.steps.weight @ (alpha * self.steps.reward)) / self.mean_duration
-        return value, float(1.0 / (self.steps.weight @ alpha**2))
+        alpha, weight = self._F @ self.null, self.steps.weight
+        value = float(weight @ (alpha * self.steps.reward)) / self.mean_duration
+        return value, float(1.0 / (weight @ alpha**2))
 
     def are_stuck(self) -> BoolArray:
         """Tell which samples (n,) stay among themselves, if there are fewer than ten."""
@@ -268,20 +266,28 @@ class Window:
         found = self._solve(y, "weights")[: len(self.known)]
         return np.where(self.known, found / self.root, 0.0)
 
-    def opened(self, whole: FloatArray | None) -> FloatArray:
-        """Return columns (d, q), not orthogonal to scaled features that are open.
+    @cached_property
+    def opened(self) -> FloatArray:
+        """Columns (d, q), not orthogonal to scaled features that are open.
 
         Those of all trials are enough but for features that only a group has seen.
         """
         columns = [np.where(self.known, 0.0, 1.0)[:, None]]
-        if whole is not None:
-            columns.append(whole)
+        if self.whole is not None:
+            columns.append(self.whole.opened)
         if not self.one_hot:
             columns.append(self.null_of_Z)
-            if whole is None:
+            if self.whole is None:
                 null = self._solver.null(_N_PROBES)[: len(self.known)]
                 columns.append(null[:, np.abs(self._F @ null).max(axis=0) > _OPEN])
         return np.hstack(columns)
+
+    def are_open(self, features: Any, columns: FloatArray | None = None) -> BoolArray:
+        """Tell which features (n, d) are open, by columns (d, q)."""
+        columns = self.opened if columns is None else columns
+        x = _resized(features, len(self.known)) @ sparse.diags_array(1.0 / self.root)
+        size = np.sqrt(np.asarray(x.power(2).sum(axis=1)))[:, None] + abs(x) @ np.abs(columns)
+        return np.asarray((np.abs(x @ columns) > _OPEN * size).any(axis=1))
 
     def leading(self, to_main: bool) -> BoolArray:
         """Return the features (d,) that lead out of the window, or to its main class."""
@@ -428,11 +434,7 @@ def _window(
     """Leave out what is lost and what tells nothing, and return the window of the other samples."""
     number = float(steps.weight.sum())
     has, leads_to = abs(steps.f), abs(steps.g)
-    before, kept, leading = np.ones(len(lost), dtype=bool), ~lost, np.ones(has.shape[1], dtype=bool)
-    sums, root = (
-        None if whole is None else [whole.Z, whole.H],
-        None if whole is None else whole.root,
-    )
+    kept, leading = ~lost, np.ones(has.shape[1], dtype=bool)
     while True:
         while True:
             known = leading & (has.T @ kept > 0.0)
@@ -445,38 +447,27 @@ def _window(
         if not kept.any():
             raise EvaluationError(str(left_out))
         inside = steps if kept.all() else steps.at(kept)
-        if sums is None or root is None:
+        if whole is None:
             squares = np.asarray(inside.f.power(2).T @ inside.weight)
             root = np.where(squares > 0.0, np.sqrt(np.maximum(squares, 1e-300)), 1.0)
-            sums = _products(inside, exits[kept], root)
-        else:
-            away, only = before & ~kept, sparse.diags_array(known.astype(np.float64))
-            less = _products(steps.at(away), exits[away], root)
-            sums = [
-                sparse.csr_array(only @ (A - B) @ only) for A, B in zip(sums, less, strict=True)
-            ]
-        Z, H = sums
+            Z, H = _products(inside, exits[kept], root)
+        else:  # few are taken away
+            root, only = whole.root, sparse.diags_array(known.astype(np.float64))
+            less = _products(steps.at(~kept), exits[~kept], root)
+            Z, H = (only @ (A - B) @ only for A, B in zip((whole.Z, whole.H), less, strict=True))
         window = Window(inside, exits[kept], known, border, left_out, root, Z, H, whole)
         leading = window.leading(to_main)
         lost = np.zeros(len(window.exits), dtype=bool)
         if leading[known].all():
             if not window.one_hot:
-                lost = _are_open(inside.g, window.null_of_Z, root) & ~window.exits
+                lost = window.are_open(inside.g, window.null_of_Z) & ~window.exits
                 if border and not lost.any():
                     lost = window.are_stuck()
             if not lost.any():
                 return window
             leading = np.ones_like(leading)
-        before = kept
         kept = kept.copy()
         kept[kept] = ~lost
-
-
-def _are_open(x: sparse.csr_array, columns: FloatArray, root: FloatArray) -> BoolArray:
-    """Tell which features (n, d) are open by columns (d, q) for features divided by their root."""
-    x = sparse.csr_array(x @ sparse.diags_array(1.0 / root))
-    size = np.sqrt(np.asarray(x.power(2).sum(axis=1)))[:, None] + abs(x) @ np.abs(columns)
-    return np.asarray((np.abs(x @ columns) > _OPEN * size).any(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -487,7 +478,6 @@ class SparseSystem:
     gain: float
     weights: FloatArray
     windows: list[Window]
-    opened: list[FloatArray]
 
     @property
     def solved(self) -> list[Solved]:
@@ -497,27 +487,23 @@ class SparseSystem:
             for weights, window in zip(self.weights, self.windows, strict=True)
         ]
 
-    def values(self, features: sparse.csr_array, k: int) -> FloatArray:
-        """Return the values (m,) of features (m, d) in a neighborhood."""
-        return np.asarray(features @ self.weights[k, :-1] + self.weights[k, -1])
-
     def determined(self, features: sparse.csr_array, k: int) -> BoolArray:
         """Tell which values (m,) the samples determine."""
-        x, window = _resized(features, len(self.windows[k].known)), self.windows[k]
-        return ~_are_open(x, self.opened[k], window.root)
+        return ~self.windows[k].are_open(features)
 
     def occupancy(self, features: sparse.csr_array, k: int) -> FloatArray:
         """Return the occupancy (m,) of features (m, d): 0 where they are not determined.
 
         The visiting frequency of one feature a sample; else the empirical Christoffel function.
         """
-        window, x = self.windows[k], _resized(features, len(self.windows[k].known))
-        n, shares = window.left_out.of, np.zeros(x.shape[0])
+        window = self.windows[k]
+        x, n = _resized(features, len(window.known)), window.left_out.of
         if window.one_hot:
             visits = np.bincount(window.steps.f.indices, window.steps.weight, x.shape[1])
             has = sparse.csr_array((np.ones(x.nnz), x.indices, x.indptr), shape=x.shape)
             return np.asarray(has @ np.where(window.known, visits, 0.0) / n)
-        inside, size = np.flatnonzero(self.determined(features, k)), max(1, _CHUNK // x.shape[1])
+        inside, size = np.flatnonzero(~window.are_open(x)), max(1, _CHUNK // x.shape[1])
+        shares = np.zeros(x.shape[0])
         for first in range(0, len(inside), size):
             rows = inside[first : first + size]
             number = window.samples(x[rows])
@@ -536,10 +522,11 @@ def sparse_gain(rows: SparseRows) -> Gain:
     for name in names:
         try:
             window = _gain_window(rows, name)
+            value, number = (0.0, 0.0) if window is None else window.gain
         except EvaluationError:
             continue
-        if window is not None and window.gain[1] / window.left_out.of >= LEAST_SHARE:
-            return Gain(window.gain[0], name, window.gain[1] / window.left_out.of)
+        if window is not None and number >= LEAST_SHARE * window.left_out.of:
+            return Gain(value, name, number / window.left_out.of)
     return _mean_gain(rows)
 
 
@@ -548,12 +535,9 @@ def gains_without_each(rows: SparseRows, whole: Gain) -> list[Gain]:
     groups = range(len(rows.groups))
     if whole.rows not in ("tail", "all"):
         return [_mean_gain(rows, i) for i in groups]
-    window, found = _gain_window(rows, whole.rows), []
-    for i in groups:
-        each = _gain_window(rows, whole.rows, window, i)
-        assert each is not None
-        found.append(Gain(each.gain[0], whole.rows))
-    return found
+    window: Any = _gain_window(rows, whole.rows)
+    others: list[Any] = [_gain_window(rows, whole.rows, window, i) for i in groups]
+    return [Gain(other.gain[0], whole.rows) for other in others]
 
 
 def _gain_window(
@@ -563,11 +547,9 @@ def _gain_window(
     start, stop = (rows.half, max(rows.t_max, 1)) if name == "tail" else (0, rows.t_max)
     if rows.ends or stop <= start:
         return None
-    if whole is not None:
-        steps = whole.steps
-    else:
-        steps = rows.between(start, stop)
-        steps = steps if rows.has_constant else steps.with_one()
+    steps = rows.between(start, stop) if whole is None else whole.steps
+    if whole is None and not rows.has_constant:
+        steps = steps.sized(steps.f.shape[1] + 1)
     none = np.zeros(len(steps.group), dtype=bool)
     return _window(steps, none, steps.group == without, True, True, (start, stop), whole)
 
@@ -588,8 +570,7 @@ def solve_sparse(
     solved.
     """
     K, d = len(rows.anchors), rows.steps.f.shape[1]
-    weights, later = np.zeros((K, d + 1)), None
-    found: list[tuple[Window, FloatArray]] = []
+    weights, windows = np.zeros((K, d + 1)), list[Window]()
     for k in reversed(range(K)):
         is_last, same = k == K - 1, None if whole is None else whole.windows[k]
         span = rows.anchors[k], rows.stops[k]
@@ -597,13 +578,12 @@ def solve_sparse(
             steps = rows.between(*span)
             exits = (steps.t == span[1] - 1) & (not is_last)
             if not (is_last or rows.has_constant or rows.ends):
-                steps = steps.with_one()
+                steps = steps.sized(d + 1)
         else:
             steps, exits = same.steps, same.exits
         lost = steps.group == without
-        if later is not None:
-            after = _resized(steps.g[exits], len(later[0].known))
-            lost[exits] |= _are_open(after, later[1], later[0].root)
+        if not is_last:
+            lost[exits] |= windows[-1].are_open(steps.g[exits])
         border = is_last and rows.has_constant
         window = _window(steps, exits, lost, is_last and not rows.ends, border, span, same)
         steps, exits = window.steps, window.exits
@@ -614,10 +594,8 @@ def solve_sparse(
         weights[k, : len(own)] = own
         if is_last:
             weights[k, d] = -_zero(rows, window) @ own
-        later = window, window.opened(None if whole is None else whole.opened[k])
-        found.append(later)
-    windows, opened = zip(*found[::-1], strict=True)
-    return SparseSystem(rows.anchors, gain, weights, list(windows), list(opened))
+        windows.append(window)
+    return SparseSystem(rows.anchors, gain, weights, windows[::-1])
 
 
 def _zero(rows: SparseRows, window: Window) -> FloatArray:

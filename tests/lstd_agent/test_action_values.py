@@ -20,7 +20,7 @@ from lstd_agent.actions.counted_pairs import ActionValues, PolicyChain
 from lstd_agent.actions.pair_rows import pairs_and_next
 from lstd_agent.actions.vector_pairs import PairEquations
 from lstd_agent.errors import InvalidInputError, NotFittedError
-from lstd_agent.trials.action_counts import ActionCounts
+from lstd_agent.trials.counts import ActionCounts
 from unichain_gym import TabularEnv, TabularMDP, TabularVectorEnv, make_mdp
 
 

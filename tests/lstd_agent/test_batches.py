@@ -18,9 +18,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from lstd_agent import LoggedTrials, OneHot, Polynomial, SeminormLSTDAgent
 from lstd_agent.errors import EvaluationError, InvalidInputError
 from lstd_agent.trials.collect import split_seed
-from lstd_agent.trials.counted import CountRecorder
+from lstd_agent.trials.counted import CountRecorder, TrialSample
 from lstd_agent.trials.kept import KeptTrials
-from lstd_agent.trials.samples import TrialSample
 
 SIX = spaces.Discrete(6)
 

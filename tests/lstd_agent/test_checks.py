@@ -274,7 +274,9 @@ def test_direct_returns_of_healthy_trials_hold_within_two_errors() -> None:
         trials = chain(P, r, np.array([0.5, 0.0, 0.5]), 200, 150, rng)
         v = np.linalg.solve(np.eye(3) - P + 1 / 3, r - r.mean())
         a, b = (trials.states[:, 0] == s for s in (0, 2))
-        found, error, known = direct_difference(trials.rewards, a, b)
+        found, error, known = direct_difference(
+            trials.rewards, a * 1.0, b * 1.0, trials.states[:, 0]
+        )
         held.append(known and abs(found - v[0] + v[2]) < 2 * error)
     assert np.mean(held) > 0.85
 
@@ -285,7 +287,7 @@ def test_a_population_of_given_starts_has_no_error_of_their_spread() -> None:
     R[:, 0] = 100.0 * kind
     a, b = trial_weights(kind, [0, 1]), trial_weights(kind, [2, 3])
     assert direct_difference(R, a, b, kind)[:2] == pytest.approx((-200.0, 0.0), abs=1e-9)
-    assert direct_difference(R, a, b)[1] == pytest.approx(50 * np.sqrt(2 / 199), rel=1e-6)
+    assert direct_difference(R, a, b, 0 * kind)[1] == pytest.approx(50 * np.sqrt(2 / 199), rel=1e-6)
 
 
 def test_trials_of_a_start_that_none_begins_in_are_those_nearby() -> None:

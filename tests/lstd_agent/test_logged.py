@@ -458,6 +458,7 @@ STATES, REWARDS, ACTIONS = simulated(5, 6)
         ((STATES, REWARDS, ACTIONS), {"policy": np.zeros(5, int)}, "a policy is 6 integer actions"),
         ((STATES + 3, REWARDS), {}, r"integers from 0 to 5; got .*6.* in trial 0, observation 2"),
         ((with_nan(STATES), REWARDS), {}, "in trial 2, observation 3"),
+        ((STATES[..., None], REWARDS), {}, r"one number each; got an array of shape \(8, 1\)"),
         ((STATES + 0.5, REWARDS), {}, "integers from 0 to 5.*in trial 0, observation 0"),
         ((STATES, np.full((5, 7), np.inf)), {}, "rewards must be finite; got .* of trial 0"),
         ((STATES, REWARDS), {"terminated": [True]}, "a bool for each of 5 trials"),

@@ -91,12 +91,12 @@ def test_starts_of_the_mountain_car_are_worth_what_rides_to_the_top_say() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    reason="the difference is right, but its standard error is half of it: 5.9 of 10.8",
-)
 def test_starts_of_a_taxi_are_worth_what_driving_to_the_next_passenger_says() -> None:
-    """One feature a state represents all of it; after a passenger all is as after any other."""
+    """One feature a state represents all of it; after a passenger all is as after any other.
+
+    The far start has about 20 samples. With 4, the error was half of the difference: an outcome of
+    probability 3/4 may be missing from 4 samples, and the agent does not know that rides are alike.
+    """
     env = Restart(gym.make(TAXI, max_episode_steps=-1, disable_env_checker=True))
     city: Any = env.unwrapped
 
@@ -114,7 +114,7 @@ def test_starts_of_a_taxi_are_worth_what_driving_to_the_next_passenger_says() ->
 
     agent = SeminormLSTDAgent(OneHot(), n_anchors=1, n_batches=10)
     for seed in range(10):
-        agent.collect(env, drive, 40, 50, seed=seed)
+        agent.collect(env, drive, 200, 50, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # of states that were hardly ever met
         agent.fit()

@@ -21,7 +21,7 @@ from lstd_agent.scored_methods import BUILT_IN, source_of
 from lstd_agent.scoring import Budget, BudgetedEnv, BudgetError, ScoringError, score, trials
 from unichain_gym import TabularMDP, TabularVectorEnv, make_mdp
 
-SMALL: dict[str, Any] = {"environments": ["h6"], "seeds": 2, "n_trials": 200, "t_max": 80}
+SMALL: dict[str, Any] = {"environments": ["h6"], "seeds": 2, "n_trials": 200, "t_max": 40}
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "scoring.md"
@@ -78,7 +78,7 @@ def test_the_error_of_saying_nothing_is_the_spread_of_the_bias(tmp_path: Path) -
     p = np.array(make_mdp("h6").initial_distribution)
     assert_allclose(row["start_rems"], np.sqrt(p @ np.asarray(chain.bias) ** 2), rtol=1e-12)
     total = 0.0
-    for _ in range(80 + 1):
+    for _ in range(40 + 1):
         total += float(np.sqrt(p @ chain.bias**2))
         p = chain.transition_matrix.T @ p
     assert_allclose(row["total_rems"], total, rtol=1e-9)

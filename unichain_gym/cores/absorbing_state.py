@@ -9,12 +9,7 @@ import numpy as np
 from unichain_gym.cores.core import Core
 from unichain_gym.mdp import TabularMDP
 
-
-class IdleAction(IntEnum):
-    """Two actions, as the streams have; here neither does anything."""
-
-    WAIT = 0
-    IDLE = 1
+IdleAction = IntEnum("IdleAction", ["WAIT", "IDLE"], start=0)
 
 
 def absorbing_state() -> TabularMDP:

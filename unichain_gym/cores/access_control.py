@@ -17,12 +17,7 @@ N_SERVERS = 10
 FREE_PROB = 0.06
 PRIORITIES = (1.0, 2.0, 4.0, 8.0)
 
-
-class QueueAction(IntEnum):
-    """What becomes of the customer at the head of the queue."""
-
-    REJECT = 0
-    ACCEPT = 1
+QueueAction = IntEnum("QueueAction", ["REJECT", "ACCEPT"], start=0)
 
 
 def access_control(

@@ -15,12 +15,7 @@ CAPACITY = 10
 ARRIVAL_RATE, SERVICE_RATE = 0.8, 1.0
 FEE, HOLDING_COST = 6.0, 1.0
 
-
-class AdmissionAction(IntEnum):
-    """What becomes of the next customer who arrives."""
-
-    REJECT = 0
-    ADMIT = 1
+AdmissionAction = IntEnum("AdmissionAction", ["REJECT", "ADMIT"], start=0)
 
 
 def queue_admission(
@@ -47,9 +42,9 @@ def queue_admission(
     arrive = read_number("arrival_rate", arrival_rate)
     serve = read_number("service_rate", service_rate)
     if capacity < 1 or not (0.0 < arrive < np.inf and 0.0 < serve < np.inf):
+        got = f"{capacity}, {arrival_rate} and {service_rate}"
         raise InvalidModelError(
-            "a queue needs a capacity of at least 1 and rates above 0; got "
-            f"{capacity}, {arrival_rate} and {service_rate}"
+            f"a queue needs a capacity of at least 1 and rates above 0; got {got}"
         )
     n = np.arange(capacity + 1)
     time = 1.0 / (arrive + serve * (n > 0))

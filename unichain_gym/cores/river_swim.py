@@ -20,12 +20,7 @@ UP, DOWN = 0.35, 0.05  # of swimming right; else the swimmer stays
 UP_AT_START, DOWN_AT_END = 0.6, 0.4
 REWARD_AT_START, REWARD_AT_END = 0.005, 1.0
 
-
-class SwimAction(IntEnum):
-    """Which way to swim: with the current, or against it."""
-
-    LEFT = 0
-    RIGHT = 1
+SwimAction = IntEnum("SwimAction", ["LEFT", "RIGHT"], start=0)
 
 
 def river_swim(n_states: int = N_STATES) -> TabularMDP:
