@@ -478,9 +478,10 @@ def test_tasks_that_do_not_fit_are_refused() -> None:
         search.action_values(0)
 
 
+@pytest.mark.slow
 def test_a_task_that_ends_is_one_of_total_reward() -> None:
     search = PolicyIteration(
-        gym.make("CliffWalking-v1", max_episode_steps=10**6), 400, 40, explore=0.3,
+        gym.make("CliffWalking-v1", max_episode_steps=10**6), 400, 80, explore=0.3,
         on_termination="absorb", seed=0,
     ).run(10)  # fmt: skip
     assert search.iterations[-1].gain == 0.0
